@@ -26,6 +26,7 @@ from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, list_entr
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, read_text, with_items
 
 if TYPE_CHECKING:
+    from amplifier_app.plan.documents.plugins import Plugin
     from amplifier_app.plan.requirements import PlanRequirement
 
 _WITHOUT_EFFECT = ("name", "description")
@@ -198,6 +199,11 @@ class ResolvedPlan:
         Settings, the plan, what it extends, files of agents and what instructions include.
         """
         return self.merged.files
+
+    @property
+    def plugins(self) -> Mapping[str, Plugin]:
+        """The plugins by name."""
+        return self.merged.plugins
 
     @property
     def namespaces(self) -> dict[str, list[str]]:

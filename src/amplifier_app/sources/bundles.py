@@ -20,6 +20,7 @@ from amplifier_app.plan.source_spec import (
 from amplifier_app.sources import lockfile
 from amplifier_app.sources.errors import DriftError, SourceError
 from amplifier_app.sources.fetch.git import GitCache
+from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path
 
 
@@ -77,6 +78,22 @@ class Fetcher:
             raise SourceError(f"{name!r} is not a valid bundle source", hint=hint)
         self.found[name] = entry
         return fetched
+
+    def check(self, folder: Path, digest: str) -> None:
+        """
+        Raises:
+            DriftError: The content of a folder does not have this digest.
+            SourceError: The folder cannot be read.
+        """
+        try:
+            actual = content_hash(folder)
+        except OSError as error:
+            raise SourceError(f"cannot read {folder}: {error.strerror}") from error
+        if actual != digest:
+            raise DriftError(
+                f"{folder} has changed since it was added",
+                hint="see what it may do now: amplifier plugin update",
+            )
 
     def _entry(self, name: str, plan: Path) -> LockEntry | None:
         """The lock entry of a bundle."""

@@ -150,13 +150,13 @@ def _values(root: Node | None) -> Iterator[tuple[tuple[str, ...], Scalar]]:
 
 
 def _is_source(keys: tuple[str, ...]) -> bool:
-    """Return True if the value at these keys is the source of a module."""
+    """Return True if the value at these keys is the source of a module or a plugin."""
     # Keys in a module's config are its own, but an agent or a module may be called "config", and a
     # namespace "source".
     if keys[0] == "namespaces" or any(pair in _CONFIG for pair in pairwise(keys)):
         return False
     return keys[-1] in ("source", *(f"{part}_source" for part in PARTS)) or (
-        len(keys) == 2 and keys[0] == "sources"
+        keys == ("plugins",) or (len(keys) == 2 and keys[0] == "sources")
     )
 
 

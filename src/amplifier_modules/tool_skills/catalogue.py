@@ -38,7 +38,7 @@ class Root(NamedTuple):
 
     Attributes:
         folder: The folder.
-        origin: Where it belongs: `project`, `user` or `plan`.
+        origin: Where it belongs: `project`, `user`, `plan`, or the name of a plugin.
         bounds: A folder that no skill may lead out of; None without one.
     """
 

@@ -14,6 +14,7 @@ from amplifier_modules._shared.module.tools import CheckedTool
 from amplifier_modules.tool_skills.catalogue import (
     Catalogue,
     InvalidSkill,
+    Root,
     find_skills,
     list_files,
     list_roots,
@@ -38,11 +39,13 @@ class SkillsConfig(ModuleConfig):
 
     Attributes:
         paths: More folders with skills, which count before all others.
+        plugins: Folders with the skills of plugins, by the plugin's name; they count after all others.
         project: Whether skills of a trusted project are used.
         user: Whether the user's own skills are used.
     """
 
     paths: list[str] = Field(default_factory=list[str])
+    plugins: dict[str, list[str]] = Field(default_factory=dict[str, list[str]])
     project: bool = True
     user: bool = True
 
@@ -102,8 +105,9 @@ class SkillTool(CheckedTool):
     def list_as_text(self, argument: str = "") -> str:
         """The skills, for the chat."""
         width = max(map(len, self._skills))
+        origin = max(len(skill.origin) for skill in self._skills.values())
         return "\n".join(
-            f"{'*' if skill.name in self._loaded else ' '} {skill.name:{width}}  {skill.origin:7}  "
+            f"{'*' if skill.name in self._loaded else ' '} {skill.name:{width}}  {skill.origin:{origin}}  "
             f"{cut_text(skill.description, 200)}"
             for skill in self._skills.values()
         )
@@ -121,6 +125,7 @@ async def mount(coordinator: Any, settings: SkillsConfig) -> None:
     )
     if not settings.user:
         roots = [root for root in roots if root.origin != "user"]
+    roots += [Root(path, name, path) for name, paths in settings.plugins.items() for path in paths]
     catalogue = find_skills(roots)
     for problem in catalogue.problems:
         logger.warning("a skill is left out: %s", problem)

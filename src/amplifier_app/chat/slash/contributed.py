@@ -13,7 +13,8 @@ commands/changes.md
     ---
     Explain the commits since $1 for a user of the program. $ARGUMENTS
 
-Its folder is in the user's settings folder, and in the `.amplifier` of a trusted project, which comes first.
+Its folder is in the user's settings folder, and in the `.amplifier` of a trusted project, which comes first. Commands
+of plugins come last; one whose name is taken is called PLUGIN-NAME.
 """
 
 from __future__ import annotations
@@ -98,18 +99,26 @@ def markdown_commands(
     commands: dict[str, SlashCommand] = {}
     project = session.plan.project
     folders = [*([("project", project / "commands")] if project else [])]
-    for origin, folder in [*folders, ("user", paths.config_dir() / "commands")]:
-        for file in _files(folder):
-            name = f"/{file.stem}"
-            try:
-                if not COMMAND_NAME.fullmatch(file.stem):
-                    raise UsageError("a name has lower-case letters, digits, '-' and '_' only")
-                if name in taken:
-                    raise UsageError(f"{name} already exists")
-                commands.setdefault(name, _markdown_command(name, _read(file), origin))
-            except UsageError as error:
-                text = f"{visible(str(file))} is not a command: {error.message}"
-                renderer.notice(text, "warning", "chat")
+    files = [
+        (file.stem, origin, file)
+        for origin, folder in [*folders, ("user", paths.config_dir() / "commands")]
+        for file in _files(folder)
+    ]
+    for plugin in session.plan.plugins.values():
+        for name, file in plugin.commands.items():
+            is_taken = f"/{name}" in taken or any(name == other for other, _, _ in files)
+            files.append((f"{plugin.name}-{name}" if is_taken else name, plugin.name, file))
+    for stem, origin, file in files:
+        name = f"/{stem}"
+        try:
+            if not COMMAND_NAME.fullmatch(stem):
+                raise UsageError("a name has lower-case letters, digits, '-' and '_' only")
+            if name in taken:
+                raise UsageError(f"{name} already exists")
+            commands.setdefault(name, _markdown_command(name, _read(file), origin))
+        except UsageError as error:
+            text = f"{visible(str(file))} is not a command: {error.message}"
+            renderer.notice(text, "warning", "chat")
     return commands
 
 

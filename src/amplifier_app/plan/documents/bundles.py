@@ -87,6 +87,13 @@ class BundleFetcher(Protocol):
         """
         ...
 
+    def check(self, folder: Path, digest: str) -> None:
+        """
+        Raises:
+            ModuleError: The content of a folder does not have this digest.
+        """
+        ...
+
 
 OpenFetcher: TypeAlias = Callable[[Path | None], BundleFetcher]
 """Creates the fetcher for the bundles of one plan, given the folder of its project."""
@@ -250,30 +257,44 @@ class Bundles:
             self._namespaces.add(name, path.parent)
         return path
 
-    def _from_source(self, one: Listed, folder: Path, origin: Origin) -> Path | None:
+    def locate(self, one: Listed, origin: Origin, plan: Path, what: str = "plugin") -> Path | None:
+        """The file or folder of a source, which is fetched if it is not on this machine; None with a problem.
+
+        Args:
+            one: The source; a relative path starts at the folder of `origin`.
+            origin: The document that names it. A fetched document may only name fetched files.
+            plan: The plan being loaded, for its lock.
+            what: What the source is, in messages.
+        """
         try:
-            source = parse_source(one.text, folder)
+            source = parse_source(one.text, origin.path.parent)
         except SourceSyntaxError as error:
             self._problems.add(error.message, one.at, error.hint)
             return None
         if isinstance(source, FolderSource):
-            path = _bundle_file(source.path)
-            if path is not None and not self._namespaces.may_read(origin.path, path):
+            if not self._namespaces.may_read(origin.path, source.path):
                 self._problems.add(f"{one.text!r} is outside the fetched files", one.at)
                 return None
-            return path
+            return source.path
         if self._fetcher is None:
             return None
         try:
-            fetched = self._fetcher.fetch(source.text, self._plan)
+            fetched = self._fetcher.fetch(source.text, plan)
         except ModuleError as error:
-            message = f"the bundle cannot be fetched: {error.message}"
+            message = f"the {what} cannot be fetched: {error.message}"
             self._problems.add(message, one.at, error.hint)
             self._failed = True
             return None
         self._namespaces.add_checkout(fetched.checkout)
-        path = _bundle_file(fetched.path)
-        if path is None or not self._namespaces.may_read(fetched.checkout.folder, path):
+        return fetched.path
+
+    def _from_source(self, one: Listed, folder: Path, origin: Origin) -> Path | None:
+        origin = origin._replace(path=folder / origin.path.name)
+        place = self.locate(one, origin, self._plan, "bundle")
+        path = _bundle_file(place) if place is not None else None
+        if place is None or (path is None and self._namespaces.find_checkout(place) is None):
+            return None
+        if path is None or not self._namespaces.may_read(place, path):
             hint = f"expected a bundle file, or a folder with one of {', '.join(BUNDLE_FILES)}"
             self._problems.add(f"{one.text!r} contains no bundle", one.at, hint)
             return None

@@ -41,8 +41,9 @@ from amplifier_app.plan.tree.yaml_reader import read_stream
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from amplifier_app.plan.documents.bundles import Bundles, OpenFetcher
+    from amplifier_app.plan.documents.bundles import BundleFetcher, Bundles, OpenFetcher
     from amplifier_app.plan.documents.namespaces import Checkout
+    from amplifier_app.plan.documents.plugins import Plugin, Plugins
 
 
 class Stage(NamedTuple):
@@ -78,6 +79,7 @@ class MergedPlan(NamedTuple):
         checkouts: The folders that were fetched for it; relative sources in them start there.
         fetched: The sources of the fetched bundles, with what each was resolved to.
         problems: Everything that is wrong with the documents; left out of the tree.
+        plugins: The plugins by name.
     """
 
     name: str
@@ -97,6 +99,7 @@ class MergedPlan(NamedTuple):
     checkouts: tuple[Checkout, ...] = ()
     fetched: Mapping[str, Any] = MappingProxyType({})
     problems: tuple[Problem, ...] = ()
+    plugins: Mapping[str, Plugin] = MappingProxyType({})
 
     def source(self, text: str, file: str) -> str:
         """Resolve a source relative to the file that names it.
@@ -296,7 +299,15 @@ class _Chain:
         for document in layers:
             if document.path not in finished:
                 finished[document.path] = self._reader.finish(document)
-        return [finished[layer.path] for layer in layers]
+        documents = [finished[layer.path] for layer in layers]
+        return [one for document in documents for one in (document, *self._plugins_in(document))]
+
+    def _plugins_in(self, document: Document) -> list[Document]:
+        """The documents of the plugins that a document names."""
+        if "plugins" not in document.tree.items:
+            return []
+        first = self._documents[0] if self._documents else document
+        return self._plugins.documents(document, first.path)
 
     def _raise_if_any(self) -> None:
         if not self._keep_problems:
@@ -307,9 +318,19 @@ class _Chain:
         # Imported on demand: only published documents include bundles.
         from amplifier_app.plan.documents.bundles import Bundles
 
+        return Bundles(self._reader, self._settings.sources, self._fetcher)
+
+    @cached_property
+    def _fetcher(self) -> BundleFetcher:
         fetcher = self._fetch(self._settings.project)
         self._fetched = fetcher.found
-        return Bundles(self._reader, self._settings.sources, fetcher)
+        return fetcher
+
+    @cached_property
+    def _plugins(self) -> Plugins:
+        from amplifier_app.plan.documents.plugins import Plugins
+
+        return Plugins(self._reader, self._bundles, self._fetcher.check)
 
     def merge(self, name: str, overlays: Sequence[Document] = ()) -> MergedPlan:
         tree = MapNode({}, self._documents[-1].tree.at)
@@ -333,17 +354,21 @@ class _Chain:
         self._raise_if_any()
         warnings: list[str] = []
         excluded = excluded_in(document.tree for document in reversed(self._documents))
+        plugins: list[Document] = []
         for settings in overlays:
-            tree, found = overlay_settings(tree, settings.tree, excluded)
-            warnings += found
-            stages.append(Stage(settings.file, tree))
+            below = self._plugins_in(settings)
+            plugins += below
+            for document in (*below, settings):
+                tree, found = overlay_settings(tree, document.tree, excluded)
+                warnings += found
+                stages.append(Stage(document.file, tree))
         itself = self._documents[0]
         check_complete(tree, self._problems)
         self._raise_if_any()
         own = read_text(self._documents[0].tree.items.get("name"))
         files = {
             file: path
-            for one in (*self._documents, *self._settings.files)
+            for one in (*self._documents, *self._settings.files, *plugins)
             for file, path in {one.file: one.path, **one.others}.items()
         }
         return MergedPlan(
@@ -364,6 +389,7 @@ class _Chain:
             fetched=self._fetched,
             fetch=self._fetch,
             problems=(*self._settings.problems.found, *self._problems.found),
+            plugins=self._plugins.by_name if "plugins" in tree.items else {},
         )
 
     def _next_document(self, chain: Sequence[Opened]) -> tuple[str, Path] | None:

@@ -12,6 +12,7 @@ from typing import Any
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.schema.rules import (
     ID,
+    VARIABLE_NAME,
     Anything,
     ByName,
     Check,
@@ -26,7 +27,7 @@ from amplifier_app.plan.schema.rules import (
     Schema,
     Text,
     Texts,
-    VariableNames,
+    Words,
 )
 from amplifier_app.plan.schema.structure import Agents, Shape
 from amplifier_app.plan.tree.entries import entry_key
@@ -173,21 +174,34 @@ class Entries(Rule):
         raise NotImplementedError
 
 
-class Commands(Entries):
-    """A list of shell commands; read as a list of mappings with `run`."""
+class Keyed(Entries):
+    """A list of mappings with one required key; text stands for a mapping with this key alone.
+
+    Args:
+        description: What it is for.
+        expected: What to write instead of a wrong value.
+        entry: The rule of an entry.
+        key: The required key.
+    """
+
+    def __init__(
+        self, description: str, expected: str, entry: Fields, key: str, **more: Any
+    ) -> None:
+        super().__init__(description, expected, entry, **more)
+        self._key = key
 
     def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
         if read_text(node) is not None:
-            node = MapNode({"run": node}, node.at)
+            node = MapNode({self._key: node}, node.at)
         read = self._entry.read(node, where, check)
-        if not isinstance(read, MapNode) or "run" in read.items:
+        if not isinstance(read, MapNode) or self._key in read.items:
             return read
-        if isinstance(node, MapNode) and "run" not in node.items:
-            check.problems.add(f"{where!r} has no command", node.at, "set 'run'")
+        if isinstance(node, MapNode) and self._key not in node.items:
+            check.problems.add(f"{where!r} has no {self._key!r}", node.at, f"set {self._key!r}")
         return None
 
     def schema(self, printing: Printing) -> Schema:
-        entry = {**printing.use(self._entry), "required": ["run"]}
+        entry = {**printing.use(self._entry), "required": [self._key]}
         return {
             "type": ["array"],
             "items": {"anyOf": [{"type": "string", "pattern": r"\S"}, entry]},
@@ -263,8 +277,11 @@ _WHEN = Fields(
     "Condition for using the provider. Default: always.",
     "'{env: VARIABLE}' or '{no_other: true}'",
     {
-        "env": VariableNames(
-            "Environment variables, at least one of which must be set.", empty="refused"
+        "env": Words(
+            "Environment variables, at least one of which must be set.",
+            VARIABLE_NAME,
+            "a variable name",
+            empty="refused",
         ),
         "no_other": Flag("Only if no other provider of the plan is available.", empty="refused"),
     },
@@ -357,7 +374,7 @@ _SESSION = Fields(
     name="session",
 )
 
-_CHECKS = Commands(
+_CHECKS = Keyed(
     "Shell commands that must succeed after the answer of `amplifier run`; the model gets the output "
     "of those that fail and may correct its work. Exit code 9 if one still fails.",
     "a list of commands",
@@ -370,6 +387,7 @@ _CHECKS = Commands(
             "timeout": Number("Time limit in seconds.", whole=False, default=600),
         },
     ),
+    key="run",
     examples=[["pytest -q", {"run": "ruff check", "name": "lint", "timeout": 60}]],
 )
 
@@ -404,6 +422,34 @@ _NAMESPACES = ByName(
     "a mapping 'NAME: SOURCE'",
     "a name",
     Texts("Source of the folder, or a list of sources that are searched in this order."),
+)
+
+PLUGIN_NAME = r"[a-z0-9][a-z0-9.-]{0,63}"
+PLUGIN_PARTS = ("skills", "commands", "agents", "hooks", "servers")
+_PLUGINS = Keyed(
+    "Plugins: folders with skills, commands, agents, hooks and MCP servers in the formats of other "
+    "programs.",
+    "a list of sources",
+    Fields(
+        "A plugin.",
+        "a source, or a mapping with 'source'",
+        {
+            "source": Text(
+                "Source of its folder: './FOLDER', 'git+https://HOST/REPO@REF#subdirectory=FOLDER', "
+                "or an archive.",
+                examples=["git+https://example.com/me/my-plugin@v1.2.0"],
+            ),
+            "only": Words(
+                "The parts to use. Default: all.",
+                f"^({'|'.join(PLUGIN_PARTS)})$",
+                f"one of {', '.join(PLUGIN_PARTS)}",
+            ),
+            "as": Text("Its name here, if another plugin has the same."),
+            "digest": Text("Digest of its content; with another content it is refused."),
+            "tracks": Text("Source that `amplifier plugin update` looks for a newer version in."),
+        },
+    ),
+    key="source",
 )
 
 # -- documents ---------------------------------------------------------------------------
@@ -477,6 +523,7 @@ PLAN = Shape(
         ),
         "checks": _CHECKS,
         "agents": _AGENTS,
+        "plugins": _PLUGINS,
         "namespaces": _NAMESPACES,
     },
     "start with 'session:' or 'extends: default'",
@@ -608,6 +655,7 @@ SETTINGS = Shape(
         "exclude": Texts("Modules to remove from the profile."),
         **_CONTENTS,
         "agents": _AGENTS,
+        "plugins": _PLUGINS,
     },
     elsewhere=MappingProxyType(
         {

@@ -168,26 +168,33 @@ class Texts(Rule):
         return {"type": ["string", "array"], "items": {"type": "string"}}
 
 
-class VariableNames(Texts):
-    """The name of a variable, or a list of names."""
+class Words(Texts):
+    """A string of one form, or a list of them.
+
+    Args:
+        description: What it is for.
+        form: Regular expression for the whole string.
+        what: What one is, such as `a variable name`.
+    """
+
+    def __init__(self, description: str, form: str, what: str, **more: Any) -> None:
+        super().__init__(description, **more)
+        self._form = form
+        self._what = what
 
     def _is_valid(self, node: Node, where: str, check: Check) -> bool:
         if not super()._is_valid(node, where, check):
             return False
         text = read_text(node) or ""
-        if not re.fullmatch(VARIABLE_NAME, text):
-            message = f"{text!r} is not a variable name"
-            check.problems.add(message, node.at, "write the name alone")
+        if not re.fullmatch(self._form, text):
+            check.problems.add(f"{text!r} is not {self._what}", node.at, "write the name alone")
             return False
         return True
 
     def schema(self, printing: Printing) -> Schema:
         schema = super().schema(printing)
-        return {
-            **schema,
-            "pattern": VARIABLE_NAME,
-            "items": {"type": "string", "pattern": VARIABLE_NAME},
-        }
+        form = {"pattern": self._form}
+        return {**schema, **form, "items": {"type": "string", **form}}
 
 
 class Number(Rule):

@@ -17,6 +17,8 @@ from amplifier_core.discovery import PARTS
 from amplifier_support.named_tuple import NamedTuple
 
 _OWN_KEYS = ("name", "description", "extends", "exclude")
+_JOINED = ("approvals", "plugins")
+"""Lists whose entries are kept, those of the child first."""
 _SETTINGS_ONLY = ("profile", "sources", "display")
 
 
@@ -110,8 +112,8 @@ def _stack(base: MapNode, items: dict[str, Node], child: MapNode) -> MapNode:
             items[key] = _merge_entries(below, value)
         elif key == "session" and isinstance(below, MapNode) and isinstance(value, MapNode):
             items[key] = _merge_session(below, value)
-        elif key == "approvals" and isinstance(below, ListNode) and isinstance(value, ListNode):
-            # The first rule that matches decides.
+        elif key in _JOINED and isinstance(below, ListNode) and isinstance(value, ListNode):
+            # The first rule for a call decides.
             items[key] = ListNode([*value.items, *below.items], value.at)
         elif key == "agents" and isinstance(below, MapNode) and isinstance(value, MapNode):
             items[key] = _merge_agents(below, value)

@@ -1,0 +1,346 @@
+"""`amplifier plugin add|list|show|update|remove`: the plugins of every profile."""
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import difflib
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.confirmation import YesOption, confirm
+from amplifier_app.commands.settings.modules import Changed, Target, written_source
+from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_app.plan.documents.plugins import Plugin, data_folder, read_plugin
+from amplifier_app.plan.documents.scopes import read_settings
+from amplifier_app.plan.schema.grammar import PLUGIN_PARTS
+from amplifier_app.plan.source_spec import (
+    FolderSource,
+    PackageSource,
+    SourceSyntaxError,
+    parse_source,
+    without_password,
+)
+from amplifier_app.plan.tree import edit
+from amplifier_app.plan.tree.nodes import plain_data
+from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.sources.fetch.staging import content_hash
+from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, load_profile
+from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import did_you_mean
+
+app = typer.Typer(
+    help="Add, list, show, update and remove plugins.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+_SECTION = "plugins"
+_SOURCES = "Expected a folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER."
+_NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
+
+
+class _Found(NamedTuple):
+    """A plugin at its source.
+
+    Attributes:
+        plugin: The plugin.
+        source: Its source at exactly this version.
+        digest: The digest of a folder's content; None if the source is a version already.
+    """
+
+    plugin: Plugin
+    source: str
+    digest: str | None
+
+
+@app.command()
+def add(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="Its folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER."
+        ),
+    ],
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Another name for it.")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="PART",
+            help="A part to use: skills, commands, agents, hooks or servers; repeatable.",
+        ),
+    ] = None,
+    scope: ScopeOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Show what a plugin may do, and add it to every profile after a yes.
+
+    \b
+      amplifier plugin add git+https://example.com/me/review@v1.2.0
+      amplifier plugin add ./review --only skills --only agents
+
+    Exactly the version that was shown is used, until 'amplifier plugin update'. Without --scope,
+    changes your own settings for this project, or outside a project your own settings.
+    """
+    source = _as_source(source)
+    found = _find(source, Path.cwd(), as_)
+    for part in only or ():
+        if part not in PLUGIN_PARTS:
+            raise UsageError(f"--only: {part!r} is not one of {', '.join(PLUGIN_PARTS)}")
+    if only:
+        found = found._replace(plugin=found.plugin.keep(only))
+    _print(_describe(found.plugin))
+    if not confirm(f"Add {found.plugin.name}?", yes):
+        to_stderr("amplifier: nothing was added")
+        return
+    with changing(scope, in_project="local") as where:
+        names = [name for name, _ in _entries(where)]
+        if found.plugin.name in names:
+            hint = "Update it, remove it, or use --as to add another one with the same name."
+            message = f"the {where.scope} settings already have a plugin {found.plugin.name!r}"
+            raise ConfigError(message, hint=hint)
+        entry = _entry(found, source, where) | ({"only": only} if only else {})
+        edit.append_value(where.file, (_SECTION,), entry)
+        report(Changed(where.file, f"added the plugin {found.plugin.name}"))
+
+
+@app.command("list")
+def list_plugins(output: OutputOption = "text") -> None:
+    """List the plugins of the default profile and your settings."""
+    plugins = load_profile().merged.plugins
+    if output == "json":
+        print(json_text([_facts(plugin) for plugin in plugins.values()]))
+        return
+    if not plugins:
+        to_stderr("No plugins. Add one: amplifier plugin add SOURCE")
+        return
+    rows = [
+        (name, plugin.version, ", ".join(_parts(plugin)), one_line(plugin.description, 200))
+        for name, plugin in plugins.items()
+    ]
+    columns = (
+        Column("PLUGIN"),
+        Column("VERSION", drop=2),
+        Column("PARTS", "end", least=12),
+        Column("DESCRIPTION", "wrap", least=20, drop=1),
+    )
+    print_table(columns, rows)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME|SOURCE", help="The plugin.")],
+    output: OutputOption = "text",
+) -> None:
+    """Show what a plugin may do: one that was added, or one at a source. Runs nothing of it."""
+    plugin = load_profile().merged.plugins.get(name) or _find(_as_source(name), Path.cwd()).plugin
+    if output == "json":
+        print(json_text(_facts(plugin)))
+    else:
+        print(for_terminal("\n".join(_describe(plugin))))
+
+
+@app.command()
+def update(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The plugin. [default: all]")
+    ] = None,
+    scope: ScopeOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Look for newer versions, show what would change, and use them after a yes.
+
+    Without --scope, updates the plugins in your own settings for this project, or outside a project in
+    your own settings.
+    """
+    with changing(scope, in_project="local") as where:
+        entries = _entries(where)
+        _check_known(name, entries, where)
+        for position, (known, entry) in enumerate(entries):
+            if name in (None, known):
+                _update(where, position, entry, yes)
+
+
+def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> None:
+    source = entry.get("tracks") or entry["source"]
+    found = _find(source, where.file.parent, entry.get("as"))
+    name = found.plugin.name
+    new = _entry(found, source, where) | {key: entry[key] for key in ("only",) if key in entry}
+    if new == entry:
+        to_stderr(f"amplifier: {name} is up to date")
+        return
+    if entry.get("only"):
+        found = found._replace(plugin=found.plugin.keep(entry["only"]))
+    _print(_changes(_former(entry, where), _describe(found.plugin)))
+    if confirm(f"Update {name}?", yes):
+        edit.set_value(where.file, (_SECTION, str(position)), new)
+        report(Changed(where.file, f"updated the plugin {name}"))
+
+
+def _former(entry: dict[str, Any], where: Target) -> list[str]:
+    """The description of the version in use; empty if it is no longer there."""
+    if entry.get("digest"):
+        return []
+    plugin = _find(entry["source"], where.file.parent, entry.get("as")).plugin
+    return _describe(plugin.keep(entry["only"]) if entry.get("only") else plugin)
+
+
+@app.command()
+def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
+    """Remove a plugin from your settings, and delete the data it has kept.
+
+    Without --scope, changes your own settings for this project, or outside a project your own settings.
+    """
+    with changing(scope, in_project="local") as where:
+        entries = _entries(where)
+        _check_known(name, entries, where)
+        position = [known for known, _ in entries].index(name)
+        edit.remove_value(where.file, (_SECTION, str(position)))
+        report(Changed(where.file, f"removed the plugin {name}"))
+    folder = data_folder(name)
+    if folder.is_dir():
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise ConfigError(f"cannot delete {folder}: {error.strerror}") from error
+        to_stderr(f"amplifier: deleted its data in {folder}")
+
+
+# -- settings ----------------------------------------------------------------------------
+
+
+def _entries(where: Target) -> list[tuple[str, dict[str, Any]]]:
+    """The entries of one settings file, each with the name of its plugin."""
+    entries: list[dict[str, Any]] = []
+    for file in read_settings(where.project).files:
+        if file.path == where.file and _SECTION in file.tree.items:
+            entries = plain_data(file.tree.items[_SECTION])
+    return [(_name(entry, where), entry) for entry in entries]
+
+
+def _name(entry: dict[str, Any], where: Target) -> str:
+    return entry.get("as") or _find(entry["source"], where.file.parent).plugin.name
+
+
+def _check_known(
+    name: str | None, entries: Sequence[tuple[str, dict[str, Any]]], where: Target
+) -> None:
+    names = [known for known, _ in entries]
+    if name is not None and name not in names:
+        hint = did_you_mean(name, names) or f"Plugins there: {', '.join(names) or 'none'}"
+        raise ConfigError(f"the {where.scope} settings have no plugin {name!r}", hint=hint)
+
+
+def _entry(found: _Found, source: str, where: Target) -> dict[str, Any]:
+    """The entry for exactly the version that was found."""
+    entry = {"as": found.plugin.name, "source": found.source}
+    if found.digest is not None:
+        return entry | {"source": written_source(source, where), "digest": found.digest}
+    return entry if found.source == source else entry | {"tracks": without_password(source)}
+
+
+def _find(source: str, folder: Path, name: str | None = None) -> _Found:
+    """Fetch and read a plugin; nothing of it runs.
+
+    Raises:
+        UsageError: The source is invalid.
+        SourceError: It is unavailable.
+        ConfigError: It contains no plugin.
+    """
+    try:
+        parsed = parse_source(source, folder)
+    except SourceSyntaxError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    if isinstance(parsed, PackageSource):
+        raise UsageError(f"there is no folder {source!r}", hint=_SOURCES)
+    if isinstance(parsed, FolderSource):
+        if not parsed.path.is_dir():
+            raise UsageError(f"there is no folder {source!r}", hint=_SOURCES)
+        plugin = read_plugin(parsed.path, source, name)
+        return _Found(plugin, str(parsed.path), content_hash(parsed.path))
+    fetched = AS_ENVIRONMENT_SAYS.open(None).fetch(source, folder / "plan")
+    plugin = read_plugin(fetched.path, without_password(source), name)
+    return _Found(plugin, fetched.checkout.find_source(fetched.path), None)
+
+
+def _as_source(text: str) -> str:
+    """A source of the command line, where a folder may be written without './'."""
+    is_folder = not text.startswith((".", "/", "~")) and Path(text).is_dir()
+    return f"./{text}" if is_folder else text
+
+
+# -- descriptions ------------------------------------------------------------------------
+
+
+def _print(lines: Sequence[str]) -> None:
+    to_stderr(for_terminal("\n".join(lines)))
+
+
+def _changes(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    """The lines that an update changes; all of them if the version in use is not known."""
+    if not old:
+        return list(new)
+    lines = [
+        line for line in difflib.ndiff(old, new) if line.startswith(("+", "-")) and line.strip()
+    ]
+    return [new[0], *lines] if lines else [new[0], "  its texts change, not what it may do"]
+
+
+def _describe(plugin: Plugin) -> list[str]:
+    """The lines that say what a plugin may do."""
+    title = f"{plugin.name} {plugin.version}".strip()
+    lines = [f"{title}: {plugin.description}" if plugin.description else title]
+    facts = _facts(plugin)
+    parts = ("skills", "commands", "agents", "hooks", "servers", "variables")
+    lines += [f"  {part:10} {', '.join(facts[part])}" for part in parts if facts[part]]
+    lines += [f"  not used   {reason}" for reason in plugin.left_out]
+    return lines
+
+
+def _facts(plugin: Plugin) -> dict[str, Any]:
+    return {
+        "name": plugin.name,
+        "version": plugin.version,
+        "description": plugin.description,
+        "folder": str(plugin.folder),
+        "skills": sorted(
+            path.parent.name for folder in plugin.skills for path in folder.glob("*/SKILL.md")
+        ),
+        "commands": [f"/{name}" for name in plugin.commands],
+        "agents": [f"{plugin.name}:{name}" for name in plugin.agents],
+        "hooks": list(_hooks(plugin)),
+        "servers": list(_servers(plugin)),
+        "variables": plugin.variables,
+        "left_out": list(plugin.left_out),
+    }
+
+
+def _hooks(plugin: Plugin) -> Iterator[str]:
+    for event, matchers in plugin.hooks.items():
+        for matcher in matchers:
+            for hook in matcher.get("hooks", ()) if isinstance(matcher, dict) else ():
+                tools = f"({matcher['matcher']})" if matcher.get("matcher") else ""
+                yield f"{event}{tools} runs {one_line(str(hook.get('command')), 100)}"
+
+
+def _servers(plugin: Plugin) -> Iterator[str]:
+    for name, config in plugin.servers.items():
+        words = [config.get("command"), *config.get("args", ())]
+        does = f"asks {config['url']}" if "url" in config else f"runs {' '.join(map(str, words))}"
+        yield f"{name} {one_line(does.replace(f'{plugin.folder}/', ''), 100)}"
+
+
+def _parts(plugin: Plugin) -> Iterator[str]:
+    facts = _facts(plugin)
+    for part in ("skills", "commands", "agents", "hooks", "servers"):
+        if facts[part]:
+            yield f"{len(facts[part])} {part if len(facts[part]) > 1 else part[:-1]}"

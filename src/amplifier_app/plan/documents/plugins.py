@@ -1,0 +1,463 @@
+"""Plugins: folders with skills, commands, agents, hooks and MCP servers in the formats of other programs.
+
+plugin.json                   Agent Plugins 1.0.0: skills/ and mcp.json
+.claude-plugin/plugin.json    Claude's, which may be missing: also commands/, agents/, hooks/ and .mcp.json
+
+A plugin becomes a document: its skills are folders of tool-skills, its servers servers of tool-mcp, its hooks hooks of
+hooks-shell, and its agents agents of the plan. Nothing of it runs while it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from amplifier_app.base import paths
+from amplifier_app.base.errors import ConfigError, Location, ModuleError
+from amplifier_app.plan.documents.document import (
+    SUFFIX,
+    Document,
+    DocumentReader,
+    Origin,
+    read_markdown,
+)
+from amplifier_app.plan.documents.published import Listed
+from amplifier_app.plan.schema.grammar import PLUGIN_NAME, PLUGIN_PARTS
+from amplifier_app.plan.tree.nodes import (
+    ListNode,
+    MapNode,
+    Node,
+    plain_data,
+    read_text,
+    to_node,
+    with_items,
+)
+from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.yaml_reader import read_bytes
+from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from amplifier_app.plan.documents.bundles import Bundles
+
+MANIFESTS = (".claude-plugin/plugin.json", "plugin.json")
+_MARKETPLACE = ".claude-plugin/marketplace.json"
+
+_TOOLS = {
+    "Bash": ("tool-bash", ("bash", "bash_output", "bash_kill")),
+    "Read": ("tool-filesystem", ("read_file",)),
+    "LS": ("tool-filesystem", ("list_directory",)),
+    "Write": ("tool-filesystem", ("write_file",)),
+    "Edit": ("tool-filesystem", ("edit_file",)),
+    "Grep": ("tool-search", ("grep",)),
+    "Glob": ("tool-search", ("glob",)),
+    "WebFetch": ("tool-web", ("web_fetch",)),
+    "Task": ("tool-task", ("task",)),
+    "TodoWrite": ("tool-todo", ("todo",)),
+    "Skill": ("tool-skills", ("skill",)),
+}
+"""Tools of Claude's agents → the module and the tools that they are here."""
+
+_ROOT = re.compile(r"\$\{(?:CLAUDE_)?PLUGIN_ROOT\}")
+_DATA = re.compile(r"\$\{(?:CLAUDE_)?PLUGIN_DATA\}")
+_PROJECT = "${CLAUDE_PROJECT_DIR}"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*\r?$(.*)", re.DOTALL | re.MULTILINE)
+_LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(.*)$", re.MULTILINE)
+_ANY_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)[:}]")
+
+
+class Plugin(NamedTuple):
+    """A plugin as its files describe it.
+
+    Attributes:
+        name: Its name.
+        version: Its version; empty if it has none.
+        description: One line about it; may be empty.
+        folder: Its folder, absolute.
+        manifest: Its manifest, or its folder if it has none.
+        skills: The folders with its skills, absolute.
+        commands: Its commands, Markdown files, by name.
+        agents: Its agents by name, each as a section of a plan.
+        hooks: Its hooks in Claude's form: event → list of matchers.
+        servers: Its MCP servers by name, as tool-mcp is configured.
+        left_out: What it has that is not used, each with the reason.
+    """
+
+    name: str
+    version: str
+    description: str
+    folder: Path
+    manifest: Path
+    skills: tuple[Path, ...] = ()
+    commands: Mapping[str, Path] = {}
+    agents: Mapping[str, MapNode] = {}
+    hooks: Mapping[str, Any] = {}
+    servers: Mapping[str, Mapping[str, Any]] = {}
+    left_out: tuple[str, ...] = ()
+
+    def keep(self, parts: list[str]) -> Plugin:
+        """The plugin with only some of its parts, of `PLUGIN_PARTS`."""
+        empty: dict[str, Any] = {part: () if part == "skills" else {} for part in PLUGIN_PARTS}
+        return self._replace(**{part: empty[part] for part in PLUGIN_PARTS if part not in parts})
+
+    @property
+    def variables(self) -> list[str]:
+        """The environment variables that its servers are given."""
+        text = json.dumps(list(self.servers.values()))
+        return sorted({*_ANY_VARIABLE.findall(text)})
+
+    def tree(self, at: Location) -> MapNode:
+        """The plugin as the tree of a document."""
+        tools: list[Node] = []
+        items: dict[str, Node] = {}
+        if self.skills:
+            folders = [str(folder) for folder in self.skills]
+            tools.append(self._entry("tool-skills", {"plugins": {self.name: folders}}, at))
+        if self.servers:
+            servers = {"servers": self.servers}
+            tools.append(self._entry("tool-mcp", servers, at, literal=False))
+        if tools:
+            items["tools"] = ListNode(tools, at)
+        if self.hooks:
+            hooks = {"root": str(self.folder), "hooks": self.hooks}
+            entry = self._entry("hooks-shell", {"plugins": {self.name: hooks}}, at)
+            items["hooks"] = ListNode([entry], at)
+        if self.agents:
+            agents = {f"{self.name}:{name}": agent for name, agent in self.agents.items()}
+            items["agents"] = MapNode(cast("dict[str, Node]", agents), at)
+        return MapNode(items, at)
+
+    def _entry(
+        self, module: str, config: Mapping[str, Any], at: Location, *, literal: bool = True
+    ) -> Node:
+        entry = {"module": to_node(module, at), "config": to_node(config, at, literal=literal)}
+        return MapNode(entry, at)
+
+
+def read_plugin(folder: Path, shown: str, name: str | None = None) -> Plugin:
+    """Read a plugin.
+
+    Args:
+        folder: Its folder, absolute.
+        shown: The name of the folder in messages.
+        name: The name to use instead of its own.
+
+    Raises:
+        ConfigError: It is not a plugin, or its manifest is invalid.
+    """
+    return _Reading(folder, shown).plugin(name)
+
+
+class _Reading:
+    """The files of one plugin; what cannot be used is left out, with the reason."""
+
+    def __init__(self, folder: Path, shown: str) -> None:
+        self._folder = Path(os.path.realpath(folder))
+        self._shown = shown
+        self._left_out: list[str] = []
+
+    def plugin(self, given: str | None) -> Plugin:
+        path = next((self._folder / name for name in MANIFESTS if self._has(name)), None)
+        manifest = self._json(path, self._folder) if path is not None else {}
+        if path is None and not self._has_parts():
+            raise ConfigError(f"{self._shown} is not a plugin", hint=self._hint())
+        name = given or manifest.get("name") or self._folder.name
+        if not isinstance(name, str) or not re.fullmatch(PLUGIN_NAME, name):
+            raise ConfigError(
+                f"{self._shown}: {name!r} is not a plugin's name: expected up to 64 lower-case letters, "
+                "digits, '-' and '.'",
+                hint="Set another one with 'as: NAME'.",
+            )
+        return Plugin(
+            name,
+            str(manifest.get("version") or ""),
+            " ".join(str(manifest.get("description") or "").split()),
+            self._folder,
+            path or self._folder,
+            tuple(self._folders("skills", manifest)),
+            dict(self._commands(manifest)),
+            dict(self._agents(manifest)),
+            self._hooks(manifest),
+            dict(self._servers(manifest, name)),
+            tuple(self._left_out),
+        )
+
+    def _has(self, name: str) -> bool:
+        return (self._folder / name).is_file()
+
+    def _has_parts(self) -> bool:
+        names = ("skills", "commands", "agents")
+        return any((self._folder / name).is_dir() for name in names) or self._has(
+            "hooks/hooks.json"
+        )
+
+    def _hint(self) -> str:
+        try:
+            data = self._json(self._folder / _MARKETPLACE, self._folder)
+        except ConfigError:
+            return f"Expected a folder with {' or '.join(MANIFESTS)}."
+        listed: list[Any] = data.get("plugins") or []
+        sources = [to_mapping(one).get("source") for one in listed]
+        named = ", ".join(str(one) for one in sources if isinstance(one, str))
+        return f"It is a list of plugins; add one with '#subdirectory=FOLDER': {named}"
+
+    # -- files -------------------------------------------------------------------------
+
+    def _json(self, path: Path, above: Path) -> dict[str, Any]:
+        """
+        Raises:
+            ConfigError: The file is not a JSON object that can be read.
+        """
+        shown = f"{self._shown}/{path.relative_to(above).as_posix()}"
+        try:
+            data = json.loads(read_bytes(path, shown, "the file").decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{shown} is not valid JSON: {error}") from error
+        if not isinstance(data, dict):
+            raise ConfigError(f"{shown}: expected a JSON object")
+        return cast("dict[str, Any]", data)
+
+    def _inside(self, text: str) -> Path | None:
+        """A path of the plugin; None, with the reason noted, if it leads out of it."""
+        path = Path(os.path.realpath(self._folder / text))
+        if path.is_relative_to(self._folder):
+            return path
+        self._left_out.append(f"{text}: it is outside the plugin")
+        return None
+
+    def _paths(self, part: str, manifest: Mapping[str, Any]) -> Iterator[Path]:
+        """The places of a part: its folder, and those that the manifest adds."""
+        value: Any = manifest.get(part)
+        more: list[Any] = value if isinstance(value, list) else [value]
+        for text in dict.fromkeys((part, *(one for one in more if isinstance(one, str)))):
+            path = self._inside(text)
+            if path is not None and path.exists():
+                yield path
+            elif path is not None and text != part:
+                self._left_out.append(f"{text}: it does not exist")
+
+    def _folders(self, part: str, manifest: Mapping[str, Any]) -> Iterator[Path]:
+        yield from (path for path in self._paths(part, manifest) if path.is_dir())
+
+    def _documents(self, part: str, manifest: Mapping[str, Any]) -> Iterator[Path]:
+        for path in self._paths(part, manifest):
+            files = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
+            for file in files:
+                relative = file.relative_to(self._folder).as_posix()
+                if self._inside(relative) is not None and file.is_file():
+                    yield file
+
+    # -- parts -------------------------------------------------------------------------
+
+    def _commands(self, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+        for file in self._documents("commands", manifest):
+            yield file.stem, file
+
+    def _agents(self, manifest: Mapping[str, Any]) -> Iterator[tuple[str, MapNode]]:
+        for file in self._documents("agents", manifest):
+            shown = f"{self._shown}/{file.relative_to(self._folder).as_posix()}"
+            problems = Problems()
+            data = read_bytes(file, shown, "the agent")
+            root = read_markdown(data, shown, problems)
+            if root is None or problems:
+                root = _read_lines(data, shown)
+            if root is None:
+                self._left_out.append(f"the agent {file.stem}: {problems.found[0].message}")
+                continue
+            reason = "the models of its agents: they use the plan's"
+            if read_text(root.items.get("model")) not in (None, "inherit"):
+                self._left_out += [reason] if reason not in self._left_out else []
+            yield read_text(root.items.get("name")) or file.stem, _agent(root)
+
+    def _hooks(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        hooks: dict[str, Any] = {}
+        value: Any = manifest.get("hooks")
+        for data in self._data("hooks/hooks.json", value):
+            for event, matchers in to_mapping(data.get("hooks", data)).items():
+                if isinstance(matchers, list):
+                    hooks[event] = [*hooks.get(event, ()), *cast("list[Any]", matchers)]
+        return hooks
+
+    def _servers(
+        self, manifest: Mapping[str, Any], plugin: str
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        value: Any = manifest.get("mcpServers")
+        for data in (*self._data("mcp.json", None), *self._data(".mcp.json", value)):
+            for name, entry in to_mapping(data.get("mcpServers", data)).items():
+                config, reason = self._server(plugin, to_mapping(entry))
+                if config is None:
+                    self._left_out.append(f"the MCP server {name}: {reason}")
+                else:
+                    yield (name if name == plugin else f"{plugin}-{name}"), config
+
+    def _data(self, file: str, value: Any) -> Iterator[dict[str, Any]]:
+        """The JSON of a part: in its file, in others that the manifest names, or in the manifest itself."""
+        more: list[Any] = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            yield cast("dict[str, Any]", value)
+        for text in dict.fromkeys((file, *(one for one in more if isinstance(one, str)))):
+            path = self._inside(text)
+            if path is None or not path.is_file():
+                continue
+            try:
+                yield self._json(path, self._folder)
+            except ConfigError as error:
+                self._left_out.append(error.message)
+
+    def _server(
+        self, plugin: str, entry: Mapping[str, Any]
+    ) -> tuple[dict[str, Any] | None, str | None]:
+        """The configuration of a server, or the reason why it cannot be used."""
+        url: Any = entry.get("url")
+        if isinstance(url, str):
+            if entry.get("type") == "sse":
+                return None, "the transport 'sse' is not supported"
+            address = urlsplit(url)
+            if address.scheme != "https" and address.hostname not in ("localhost", "127.0.0.1"):
+                return None, f"{url!r} is not an https URL"
+            return self._filled(plugin, {"url": url, "headers": entry.get("headers") or {}}), None
+        if not isinstance(entry.get("command"), str):
+            return None, "it has neither a command nor a URL"
+        config = {key: entry[key] for key in ("command", "args", "env", "cwd") if key in entry}
+        if _DATA.search(json.dumps(config)):
+            config["sandbox"] = {"write": [".", str(data_folder(plugin))]}
+        return self._filled(plugin, config), None
+
+    def _filled(self, plugin: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return fill_in(value, self._folder, plugin)
+        if isinstance(value, dict):
+            items = cast("dict[str, Any]", value)
+            return {key: self._filled(plugin, item) for key, item in items.items()}
+        if isinstance(value, list):
+            return [self._filled(plugin, item) for item in cast("list[Any]", value)]
+        return value
+
+
+def data_folder(plugin: str) -> Path:
+    """The folder that a plugin may keep its own data in."""
+    return paths.state_dir() / "plugins" / plugin
+
+
+def fill_in(text: str, folder: Path, plugin: str) -> str:
+    """A text of a plugin with the places of its folders filled in, as a plan would write it.
+
+    Other variables stay variables of the environment; they are empty if they are not set.
+    """
+    data = data_folder(plugin)
+    if _DATA.search(text):
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    text = _VARIABLE.sub(
+        lambda match: match[0] if "PLUGIN_" in match[1] else f"${{{match[1]}:-}}",
+        text.replace(_PROJECT, "."),
+    )
+    text = _ROOT.sub(lambda _: str(folder).replace("$", "$$"), text)
+    return _DATA.sub(lambda _: str(data).replace("$", "$$"), text)
+
+
+def _read_lines(data: bytes, shown: str) -> MapNode | None:
+    """An agent whose front matter is lines `key: text` that are not YAML, as many published ones have."""
+    match = _FRONT_MATTER.match(data.decode("utf-8", "replace"))
+    if match is None:
+        return None
+    fields = {key: text.strip() for key, text in _LINE.findall(match[1])}
+    root = to_node({**fields, "instruction": match[2].strip()}, Location(shown, 1), literal=True)
+    return root if isinstance(root, MapNode) else None
+
+
+def _agent(root: MapNode) -> MapNode:
+    """An agent of a plugin as a section of a plan: without the tools that it does not list."""
+    items = {key: root.items[key] for key in ("description", "instruction") if key in root.items}
+    names = _tool_names(root.items.get("tools"))
+    if names is None:
+        return with_items(root, items)
+    at = root.key_at("tools")
+    kept = {module for name in names if name in _TOOLS for module in _TOOLS[name][:1]}
+    tools = {tool for name in names if name in _TOOLS for tool in _TOOLS[name][1]}
+    modules = dict.fromkeys(module for module, _ in _TOOLS.values())
+    items["exclude"] = to_node([module for module in modules if module not in kept], at)
+    others = [tool for _, known in _TOOLS.values() for tool in known if tool not in tools]
+    if not any(name.startswith("mcp__") for name in names):
+        others.append("mcp_*")
+    reason = "the definition of this agent does not list the tool"
+    items["approvals"] = to_node([{"action": "deny", "tool": others, "reason": reason}], at)
+    return with_items(root, items)
+
+
+def _tool_names(node: Node | None) -> list[str] | None:
+    """The tools of an agent; None for all."""
+    value: Any = plain_data(node) if node is not None else None
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list):
+        return None
+    names = [re.split(r"\(", str(one))[0].strip() for one in cast("list[Any]", value)]
+    return None if "*" in names else names
+
+
+class Plugins:
+    """The plugins of one plan.
+
+    Args:
+        reader: Collects the problems, and knows the fetched folders.
+        bundles: Finds sources.
+        check: Compares the content of a folder with a digest; raises ModuleError if it differs.
+
+    Attributes:
+        by_name: The plugins that were read.
+    """
+
+    def __init__(
+        self, reader: DocumentReader, bundles: Bundles, check: Callable[[Path, str], None]
+    ) -> None:
+        self._reader = reader
+        self._bundles = bundles
+        self._check = check
+        self.by_name: dict[str, Plugin] = {}
+
+    def documents(self, document: Document, plan: Path) -> list[Document]:
+        """The documents of the plugins that a document names, the highest precedence first.
+
+        Args:
+            document: The document.
+            plan: The plan being loaded, for its lock.
+        """
+        entries = document.tree.items.get("plugins")
+        found: list[Document] = []
+        for entry in entries.items if isinstance(entries, ListNode) else ():
+            plugin = self._read(entry, document, plan) if isinstance(entry, MapNode) else None
+            if plugin is not None:
+                shown = self._reader.namespaces.shown(plugin.manifest, document.file, document.path)
+                found.append(Document(shown, plugin.manifest, plugin.tree(Location(shown)), {}))
+        return found
+
+    def _read(self, entry: MapNode, document: Document, plan: Path) -> Plugin | None:
+        source = entry.items["source"]
+        named = Listed(read_text(source) or "", source.at)
+        folder = self._bundles.locate(named, Origin(document.file, document.path), plan)
+        if folder is None:
+            return None
+        try:
+            if (digest := read_text(entry.items.get("digest"))) is not None:
+                self._check(folder, digest)
+            plugin = read_plugin(folder, named.text, read_text(entry.items.get("as")))
+        except (ConfigError, ModuleError) as error:
+            self._reader.problems.add(error.message, source.at, error.hint)
+            return None
+        parts = entry.items.get("only")
+        if isinstance(parts, ListNode):
+            plugin = plugin.keep([text for node in parts.items if (text := read_text(node))])
+        known = self.by_name.setdefault(plugin.name, plugin)
+        if known.folder != plugin.folder:
+            message = (
+                f"two plugins are named {plugin.name!r}: in {known.folder} and in {plugin.folder}"
+            )
+            self._reader.problems.add(message, source.at, "rename one of them with 'as: NAME'")
+            return None
+        return plugin

@@ -1,0 +1,176 @@
+"""`amplifier plugin`, with real folders and real git repositories."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import Finished, run_amplifier
+from tests.support.module_repositories import Repository, git, write_files
+from tests.support.plugins import SKILL, write_plugin
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def plugin(home: Path, *words: str, **more: Any) -> Finished:
+    return run_amplifier("plugin", *words, home=home, cwd=home.parent, **more)
+
+
+def skills(home: Path) -> list[str]:
+    """The folders of skills that plugins add to the mock profile."""
+    shown = run_amplifier(
+        "plan", "show", "-P", "mock", "--output", "json", home=home, cwd=home.parent
+    )
+    assert shown.code == 0, shown.stderr
+    tools = json.loads(shown.stdout)["plan"]["tools"]
+    [config] = [tool.get("config", {}) for tool in tools if tool["module"] == "tool-skills"]
+    return [folder for folders in config.get("plugins", {}).values() for folder in folders]
+
+
+def test_what_it_may_do_is_shown_before_it_is_added(home: Path) -> None:
+    write_plugin(home.parent / "review")
+    refused = plugin(home, "add", "./review")
+    assert refused.code == 2
+    for text in (
+        "review 1.2.0: Reviews code.",
+        "skills     triage",
+        "commands   /review-file",
+        "agents     review:reviewer",
+        "review-echo runs ",
+        "variables  REVIEW_CALLS",
+        "not used   the models of its agents",
+    ):
+        assert text in refused.stderr
+    assert not (home / "settings.yaml").exists()
+    assert not (home.parent / "review/__pycache__").exists()
+
+
+def test_a_folder_is_added_shown_updated_and_removed(home: Path) -> None:
+    folder = write_plugin(home.parent / "review")
+    added = plugin(home, "add", "review", "--yes")
+    assert added.code == 0, added.stderr
+    [listed] = json.loads(plugin(home, "list", "--output", "json").stdout)
+    assert (listed["name"], listed["skills"]) == ("review", ["triage"])
+    assert skills(home) == [str(folder / "skills")]
+    assert "/review-file" in plugin(home, "show", "review").stdout
+    again = plugin(home, "add", "review", "--yes")
+    assert again.code == 78
+    assert "already have a plugin 'review'" in again.stderr
+
+    write_files(folder, {"skills/second/SKILL.md": SKILL.format(name="second")})
+    changed = run_amplifier("run", "-P", "mock", "hi", home=home, cwd=home.parent)
+    assert changed.code == 78
+    assert "has changed since it was added" in changed.stderr
+    assert "amplifier plugin update" in changed.stderr
+    updated = plugin(home, "update", "--yes")
+    assert updated.code == 0, updated.stderr
+    assert "skills     second, triage" in updated.stderr
+    assert skills(home) == [str(folder / "skills")]
+    assert "is up to date" in plugin(home, "update", "review").stderr
+
+    removed = plugin(home, "remove", "review")
+    assert removed.code == 0, removed.stderr
+    assert skills(home) == []
+    assert plugin(home, "remove", "review").code == 78
+
+
+def test_a_repository_is_used_at_the_version_that_was_shown(home: Path, tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "repository")
+    write_plugin(repository.folder / "plugins/review")
+    first = repository.commit({}, tag="v1")
+    source = f"{repository.url}@main#subdirectory=plugins/review"
+    added = plugin(home, "add", source, "--yes")
+    assert added.code == 0, added.stderr
+    assert f"@{first}#subdirectory=plugins/review" in (home / "settings.yaml").read_text()
+
+    git(repository.folder, "rm", "-rq", "plugins/review/skills")
+    second = repository.commit({"plugins/review/skills/b/SKILL.md": SKILL.format(name="b")})
+    [folder] = skills(home)
+    assert first in folder
+    assert [path.name for path in Path(folder).iterdir()] == ["triage"]
+
+    declined = plugin(home, "update")
+    assert declined.code == 2
+    assert "-   skills     triage" in declined.stderr
+    assert "+   skills     b" in declined.stderr
+    assert "agents" not in declined.stderr
+    assert plugin(home, "update", "review", "--yes").code == 0
+    [folder] = skills(home)
+    assert second in folder
+    assert [path.name for path in Path(folder).iterdir()] == ["b"]
+    # What is in use needs no network.
+    git(repository.folder, "branch", "-m", "gone")
+    assert skills(home) == [folder]
+
+
+def test_only_some_parts_stay_chosen_after_an_update(home: Path) -> None:
+    folder = write_plugin(home.parent / "review")
+    assert plugin(home, "add", "review", "--yes", "--only", "agents", "--as", "mine").code == 0
+    assert skills(home) == []
+    write_files(folder, {"commands/more.md": "More."})
+    updated = plugin(home, "update", "--yes")
+    assert updated.code == 0, updated.stderr
+    assert "mine:reviewer" in updated.stderr
+    assert "/more" not in updated.stderr
+    [listed] = json.loads(plugin(home, "list", "--output", "json").stdout)
+    assert (listed["name"], listed["skills"]) == ("mine", [])
+
+
+def test_removing_deletes_the_data_it_has_kept(home: Path) -> None:
+    folder = write_plugin(home.parent / "review")
+    server = {"command": "a", "args": ["${CLAUDE_PLUGIN_DATA}/cache"]}
+    write_files(folder, {".mcp.json": json.dumps({"mcpServers": {"s": server}})})
+    assert plugin(home, "add", "review", "--yes").code == 0
+    data = home / "plugins/review"
+    assert data.is_dir(), sorted(home.rglob("*"))
+    removed = plugin(home, "remove", "review")
+    assert f"deleted its data in {data}" in removed.stderr
+    assert not data.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("add", "nothing"), 2, "there is no folder"),
+        (("add", "home.txt"), 2, "there is no folder"),
+        (("add", "git+file:///nowhere/at/all@v1", "--yes"), 3, "/nowhere/at/all"),
+        (("show", "revue"), 2, "there is no folder"),
+        (("remove", "revue"), 78, "have no plugin 'revue'"),
+        (("update", "revue"), 78, "have no plugin 'revue'"),
+        (("add", "review", "--yes", "--only", "skils"), 2, "'skils' is not one of skills"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error_and_changes_nothing(
+    home: Path, words: tuple[str, ...], code: int, message: str
+) -> None:
+    write_plugin(home.parent / "review")
+    finished = plugin(home, *words)
+    assert (finished.code, finished.stdout) == (code, "")
+    assert message in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert not (home / "settings.yaml").exists()
+
+
+def test_an_untrusted_project_adds_no_plugin(home: Path) -> None:
+    project = home.parent / "project"
+    write_plugin(project / "review")
+    write_files(project, {".amplifier/settings.yaml": "plugins: [../review]\n"})
+    shown = run_amplifier("plugin", "list", home=home, cwd=project)
+    assert "No plugins" in shown.stderr
+    assert run_amplifier("trust", "--yes", home=home, cwd=project).code == 0
+    trusted = run_amplifier(
+        "plan", "show", "-P", "mock", "--output", "json", home=home, cwd=project
+    )
+    assert str(project / "review/skills") in trusted.stdout
+    # The plugin is part of what was trusted.
+    write_files(project, {"review/skills/new/SKILL.md": SKILL.format(name="new")})
+    changed = run_amplifier(
+        "plan", "show", "-P", "mock", "--output", "json", home=home, cwd=project
+    )
+    assert str(project / "review/skills") not in changed.stdout
