@@ -67,7 +67,10 @@ def _register(
             policy,
             folder=os.getcwd(),
             hidden=map(str, (paths.config_dir(), paths.state_dir())),
-            readable=() if folder is None else (os.path.join(folder, "tool-output"),),
+            readable=[
+                *(() if folder is None else (os.path.join(folder, "tool-output"),)),
+                *(str(plugin.folder) for plugin in plan.plugins.values()),
+            ],
             plan_files=map(str, files),
             denied=_denied_paths(config),
         )
