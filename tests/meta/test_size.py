@@ -6,13 +6,13 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 32_900,
+    "amplifier_app": 33_400,
     "amplifier_batch": 4_600,
     "amplifier_core": 3_600,
     "amplifier_extras": 3_800,
     "amplifier_serve": 1_950,
     "amplifier_kit": 4_700,
-    "amplifier_modules": 19_500,
+    "amplifier_modules": 19_700,
     "amplifier_support": 5_500,
 }
 

@@ -21,6 +21,7 @@ from amplifier_app.commands.group import amplifier_command
 from tests.support.cli import run_amplifier
 from tests.support.module_repositories import write_files
 from tests.support.plans import mock_plan, module_folder
+from tests.support.plugins import write_plugin
 
 _LINES = """
 --version
@@ -129,6 +130,14 @@ test {tests} --output json
 test {tests} --list
 serve acp -f {plan}
 serve mcp -f {plan}
+plugin --help
+plugin add {plugin} --yes
+plugin list
+plugin list --output json
+plugin show {plugin}
+plugin show {plugin} --output json
+plugin update
+plugin remove --help
 mcp --help
 mcp list
 mcp list --output json
@@ -254,6 +263,7 @@ def furnished(folder: Path, *, with_batch: bool = True) -> Furnished:
     values = {
         "project": str(folder / "project"),
         "module": str(module),
+        "plugin": str(write_plugin(out / "plugin")),
         "batch": str(batch),
         "tests": str(tests),
         "rows": str(work / "rows.txt"),

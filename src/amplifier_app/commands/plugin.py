@@ -300,7 +300,7 @@ def _describe(plugin: Plugin) -> list[str]:
     title = f"{plugin.name} {plugin.version}".strip()
     lines = [f"{title}: {plugin.description}" if plugin.description else title]
     facts = _facts(plugin)
-    parts = ("skills", "commands", "agents", "hooks", "servers", "variables")
+    parts = (*PLUGIN_PARTS, "variables")
     lines += [f"  {part:10} {', '.join(facts[part])}" for part in parts if facts[part]]
     lines += [f"  not used   {reason}" for reason in plugin.left_out]
     return lines
@@ -341,6 +341,6 @@ def _servers(plugin: Plugin) -> Iterator[str]:
 
 def _parts(plugin: Plugin) -> Iterator[str]:
     facts = _facts(plugin)
-    for part in ("skills", "commands", "agents", "hooks", "servers"):
+    for part in PLUGIN_PARTS:
         if facts[part]:
             yield f"{len(facts[part])} {part if len(facts[part]) > 1 else part[:-1]}"

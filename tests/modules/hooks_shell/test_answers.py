@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_modules.hooks_shell.hook import FIXED, Answer, InvalidAnswer, read_answer
+from amplifier_modules.hooks_shell.shell_hook import FIXED, Answer, InvalidAnswer, read_answer
 
 KEYS = ["decision", "action", "reason", "context", "contextInjection", "data", "message", "other"]
 TEXTS = st.sampled_from(["", " ", "x", "é\n", "\ud800", "allow", "deny", "Deny", "ask_user"])

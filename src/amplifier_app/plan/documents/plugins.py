@@ -39,6 +39,7 @@ from amplifier_app.plan.tree.nodes import (
 )
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_bytes
+from amplifier_support.claude_names import EVENTS, TOOLS
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 
@@ -48,20 +49,16 @@ if TYPE_CHECKING:
 MANIFESTS = (".claude-plugin/plugin.json", "plugin.json")
 _MARKETPLACE = ".claude-plugin/marketplace.json"
 
-_TOOLS = {
-    "Bash": ("tool-bash", ("bash", "bash_output", "bash_kill")),
-    "Read": ("tool-filesystem", ("read_file",)),
-    "LS": ("tool-filesystem", ("list_directory",)),
-    "Write": ("tool-filesystem", ("write_file",)),
-    "Edit": ("tool-filesystem", ("edit_file",)),
-    "Grep": ("tool-search", ("grep",)),
-    "Glob": ("tool-search", ("glob",)),
-    "WebFetch": ("tool-web", ("web_fetch",)),
-    "Task": ("tool-task", ("task",)),
-    "TodoWrite": ("tool-todo", ("todo",)),
-    "Skill": ("tool-skills", ("skill",)),
+_MODULES = {
+    "tool-bash": ("bash", "bash_output", "bash_kill"),
+    "tool-filesystem": ("read_file", "write_file", "edit_file", "list_directory"),
+    "tool-search": ("grep", "glob"),
+    "tool-web": ("web_fetch",),
+    "tool-task": ("task",),
+    "tool-todo": ("todo",),
+    "tool-skills": ("skill",),
 }
-"""Tools of Claude's agents → the module and the tools that they are here."""
+"""The bundled modules with tools, which an agent that lists its tools gets only some of."""
 
 _ROOT = re.compile(r"\$\{(?:CLAUDE_)?PLUGIN_ROOT\}")
 _DATA = re.compile(r"\$\{(?:CLAUDE_)?PLUGIN_DATA\}")
@@ -280,7 +277,9 @@ class _Reading:
         value: Any = manifest.get("hooks")
         for data in self._data("hooks/hooks.json", value):
             for event, matchers in to_mapping(data.get("hooks", data)).items():
-                if isinstance(matchers, list):
+                if event not in EVENTS:
+                    self._left_out.append(f"the hooks on {event}: there is no such event here")
+                elif isinstance(matchers, list):
                     hooks[event] = [*hooks.get(event, ()), *cast("list[Any]", matchers)]
         return hooks
 
@@ -378,11 +377,12 @@ def _agent(root: MapNode) -> MapNode:
     if names is None:
         return with_items(root, items)
     at = root.key_at("tools")
-    kept = {module for name in names if name in _TOOLS for module in _TOOLS[name][:1]}
-    tools = {tool for name in names if name in _TOOLS for tool in _TOOLS[name][1]}
-    modules = dict.fromkeys(module for module, _ in _TOOLS.values())
-    items["exclude"] = to_node([module for module in modules if module not in kept], at)
-    others = [tool for _, known in _TOOLS.values() for tool in known if tool not in tools]
+    if "Bash" in names:
+        names += ["BashOutput", "KillShell"]
+    kept = {tool for tool, name in TOOLS.items() if name in names}
+    modules = [module for module, tools in _MODULES.items() if kept.isdisjoint(tools)]
+    items["exclude"] = to_node(modules, at)
+    others = [tool for tools in _MODULES.values() for tool in tools if tool not in kept]
     if not any(name.startswith("mcp__") for name in names):
         others.append("mcp_*")
     reason = "the definition of this agent does not list the tool"

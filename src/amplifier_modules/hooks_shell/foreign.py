@@ -1,0 +1,270 @@
+"""Hooks in the formats of Claude Code and Codex: they see the names and inputs of the program they were written for.
+
+{Event: [{matcher: REGEX, hooks: [{type: command, command: …, args: […], timeout: SECONDS}]}]}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, cast
+
+from amplifier_modules._shared.privacy import PlainCopy
+from amplifier_modules.hooks_shell.shell_hook import REFUSED, Answer, InvalidAnswer, ShellHook
+from amplifier_support.claude_names import EVENTS, TOOLS
+from amplifier_support.fields import to_mapping
+from amplifier_support.process.with_input import Answered
+
+Format = Literal["claude", "codex"]
+
+_KEYS = {
+    "task": {"agent": "subagent_type", "instruction": "prompt"},
+    "grep": {"ignore_case": "-i", "context": "-C", "limit": "head_limit"},
+    "bash_output": {"id": "bash_id"},
+    "bash_kill": {"id": "shell_id"},
+    "skill": {"name": "skill"},
+}
+"""Keys of inputs that Claude Code has other names for."""
+_PATCHES = ("write_file", "edit_file")
+"""Tools that are patches in Codex."""
+
+_TAKES_TEXT = ("UserPromptSubmit", "SessionStart")
+"""Events whose plain output is for the model."""
+
+_ASYNC = re.compile(r'\{"async":\s*true')
+_ROOTS = ("CLAUDE_PLUGIN_ROOT", "PLUGIN_ROOT")
+
+
+class ForeignHook(ShellHook):
+    """A hook of another program.
+
+    Attributes:
+        format: The program.
+        on: The event by its name there.
+        matcher: Regular expression for the name of the tool there; empty for every tool.
+    """
+
+    format: Format
+    on: str
+    matcher: str = ""
+
+    def means_event(self, event: str) -> bool:
+        also = self.on == "SessionStart" and event == "session:resume"
+        return also or super().means_event(event)
+
+    def means_data(self, data: Mapping[str, Any]) -> bool:
+        if self.on in ("SessionStart", "SessionEnd") and data.get("parent_id"):
+            return False
+        tool = data.get("tool_name")
+        if not self.on.endswith(("ToolUse", "Failure")) or self.matcher in ("", "*"):
+            return True
+        return any(re.fullmatch(self.matcher, name) for name in _names(str(tool), self.format))
+
+    def write_input(
+        self, event: str, data: Mapping[str, Any], session_id: str, folder: str
+    ) -> dict[str, Any]:
+        data = PlainCopy().of(data)
+        given: dict[str, Any] = {
+            "session_id": session_id,
+            "transcript_path": "",
+            "cwd": folder,
+            "hook_event_name": self.on,
+            "permission_mode": "default",
+        }
+        if "tool_name" in data:
+            name, values = to_foreign(str(data["tool_name"]), data.get("tool_input"), self.format)
+            given |= {"tool_name": name, "tool_input": values}
+            given |= {"tool_use_id": data.get("tool_call_id") or ""}
+            if event != "tool:pre":
+                given["tool_response"] = data.get("result", data.get("error"))
+        for key, value in (
+            ("prompt", data.get("prompt")),
+            ("message", data.get("message")),
+            ("source", "resume" if event == "session:resume" else "startup"),
+            ("stop_hook_active", False),
+            ("trigger", "auto"),
+        ):
+            if key in _MORE.get(self.on, ()):
+                given[key] = value
+        return given
+
+    def read_answer(self, ran: Answered, data: Mapping[str, Any]) -> Answer:
+        if ran.problem is not None:
+            raise InvalidAnswer(ran.problem)
+        errors = ran.errors.decode("utf-8", "replace").strip()
+        if ran.exit_code == REFUSED:
+            return self._blocked(errors)
+        if ran.exit_code != 0:
+            raise InvalidAnswer(f"it exited with code {ran.exit_code}")
+        text = ran.output.decode("utf-8", "replace").strip()
+        if not text.startswith("{"):
+            return Answer(context=text or None) if self.on in _TAKES_TEXT else Answer()
+        try:
+            # Of a hook that goes on in the background, the first line alone is the answer.
+            fields: Any = json.loads(text if not _ASYNC.match(text) else text.partition("\n")[0])
+        except (ValueError, RecursionError) as error:
+            raise InvalidAnswer(f"it printed text that is not JSON: {text[:80]!r}") from error
+        return self._to_answer(to_mapping(fields), data)
+
+    def _blocked(self, reason: str) -> Answer:
+        if self.on in ("PreToolUse", "UserPromptSubmit"):
+            return Answer("deny", reason or None)
+        # The call has ended: what it says is for the model.
+        return Answer(context=reason or None)
+
+    def _to_answer(self, fields: Mapping[str, Any], data: Mapping[str, Any]) -> Answer:
+        specific = to_mapping(fields.get("hookSpecificOutput"))
+        message = _text(fields.get("systemMessage"))
+        reason = _text(specific.get("permissionDecisionReason")) or _text(fields.get("reason"))
+        context = _text(specific.get("additionalContext"))
+        if fields.get("continue") is False:
+            blocked = self._blocked(_text(fields.get("stopReason")) or reason or "")
+            return blocked._replace(message=message)
+        decision = specific.get("permissionDecision") or fields.get("decision")
+        if decision in ("deny", "block"):
+            return self._blocked(reason or "")._replace(message=message)
+        if decision == "ask":
+            return Answer("ask", reason, message=message)
+        if decision not in (None, "allow", "approve", "defer"):
+            raise InvalidAnswer(f"its decision is {decision!r}, which is none")
+        changed = self._changes(specific, data)
+        return Answer(context=None if changed else context, data=changed, message=message)
+
+    def _changes(
+        self, specific: Mapping[str, Any], data: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        values = specific.get("updatedInput")
+        if self.on == "PreToolUse" and values is not None:
+            if not isinstance(values, dict):
+                raise InvalidAnswer("its 'updatedInput' is not an object")
+            tool = str(data.get("tool_name"))
+            if self.format == "codex" and tool in _PATCHES:
+                raise InvalidAnswer("it changes a patch, which cannot be done here")
+            return {"tool_input": to_own(tool, cast("dict[str, Any]", values))}
+        output = specific.get("updatedToolOutput")
+        if self.on == "PostToolUse" and output is not None:
+            return {"result": {**to_mapping(data.get("result")), "output": output}}
+        return None
+
+
+_MORE = {
+    "UserPromptSubmit": ("prompt",),
+    "Notification": ("message",),
+    "SessionStart": ("source",),
+    "Stop": ("stop_hook_active",),
+    "PreCompact": ("trigger",),
+}
+"""Fields of single events."""
+
+
+def read_hooks(
+    hooks: Mapping[str, Any], form: Format, *, root: str = "", problems: list[str]
+) -> Iterator[ForeignHook]:
+    """The hooks of one document.
+
+    Args:
+        hooks: Event → list of matchers.
+        form: The program they were written for.
+        root: The folder of the plugin that they are part of; empty without one.
+        problems: Gets a line for each that cannot be used.
+    """
+    for on, matchers in hooks.items():
+        if on not in EVENTS:
+            problems.append(f"{on}: there is no such event here")
+            continue
+        for matcher in cast("list[Any]", matchers) if isinstance(matchers, list) else []:
+            pattern = str(to_mapping(matcher).get("matcher") or "")
+            try:
+                re.compile(pattern if pattern != "*" else "")
+            except re.error as error:
+                problems.append(f"{on}: {pattern!r} is not a regular expression: {error}")
+                continue
+            for each in to_mapping(matcher).get("hooks") or ():
+                hook = _hook(on, pattern, to_mapping(each), form, root)
+                if hook is None:
+                    problems.append(f"{on}: only hooks with a command are supported")
+                else:
+                    yield hook
+
+
+def _hook(
+    on: str, matcher: str, fields: Mapping[str, Any], form: Format, root: str
+) -> ForeignHook | None:
+    command: Any = fields.get("command")
+    if fields.get("type", "command") != "command" or not isinstance(command, str):
+        return None
+    arguments: Any = fields.get("args")
+    if isinstance(arguments, list):
+        command = [command, *(str(text) for text in cast("list[Any]", arguments))]
+        for name in _ROOTS:
+            command = [text.replace(f"${{{name}}}", root) for text in command]
+    timeout: Any = fields.get("timeout")
+    return ForeignHook(
+        event=EVENTS[on],
+        command=cast("str | list[str]", command),
+        timeout=timeout if isinstance(timeout, (int, float)) and timeout > 0 else 60,
+        environment=dict.fromkeys(_ROOTS, root) if root else {},
+        format=form,
+        on=on,
+        matcher=matcher,
+    )
+
+
+# -- tools -------------------------------------------------------------------------------
+
+
+def to_foreign(tool: str, values: Any, form: Format) -> tuple[str, dict[str, Any]]:
+    """The name and the input of a call as another program has them.
+
+    Args:
+        tool: The tool here.
+        values: The input here.
+        form: The other program.
+    """
+    given = to_mapping(values)
+    if form == "codex" and tool in _PATCHES:
+        return "apply_patch", {"command": _patch(tool, given)}
+    keys = _KEYS.get(tool, {})
+    return _names(tool, form)[0], {keys.get(key, key): value for key, value in given.items()}
+
+
+def to_own(tool: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The input of a call here, from that of another program."""
+    keys = {theirs: ours for ours, theirs in _KEYS.get(tool, {}).items()}
+    return {keys.get(key, key): value for key, value in values.items()}
+
+
+def _names(tool: str, form: Format) -> tuple[str, ...]:
+    """The names that a matcher may call a tool by, the proper one first."""
+    if tool.startswith("mcp_"):
+        return (f"mcp__{tool[4:].replace('_', '__', 1)}",)
+    name = TOOLS.get(tool, tool)
+    if form == "codex" and tool in _PATCHES:
+        return ("apply_patch", "Edit", "Write")
+    if tool == "edit_file":
+        return (name, "MultiEdit")
+    return (name,)
+
+
+def _patch(tool: str, given: Mapping[str, Any]) -> str:
+    """A call that writes a file as a patch in Codex's form."""
+    path = given.get("file_path", "")
+    if tool == "write_file":
+        lines = [f"*** Add File: {path}", *_marked("+", given.get("content"))]
+    else:
+        edits: Any = given.get("edits") or [given]
+        lines = [f"*** Update File: {path}"]
+        for edit in edits:
+            fields = to_mapping(edit)
+            lines += ["@@", *_marked("-", fields.get("old_string"))]
+            lines += _marked("+", fields.get("new_string"))
+    return "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
+
+
+def _marked(mark: str, text: Any) -> list[str]:
+    return [f"{mark}{line}" for line in str(text or "").splitlines()]
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None

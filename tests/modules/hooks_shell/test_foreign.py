@@ -1,0 +1,234 @@
+"""Hooks written for Claude Code and Codex, in a real run: they refuse, change and add what they did there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_modules.hooks_shell.foreign import Format, to_foreign, to_own
+from tests.support.cli import Finished, run_amplifier
+from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.module_repositories import write_files
+from tests.support.plugins import write_plugin
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+RM_GUARD = r"""
+import json, re, sys
+call = json.load(sys.stdin)
+assert call["hook_event_name"] == "PreToolUse" and call["permission_mode"]
+if call["tool_name"] != "Bash":
+    sys.exit(0)
+if re.search(r"\brm\s+-rf\b", call["tool_input"]["command"]):
+    print("rm -rf is not allowed in " + call["cwd"], file=sys.stderr)
+    sys.exit(2)
+"""
+PROTECTED_FILES = r"""
+import json, re, sys
+call = json.load(sys.stdin)
+name, given = call["tool_name"], call["tool_input"]
+if name == "apply_patch":
+    paths = re.findall(r"^\*\*\* (?:Add|Update|Delete) File: (.*)$", given["command"], re.M)
+else:
+    paths = [given["file_path"]]
+for path in paths:
+    if path.endswith(".env"):
+        print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse",
+              "permissionDecision": "deny", "permissionDecisionReason": f"{path} is protected"}}))
+"""
+SECRET_SCANNER = r"""
+import json, sys
+given = json.load(sys.stdin)["tool_input"]
+text = given.get("content") or given.get("new_string") or given.get("command") or ""
+print(json.dumps({"decision": "block", "reason": "it has a key"}) if "KEY=" in text else "")
+"""
+PUSH_GUARD = r"""
+read -r line
+case $line in *"git push"*) echo '{"continue": false, "stopReason": "nobody pushes from here"}' ;; esac
+"""
+REWRITE = r"""
+import json, sys
+given = json.load(sys.stdin)["tool_input"]
+given["command"] = given["command"].replace("old.txt", "new.txt")
+print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow",
+      "updatedInput": given}}))
+"""
+ADD_CONTEXT = r"""
+import json, sys
+assert json.load(sys.stdin)["prompt"] == "go"
+print("The branch is main.")
+"""
+FILES = {
+    "rm.py": RM_GUARD,
+    "protected.py": PROTECTED_FILES,
+    "secrets.py": SECRET_SCANNER,
+    "push.sh": PUSH_GUARD,
+    "rewrite.py": REWRITE,
+    "context.py": ADD_CONTEXT,
+}
+
+
+def matcher(pattern: str | None, file: str, **more: Any) -> dict[str, Any]:
+    program = "sh" if file.endswith(".sh") else sys.executable
+    hook = {"type": "command", "command": f"{program} $CLAUDE_PROJECT_DIR/{file}", **more}
+    return {"hooks": [hook]} if pattern is None else {"matcher": pattern, "hooks": [hook]}
+
+
+def run(
+    folder: Path, form: Format, hooks: dict[str, Any], *calls: ToolCall
+) -> tuple[Finished, list[dict[str, Any]]]:
+    """Run a prompt; return it and the bodies of its requests."""
+    work = write_files(folder / "work", FILES)
+    plan = {
+        "extends": "default",
+        "providers": [{"module": "provider-anthropic", "config": {"priority": 1}}],
+        "hooks": [{"module": "hooks-shell", "config": {form: hooks}}],
+    }
+    (folder / "plan.yaml").write_text(json.dumps(plan))
+    script = [Reply(tool_calls=list(calls)), "done"] if calls else ["done"]
+    with ScriptedLLM.running(script) as server:
+        done = run_amplifier(
+            *("run", "-f", folder / "plan.yaml", "go", "--approve", "allow"),
+            cwd=work,
+            env={"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url},
+        )
+        return done, [request.body for request in server.completions]
+
+
+def results(bodies: list[dict[str, Any]]) -> list[str]:
+    blocks = bodies[-1]["messages"][-1]["content"]
+    return [json.dumps(block) for block in blocks if block["type"] == "tool_result"]
+
+
+@pytest.mark.parametrize("form", ["claude", "codex"])
+def test_guards_refuse_the_same_calls(tmp_path: Path, form: Format) -> None:
+    writes = "apply_patch|Edit|Write" if form == "codex" else "Edit|MultiEdit|Write"
+    hooks = {
+        "PreToolUse": [
+            matcher("Bash", "rm.py"),
+            matcher(writes, "protected.py"),
+            matcher("", "secrets.py"),
+            matcher("*", "push.sh"),
+        ]
+    }
+    done, bodies = run(
+        tmp_path,
+        form,
+        hooks,
+        ToolCall("bash", {"command": "rm -rf build"}),
+        ToolCall("write_file", {"file_path": "a.env", "content": "x\n"}),
+        ToolCall("write_file", {"file_path": "a.txt", "content": "KEY=1\n"}),
+        ToolCall("bash", {"command": "git push"}),
+        ToolCall("bash", {"command": "touch fine"}),
+        ToolCall("write_file", {"file_path": "b.txt", "content": "x\n"}),
+    )
+    assert done.code in (0, 8), done.stderr
+    rm, env, key, push, touch, write = results(bodies)
+    assert f"rm -rf is not allowed in {tmp_path / 'work'}" in rm
+    assert "a.env is protected" in env
+    assert "it has a key" in key
+    assert "nobody pushes from here" in push
+    assert "denied" not in touch + write
+    made = {path.name for path in (tmp_path / "work").iterdir()}
+    assert {"fine", "b.txt"} <= made
+    assert not {"a.env", "a.txt"} & made
+
+
+def test_a_call_is_changed_and_still_subject_to_the_rules(tmp_path: Path) -> None:
+    hooks = {"PreToolUse": [matcher("Bash", "rewrite.py")]}
+    done, _ = run(tmp_path, "claude", hooks, ToolCall("bash", {"command": "touch old.txt"}))
+    assert done.code == 0, done.stderr
+    made = {path.name for path in (tmp_path / "work").iterdir()}
+    assert "new.txt" in made
+    assert "old.txt" not in made
+
+
+def test_output_on_a_prompt_is_for_the_model(tmp_path: Path) -> None:
+    done, bodies = run(tmp_path, "claude", {"UserPromptSubmit": [matcher(None, "context.py")]})
+    assert done.stdout == "done\n", done.stderr
+    assert "The branch is main." in json.dumps(bodies[0]["messages"])
+
+
+def test_a_guard_that_fails_refuses(tmp_path: Path) -> None:
+    hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": "exit 7"}]}]}
+    done, bodies = run(tmp_path, "claude", hooks, ToolCall("bash", {"command": "touch made"}))
+    assert "which must allow it, failed" in results(bodies)[0]
+    assert not (tmp_path / "work/made").exists()
+    assert done.code == 8
+
+
+def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
+    hooks = {
+        "PreToolUse": [
+            {"hooks": [{"type": "prompt", "prompt": "x"}]},
+            {"matcher": "(", "hooks": []},
+        ],
+        "Nothing": [],
+    }
+    done, _ = run(tmp_path, "claude", hooks)
+    assert done.stdout == "done\n", done.stderr
+    for text in ("only hooks with a command", "not a regular expression", "no such event"):
+        assert text in done.stderr
+
+
+def test_hooks_of_a_plugin_find_their_files(tmp_path: Path) -> None:
+    command = f"{sys.executable} ${{CLAUDE_PLUGIN_ROOT}}/guard.py"
+    folder = write_plugin(tmp_path / "review")
+    hook = {"matcher": "Bash", "hooks": [{"type": "command", "command": command}]}
+    write_files(
+        folder,
+        {"guard.py": RM_GUARD, "hooks/hooks.json": json.dumps({"hooks": {"PreToolUse": [hook]}})},
+    )
+    plan = {
+        "extends": "default",
+        "plugins": [{"source": str(folder), "only": ["hooks"]}],
+        "providers": [{"module": "provider-anthropic", "config": {"priority": 1}}],
+    }
+    (tmp_path / "plan.yaml").write_text(json.dumps(plan))
+    (tmp_path / "work").mkdir()
+    script = [Reply(tool_calls=[ToolCall("bash", {"command": "rm -rf /nothing"})]), "done"]
+    with ScriptedLLM.running(script) as server:
+        run_amplifier(
+            *("run", "-f", tmp_path / "plan.yaml", "go", "--approve", "allow"),
+            cwd=tmp_path / "work",
+            env={"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url},
+        )
+        assert "rm -rf is not allowed" in results([r.body for r in server.completions])[0]
+
+
+@pytest.mark.parametrize(
+    ("tool", "values", "name", "theirs"),
+    [
+        ("bash", {"command": "ls"}, "Bash", {"command": "ls"}),
+        ("read_file", {"file_path": "a"}, "Read", {"file_path": "a"}),
+        ("grep", {"pattern": "a", "ignore_case": True}, "Grep", {"pattern": "a", "-i": True}),
+        (
+            "task",
+            {"agent": "a", "instruction": "b"},
+            "Task",
+            {"subagent_type": "a", "prompt": "b"},
+        ),
+        ("mcp_github_get_issue", {"n": 1}, "mcp__github__get_issue", {"n": 1}),
+        ("own_tool", {"x": 1}, "own_tool", {"x": 1}),
+    ],
+)
+def test_tools_and_inputs_are_mapped_both_ways(
+    tool: str, values: dict[str, Any], name: str, theirs: dict[str, Any]
+) -> None:
+    assert to_foreign(tool, values, "claude") == (name, theirs)
+    assert to_own(tool, theirs) == values
+
+
+def test_an_edit_is_a_patch_for_codex() -> None:
+    edit = {"file_path": "a.py", "old_string": "x = 1\ny", "new_string": "x = 2"}
+    assert to_foreign("edit_file", edit, "codex") == (
+        "apply_patch",
+        {
+            "command": "*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n-y\n+x = 2\n"
+            "*** End Patch"
+        },
+    )
