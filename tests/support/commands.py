@@ -54,6 +54,8 @@ session fork {session} --at 1
 session replay {session} --speed 0
 session cost {session}
 session cost {session} --output json
+session approve {session}
+session approve {session} --output json
 session rename {session} Title
 session delete {other} --yes
 session prune --older 30d --dry-run

@@ -36,6 +36,7 @@ class Ending(enum.Enum):
     BUDGET = "budget"
     DENIED = "denied"
     CHECK_FAILED = "check_failed"
+    WAITING = "waiting"
     UNAVAILABLE = "unavailable"
     CONFIGURATION = "configuration"
     INTERRUPTED = "interrupted"
@@ -58,6 +59,7 @@ _EXIT_CODES = {
     Ending.BUDGET: 7,
     Ending.DENIED: 8,
     Ending.CHECK_FAILED: 9,
+    Ending.WAITING: 10,
     Ending.UNAVAILABLE: 75,
     Ending.CONFIGURATION: 78,
     Ending.INTERRUPTED: 130,

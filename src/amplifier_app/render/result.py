@@ -13,6 +13,7 @@ from amplifier_app.runtime.turns.turn import NO_TURN, DeniedCall, SubSession, To
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult
     from amplifier_app.runtime.session import OpenSession
+    from amplifier_app.sessions.waiting import Question
     from amplifier_support.sandbox.sandbox import Sandbox
 
 SCHEMA_VERSION = 2
@@ -28,6 +29,7 @@ class RunReport:
         checks: The last result of each check.
         sandbox: That of the session; None until one is open.
         data: With a schema, the answer as JSON data.
+        waiting: The questions that wait for an answer.
         announced: Whether the event stream has written its `session` line.
         started: `time.monotonic()` at the start.
     """
@@ -41,6 +43,7 @@ class RunReport:
         self.checks: Sequence[CheckResult] = ()
         self.sandbox: Sandbox | None = None
         self.data: Any = None
+        self.waiting: Sequence[Question] = ()
         self.announced = False
         self.started = time.monotonic()
 
@@ -82,6 +85,10 @@ def _report_fields(report: RunReport) -> dict[str, Any]:
         "cost": cost_object(turn.cost),
         "tools": [_tool(tool) for tool in turn.tools],
         "denied": [_denied(call, report.session_id) for call in turn.denied],
+        "waiting": [
+            {"id": one.id, "tool": one.tool, "input": one.input, "question": one.text}
+            for one in report.waiting
+        ],
         "sub_sessions": [sub_session_object(ended) for ended in turn.sub_sessions],
         "sandbox": None if report.sandbox is None else _sandbox(report.sandbox),
         "checks": [check._asdict() for check in report.checks],

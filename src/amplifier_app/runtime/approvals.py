@@ -21,6 +21,7 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.capabilities import register_capabilities, register_mentions
+from amplifier_app.sessions.summary import short_id
 from amplifier_app.sources.resolver import resolver_for
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.coordinator import ModuleCoordinator
@@ -36,6 +37,7 @@ from amplifier_support.session_capabilities import (
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.approval_program import ProgramAnswer
+    from amplifier_app.sessions.waiting import Answer, Question, Waiting
     from amplifier_core.interfaces import ApprovalRequest
 
     AskProgram = Callable[[Mapping[str, Any], float | None], Awaitable[ProgramAnswer]]
@@ -47,8 +49,9 @@ ADD_MODULE = (
     "a source of its own, a published one has neither modes nor rules."
 )
 
-Policy = Literal["ask", "deny", "allow", "policy"]
+Policy = Literal["ask", "deny", "allow", "policy", "park"]
 
+_PARKED = "not run: it waits for the user's approval"
 _ONCE, _ALWAYS, _DENY = "Allow once", "Allow always", "Deny"
 _MAX_SHOWN = 4000
 
@@ -68,7 +71,7 @@ class Approvals:
 
     Args:
         policy: How to answer; ``ask`` without a terminal is ``deny``, ``policy`` is the default
-            of each request.
+            of each request, ``park`` keeps the question with the session.
         ask: How to ask; None without a terminal.
         ask_about_tool: How to ask about a tool call; by default like any other question.
 
@@ -79,6 +82,8 @@ class Approvals:
         warn: Shows that the program failed.
         denied: The questions that were denied, in order.
         stop: Stops the turn; called for Ctrl-C at a question.
+        waiting: The session's questions that wait for an answer; None if it is not saved.
+        parked: The questions of this run that wait, in order.
     """
 
     def __init__(
@@ -94,6 +99,8 @@ class Approvals:
         self._one_at_a_time = asyncio.Lock()
         self.denied: list[str] = []
         self.stop: Callable[[], object] = lambda: None
+        self.waiting: Waiting | None = None
+        self.parked: list[Question] = []
         self.program: AskProgram | None = None
         self.session_id = ""
         self.warn: Callable[[str], object] = lambda text: None
@@ -114,6 +121,19 @@ class Approvals:
         call = asked.removeprefix("Allow ")  # of a tool call
         message = f"approval was denied{':' if call == asked else ' for'} {call}"
         return Outcome(Ending.DENIED, message, None if self.is_interactive else hint)
+
+    @property
+    def wait(self) -> Outcome | None:
+        """The outcome of a run with a question that waits; None if there is none."""
+        if not self.parked:
+            return None
+        session = short_id(self.session_id)
+        asked = self.parked[0].text.removeprefix("Allow ")
+        hint = (
+            f"Answer with: amplifier session approve {session} --allow (or --deny), then run: "
+            f"amplifier run --resume {session}"
+        )
+        return Outcome(Ending.WAITING, f"waiting for approval: {asked}", hint)
 
     def forget(self) -> None:
         """Ask again about what was always allowed in this session."""
@@ -146,6 +166,11 @@ class Approvals:
     async def _request_about_tool(
         self, request: ToolApproval, timeout: float | None, agent: str
     ) -> ToolApprovalAnswer:
+        waiting, key = self.waiting, ""
+        if waiting is not None:
+            key = waiting.key_of_call(request.tool_name, request.tool_input)
+        if (given := self._take(key, request.question)) is not None:
+            return ToolApprovalAnswer(_option(request.options, given.decision), given.text or None)
         if self.program is not None:
             asked = {
                 **{"kind": "tool", "tool": request.tool_name, "input": dict(request.tool_input)},
@@ -158,6 +183,10 @@ class Approvals:
                 if decided.decision == "deny":
                     self.denied.append(request.question)
                 return ToolApprovalAnswer(option, decided.reason, "program", input=decided.input)
+        if self.policy == "park" and waiting is not None:
+            values = dict(request.tool_input)
+            self._park(waiting, key, request.tool_name, values, request.question, agent)
+            return ToolApprovalAnswer(_option(request.options, "deny"), _PARKED, "policy")
         ask = self._ask_about_tool
         if ask is None or self.policy != "ask":
             option = await self._answer_noting(
@@ -175,6 +204,19 @@ class Approvals:
                 self.denied.append(request.question)
         return answer or ToolApprovalAnswer(_option(request.options, "deny"))
 
+    def _take(self, key: str, question: str) -> Answer | None:
+        """The answer that was given to a question since an earlier run; None if there is none."""
+        answer = None if self.waiting is None else self.waiting.take(key)
+        if answer is not None and answer.decision == "deny":
+            self.denied.append(question)
+        return answer
+
+    def _park(
+        self, waiting: Waiting, key: str, tool: str | None, values: Any, text: str, agent: str
+    ) -> None:
+        """Keep a question with the session."""
+        self.parked.append(waiting.ask(key, tool, values, text, agent))
+
     async def _ask_program(self, asked: Mapping[str, Any], timeout: float | None) -> ProgramAnswer:
         assert self.program is not None
         answer = await self.program({**asked, "session_id": self.session_id}, timeout)
@@ -185,6 +227,10 @@ class Approvals:
     async def _request(
         self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
     ) -> str:
+        waiting = self.waiting
+        key = "" if waiting is None else waiting.key_of_question(prompt)
+        if (given := self._take(key, prompt)) is not None:
+            return given.text if given.text in options else _option(options, given.decision)
         if self.program is not None:
             asked = {"kind": "question", "question": prompt, "options": options, "agent": agent}
             decided = await self._ask_program({**asked, "working_dir": os.getcwd()}, timeout)
@@ -192,6 +238,9 @@ class Approvals:
                 if decided.decision == "deny":
                     self.denied.append(prompt)
                 return _option(options, decided.decision)
+        if self.policy == "park" and waiting is not None:
+            self._park(waiting, key, None, {"options": options}, prompt, agent)
+            return _option(options, "deny")
         return await self._answer_noting(prompt, options, timeout, default, agent)
 
     async def _answer_noting(

@@ -40,7 +40,7 @@ from amplifier_support.named_tuple import NamedTuple
 
 FORMAT = "amplifier-sessions"
 
-_FILES = ("metadata.json", "transcript.jsonl", "plan.yaml", "context.jsonl")
+_FILES = ("metadata.json", "transcript.jsonl", "plan.yaml", "context.jsonl", "waiting.jsonl")
 _EVENTS = re.compile(r"events\.jsonl(\.[0-9]{1,4})?")
 _OUTPUT = re.compile(r"tool-output/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MAX_FILES = 20_000

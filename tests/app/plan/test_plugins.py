@@ -111,7 +111,7 @@ def test_changed_content_is_refused_with_a_fix(tmp_path: Path, write: Write) -> 
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"only": ["skills"]}, "has no 'source'"),
+        ({"only": ["skills"]}, "has no source"),
         ({"source": "./review", "only": ["skill"]}, "'skill' is not one of skills, commands"),
         ({"source": "./review", "with": 1}, "unknown key 'with'"),
         ({"source": "./review", "as": "A B"}, "'A B' is not a plugin's name"),

@@ -17,7 +17,7 @@ from amplifier_app.base.stdio import (
 from amplifier_app.chat.slash.registry import all_commands, command_in, find
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import choose, with_fork
+from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.documents.plan_files import is_stdin
 from amplifier_app.render.result import RunReport
@@ -64,7 +64,11 @@ def _launch(request: Request, invocation: Invocation) -> Outcome:
     if chosen.plan.default_provider is None and _can_set_up(request, invocation):
         request = _set_up(request)
         chosen = choose(request, invocation.stdout)
-    prompt = "" if chat else _prompt(request)
+    answers = _answers(request, invocation, chosen)
+    chat = chat and answers is None
+    if chat and request.approve == "park":
+        raise UsageError("--approve park needs a prompt", hint='Give one: amplifier run "…"')
+    prompt = "" if chat else _prompt(request, answers)
     chosen = with_fork(request, chosen)
     opening = Opening(None if request.timeout is None else time.monotonic() + request.timeout)
     try:
@@ -103,10 +107,25 @@ def _set_up(request: Request) -> Request:
     return request._replace(provider="local")
 
 
-def _prompt(request: Request) -> str:
-    """The prompt, with piped input appended."""
+def _answers(request: Request, invocation: Invocation, chosen: Chosen) -> str | None:
+    """The prompt that goes on with a session whose waiting questions were answered; None if it has none."""
+    if request.prompt is not None or chosen.resume is None or invocation.opens_chat:
+        return None
+    if not (chosen.resume.path / "waiting.jsonl").exists():
+        return None
+    from amplifier_app.sessions.waiting import prompt_of_answers
+
+    return prompt_of_answers(chosen.resume.path)
+
+
+def _prompt(request: Request, default: str | None) -> str:
+    """The prompt, with piped input appended; `default` without either.
+
+    Raises:
+        UsageError: There is no prompt, or it is a command of the chat.
+    """
     parts = [] if request.prompt is None else [request.prompt]
-    if is_stdin(request.plan):
+    if is_stdin(request.plan) or (default is not None and stdin_is_tty()):
         piped = ""
     else:
         piped = read_piped(wait=request.whole_stdin or request.prompt is None)
@@ -118,6 +137,8 @@ def _prompt(request: Request) -> str:
     elif piped.strip():
         parts.append(piped)
     prompt = "\n\n".join(parts)
+    if not prompt.strip() and default is not None:
+        return default
     if not prompt.strip():
         raise UsageError("the prompt is empty", hint='Give one: amplifier run "…"')
     command = command_in(prompt) if request.prompt is not None or "\n" not in prompt.strip() else ""

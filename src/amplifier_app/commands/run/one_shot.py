@@ -166,6 +166,7 @@ class OneShot:
         report.turn = self._attempts.turn
         report.checks = self._attempts.checks
         report.data = self._attempts.data
+        report.waiting = self._approvals.parked
 
     async def run(self, prompt: str, timeout: float | None) -> Outcome:
         """Send the prompt and return how it ended; signals stop it.
@@ -233,6 +234,8 @@ class OneShot:
         return outcome
 
     def outcome(self, turn: TurnResult) -> Outcome:
+        if (waits := self._approvals.wait) is not None:
+            return waits
         session_id = self._session.id if self._session.is_saved else None
         return outcome_of_turn(turn, self._approvals.denial, session_id)
 

@@ -44,11 +44,13 @@ from amplifier_app.runtime.observers.visibility import Shown, Visibility
 from amplifier_app.runtime.session import OpenSession, ToolSelection, open_session
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.trust.instructions import instruction_files
-from amplifier_core.events import CONTENT_BLOCK_START, TOOL_PRE
+from amplifier_core.events import CONTENT_BLOCK_START, PROVIDER_REQUEST, TOOL_PRE
+from amplifier_core.models import HookResult
 from amplifier_support.session_capabilities import TRUSTED_DIR
 
 if TYPE_CHECKING:
     from amplifier_app.render.screen import Screen
+    from amplifier_app.sessions.waiting import Waiting
     from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 
@@ -200,6 +202,9 @@ async def open_requested_session(
     ):
         approvals.stop = lambda: session.stop(immediate=True)
         approvals.session_id = session.id
+        approvals.waiting = _waiting_questions(session, request)
+        if request.approve == "park":
+            _end_when_parked(session, approvals)
         approvals.warn = lambda text: renderer.notice(text, "warning", "approval")
         report_slow_steps(False)
         # Disabled since the process started; what exists by now is never garbage. The default threshold
@@ -215,6 +220,29 @@ async def open_requested_session(
         if request.provider is None and not request.is_set_up:
             notify_provider(plan, session, renderer)
         yield session
+
+
+def _end_when_parked(session: OpenSession, approvals: Approvals) -> None:
+    """End the turn at the next model call once a question waits: the other calls of the step may ask, too."""
+
+    def end(event: str, data: dict[str, Any]) -> HookResult:
+        if not approvals.parked:
+            return HookResult()
+        return HookResult(action="deny", reason="a call waits for approval")
+
+    session.session.coordinator.hooks.register(PROVIDER_REQUEST, end, name="parked approvals")
+
+
+def _waiting_questions(session: OpenSession, request: Request) -> Waiting | None:
+    """The questions that wait in a session; None if there are none, and none are to be kept."""
+    if session.saved is None:
+        return None
+    folder = session.saved.path
+    if request.approve != "park" and not (folder / "waiting.jsonl").exists():
+        return None
+    from amplifier_app.sessions.waiting import Waiting
+
+    return Waiting(folder)
 
 
 def _notice_unread_instructions(session: OpenSession, renderer: Renderer) -> None:

@@ -144,12 +144,12 @@ class Request(NamedTuple):
         ),
     ] = None
     approve: Annotated[
-        Literal["ask", "deny", "allow", "policy"] | None,
+        Literal["ask", "deny", "allow", "policy", "park"] | None,
         Option(
             "--approve",
             group=_PERMISSIONS,
             help="How to handle tool calls that need approval; 'policy' uses each request's own "
-            "default. [default: ask on a terminal, otherwise deny]",
+            "default, 'park' ends with exit code 10 and waits for 'amplifier session approve'. [default: ask on a terminal, otherwise deny]",
             show_default=False,
         ),
     ] = None
@@ -389,6 +389,8 @@ class Request(NamedTuple):
         used = [option for option, is_given in given.items() if is_given]
         if len(used) > 1:
             raise UsageError(f"{', '.join(used[:-1])} and {used[-1]} are mutually exclusive")
+        if self.approve == "park" and self.no_save:
+            raise UsageError("--approve park and --no-save are mutually exclusive")
         if self.max_cost is not None and not 0 < self.max_cost < float("inf"):
             raise UsageError(f"--max-cost must be greater than 0 (got {self.max_cost:g})")
         if self.trust and self.no_project:

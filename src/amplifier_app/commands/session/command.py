@@ -18,6 +18,7 @@ app = command_group(
         "fork": ("forking", "Start a new session from a step of another one."),
         "replay": ("replaying", "Show a session as it ran."),
         "cost": ("costs", "Show what the parts of a session have cost."),
+        "approve": ("approving", "Answer the questions that wait in a session."),
         "rename": ("listing", "Change a session's title."),
         "delete": ("listing", "Delete sessions and their sub-sessions."),
         "prune": ("listing", "Delete old sessions."),

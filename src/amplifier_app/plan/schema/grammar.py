@@ -182,13 +182,15 @@ class Keyed(Entries):
         expected: What to write instead of a wrong value.
         entry: The rule of an entry.
         key: The required key.
+        what: What it is, for problems.
     """
 
     def __init__(
-        self, description: str, expected: str, entry: Fields, key: str, **more: Any
+        self, description: str, expected: str, entry: Fields, *, key: str, what: str, **more: Any
     ) -> None:
         super().__init__(description, expected, entry, **more)
         self._key = key
+        self._what = what
 
     def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
         if read_text(node) is not None:
@@ -197,7 +199,7 @@ class Keyed(Entries):
         if not isinstance(read, MapNode) or self._key in read.items:
             return read
         if isinstance(node, MapNode) and self._key not in node.items:
-            check.problems.add(f"{where!r} has no {self._key!r}", node.at, f"set {self._key!r}")
+            check.problems.add(f"{where!r} has no {self._what}", node.at, f"set {self._key!r}")
         return None
 
     def schema(self, printing: Printing) -> Schema:
@@ -388,6 +390,7 @@ _CHECKS = Keyed(
         },
     ),
     key="run",
+    what="command",
     examples=[["pytest -q", {"run": "ruff check", "name": "lint", "timeout": 60}]],
 )
 
@@ -450,6 +453,7 @@ _PLUGINS = Keyed(
         },
     ),
     key="source",
+    what="source",
 )
 
 # -- documents ---------------------------------------------------------------------------

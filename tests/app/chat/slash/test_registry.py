@@ -120,7 +120,8 @@ async def test_contributed_commands_cannot_replace_or_break_others() -> None:
         lambda: [{"name": "/forecast", "summary": "Forecast", "handler": forecast}],
     )
     session: Any = SimpleNamespace(
-        session=SimpleNamespace(coordinator=coordinator), plan=SimpleNamespace(project=None)
+        session=SimpleNamespace(coordinator=coordinator),
+        plan=SimpleNamespace(project=None, plugins={}),
     )
     found = await contributed_commands(session, all_commands(), renderer)
     assert list(found) == ["/forecast"]

@@ -1,0 +1,207 @@
+"""`run --approve park` and `session approve`: a question waits, is answered later, and its answer is used once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import Finished, run_amplifier
+from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+
+ID = "20260101-000000-aaaaaa"
+CALL = ToolCall("bash", {"command": "echo x >> made"})
+OTHER = ToolCall("bash", {"command": "echo y >> made"})
+
+
+def again() -> ToolCall:
+    """The same call with an id of its own."""
+    return ToolCall(CALL.name, CALL.input)
+
+
+class Machine:
+    """A home and a working directory, with the model's script."""
+
+    def __init__(self, folder: Path, name: str = "home") -> None:
+        self.folder = folder
+        self.home = folder / name
+        self.made = folder / "work/made"
+        self.made.parent.mkdir(exist_ok=True)
+
+    def amplifier(self, *words: str, env: dict[str, str] | None = None, **more: Any) -> Finished:
+        return run_amplifier(*words, home=self.home, cwd=self.made.parent, env=env or {}, **more)
+
+    def run(self, script: list[Any], *words: str) -> tuple[Finished, list[dict[str, Any]]]:
+        plan = self.folder / "plan.yaml"
+        plan.write_text(
+            "extends: default\nproviders: [{module: provider-anthropic, config: {priority: 1}}]\n"
+        )
+        with ScriptedLLM.running(script) as server:
+            env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
+            done = self.amplifier("run", *words, env=env)
+            return done, [request.body for request in server.completions]
+
+    def park(self, *calls: ToolCall, more: tuple[str, ...] = ()) -> Finished:
+        words = ("-f", str(self.folder / "plan.yaml"), "go", "--approve", "park", "--session", ID)
+        return self.run([Reply(tool_calls=list(calls)), "not asked for"], *words, *more)[0]
+
+    def resume(self, script: list[Any], *more: str) -> tuple[Finished, list[dict[str, Any]]]:
+        return self.run(script, "--resume", ID, "--approve", "park", *more)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.made.read_text().split() if self.made.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_an_allowed_call_runs_once(machine: Machine) -> None:
+    parked = machine.park(CALL)
+    assert (parked.code, parked.stdout) == (10, ""), parked.stderr
+    assert "waiting for approval: " in parked.stderr
+    assert "amplifier session approve aaaaaa --allow" in parked.stderr
+    assert machine.lines == []
+    assert "echo x >> made" in machine.amplifier("session", "approve", "aaaaaa").stdout
+
+    allowed = machine.amplifier("session", "approve", "aaaaaa", "--allow")
+    assert allowed.code == 0, allowed.stderr
+    assert "amplifier run --resume aaaaaa" in allowed.stderr
+    done, bodies = machine.resume(
+        [Reply(tool_calls=[again()]), Reply(tool_calls=[again()]), "done"]
+    )
+    assert "- allowed: bash" in json.dumps(bodies[0]["messages"][-1])
+    assert machine.lines == ["x"]
+    # The second time, the same call waits again.
+    assert done.code == 10
+    assert machine.amplifier("session", "approve", ID, "--deny").code == 0
+    done, _ = machine.resume([Reply(tool_calls=[CALL]), "then not"])
+    assert (done.code, machine.lines) == (8, ["x"])
+
+
+def test_a_call_with_another_input_is_asked_about_again(machine: Machine) -> None:
+    machine.park(CALL)
+    machine.amplifier("session", "approve", ID, "--allow")
+    done, _ = machine.resume([Reply(tool_calls=[OTHER]), "never"])
+    assert done.code == 10
+    assert machine.lines == []
+    [first, second] = json.loads(
+        machine.amplifier("session", "approve", ID, "--output", "json").stdout
+    )
+    assert (first["state"], second["state"]) == ("answered", "waiting")
+    assert second["input"] == {"command": "echo y >> made"}
+
+
+def test_a_denied_call_is_denied_with_the_reason(machine: Machine) -> None:
+    machine.park(CALL)
+    machine.amplifier("session", "approve", ID, "--deny", "--answer", "use y instead")
+    done, bodies = machine.resume([Reply(tool_calls=[CALL]), "I see"])
+    assert done.code == 8
+    assert "use y instead" in json.dumps(bodies[0]["messages"][-1])
+    assert "use y instead" in json.dumps(bodies[1]["messages"][-1])
+    assert machine.lines == []
+
+
+def test_an_expired_answer_does_not_count(machine: Machine) -> None:
+    machine.park(CALL)
+    assert machine.amplifier("session", "approve", ID, "--allow", "--expires", "0.01s").code == 0
+    assert "has expired" in machine.amplifier("session", "approve", ID).stdout
+    done, _ = machine.resume([Reply(tool_calls=[CALL]), "never"], "again")
+    assert (done.code, machine.lines) == (10, [])
+
+
+def test_an_answer_of_another_machine_counts_after_it_was_confirmed(
+    machine: Machine, tmp_path: Path
+) -> None:
+    machine.park(CALL)
+    there = Machine(tmp_path, "there")
+    first, second = str(tmp_path / "one.tar.gz"), str(tmp_path / "two.tar.gz")
+    assert machine.amplifier("session", "export", ID, "--bundle", "-o", first).code == 0
+    assert there.amplifier("session", "import", first).code == 0
+    assert there.amplifier("session", "approve", ID, "--allow").code == 0
+    assert there.amplifier("session", "export", ID, "--bundle", "-o", second).code == 0
+    shutil.rmtree(machine.home / "sessions")
+    assert machine.amplifier("session", "import", second).code == 0
+
+    assert "which does not count here" in machine.amplifier("session", "approve", ID).stdout
+    plan = ("-f", str(tmp_path / "plan.yaml"))
+    done, _ = machine.resume([Reply(tool_calls=[CALL]), "never"], "again", *plan)
+    assert (done.code, machine.lines) == (10, []), done.stderr
+    assert machine.amplifier("session", "approve", ID, "1", "--allow").code == 0
+    done, _ = machine.resume([Reply(tool_calls=[CALL]), "done"], *plan)
+    assert (done.code, done.stdout, machine.lines) == (0, "done\n", ["x"]), done.stderr
+
+
+def test_a_forged_answer_does_not_count(machine: Machine) -> None:
+    machine.park(CALL)
+    [file] = machine.home.rglob("waiting.jsonl")
+    forged = {"record": "answered", "id": "1", "decision": "allow", "by": "you", "expires": 9e9}
+    file.write_text(f"{file.read_text()}{json.dumps({**forged, 'seal': 'ab' * 32})}\n")
+    done, _ = machine.resume([Reply(tool_calls=[CALL]), "never"], "again")
+    assert (done.code, machine.lines) == (10, [])
+
+
+def test_an_answer_that_a_killed_run_has_used_is_not_used_again(machine: Machine) -> None:
+    machine.park(CALL)
+    machine.amplifier("session", "approve", ID, "--allow")
+    script = [Reply(tool_calls=[again()]), "done"]
+    [file] = machine.home.rglob("waiting.jsonl")
+    # The run dies between its note that the answer is used and the call: half a line is left of the next record.
+    file.write_text(f'{file.read_text()}{{"record": "used", "id": "1"}}\n{{"record": "us')
+    done, _ = machine.resume(script, "again")
+    assert (done.code, machine.lines) == (10, [])
+    assert [question["state"] for question in questions(machine)] == ["used", "waiting"]
+
+
+def questions(machine: Machine) -> list[dict[str, Any]]:
+    return json.loads(machine.amplifier("session", "approve", ID, "--output", "json").stdout)
+
+
+def test_several_questions_are_answered_one_by_one(machine: Machine) -> None:
+    assert machine.park(CALL, OTHER).code == 10
+    assert [question["id"] for question in questions(machine)] == ["1", "2"]
+    unclear = machine.amplifier("session", "approve", ID, "--allow")
+    assert unclear.code == 2
+    assert "several questions wait" in unclear.stderr
+    assert "1 more waits" in machine.amplifier("session", "approve", ID, "2", "--allow").stderr
+    assert machine.amplifier("session", "approve", ID, "--deny").code == 0
+    done, _ = machine.resume([Reply(tool_calls=[CALL, OTHER]), "done"])
+    assert (done.code, machine.lines) == (8, ["y"])
+
+
+def test_the_result_lists_what_waits(machine: Machine) -> None:
+    parked = machine.park(CALL, more=("--output", "json"))
+    result = json.loads(parked.stdout)
+    assert (parked.code, result["outcome"], result["exit_code"]) == (10, "waiting", 10)
+    [question] = result["waiting"]
+    assert (question["id"], question["tool"]) == ("1", "bash")
+    assert question["input"] == {"command": "echo x >> made"}
+
+
+def test_questions_that_cannot_be_answered_are_errors(machine: Machine) -> None:
+    machine.park(CALL)
+    for words, code, message in (
+        (("--allow", "--deny"), 2, "--allow cannot be used with"),
+        (("7", "--allow"), 2, "no question '7'"),
+    ):
+        done = machine.amplifier("session", "approve", ID, *words)
+        assert (done.code, message in done.stderr) == (code, True), done.stderr
+    assert machine.amplifier("session", "approve", "nothing", "--allow").code == 6
+    done = machine.amplifier("run", "hi", "-P", "mock", "--approve", "park", "--no-save")
+    assert done.code == 2
+
+
+def test_a_secret_in_a_waiting_call_is_not_stored(machine: Machine) -> None:
+    key = "sk-ant-api03-" + "a1B2" * 20
+    machine.park(ToolCall("bash", {"command": f"echo {key} >> made"}))
+    [file] = machine.home.rglob("waiting.jsonl")
+    assert key not in file.read_text()
+    machine.amplifier("session", "approve", ID, "--allow")
+    call = ToolCall("bash", {"command": f"echo {key} >> made"})
+    done, _ = machine.resume([Reply(tool_calls=[call]), "done"])
+    assert (done.code, machine.lines) == (0, [key]), done.stderr
