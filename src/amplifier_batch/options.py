@@ -40,6 +40,23 @@ ROW_OPTIONS = (
 )
 """The options of `run` that apply to every row."""
 
+ScoreOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--score",
+        metavar="NAME=COMMAND",
+        help="A shell command, or python:MODULE:FUNCTION or python:FILE.py:FUNCTION; repeatable.",
+    ),
+]
+WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="EXPR",
+        help="Only these rows: FIELD=VALUE or FIELD!=VALUE, joined with 'and'; fields are the columns of "
+        "'batch results'.",
+    ),
+]
 FolderArgument = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The folder of the batch.", show_default=False)
 ]
@@ -75,6 +92,7 @@ class RowOptions(NamedTuple):
         repeat: How often each row runs.
         economy: Whether answers come at batch prices.
         shard: Which part of the rows; see `choose_shard`.
+        score: What scores the answers, as `NAME=COMMAND`.
         max_cost_row: US dollars for one row.
     """
 
@@ -124,6 +142,15 @@ class RowOptions(NamedTuple):
             metavar="K/N",
             group=_WHAT,
             help="Run only the K-th of N parts of the rows; auto/N takes K from the index of this array job.",
+        ),
+    ] = None
+    score: Annotated[
+        list[str] | None,
+        Option(
+            "--score",
+            metavar="NAME=COMMAND",
+            group=_WHAT,
+            help="Score each answer at the end, as 'amplifier batch score' does; repeatable.",
         ),
     ] = None
     max_cost_row: Annotated[

@@ -17,8 +17,10 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from amplifier_support.files import open_private_in
 from amplifier_support.named_tuple import NamedTuple
 
 Record = dict[str, Any]
@@ -266,6 +268,23 @@ class Writer:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def append(folder: Path, name: str, record: Record) -> None:
+    """Add a record to a journal that other processes may add to as well, and return when it is on disk.
+
+    Raises:
+        OSError: The system refused.
+        NotJSON: See `encode`.
+    """
+    descriptor = open_private_in(folder, name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    try:
+        # A process that was killed may have left half a line.
+        start = b"\n" if ends_inside_line(descriptor) else b""
+        os.write(descriptor, start + encode(record))
+        _sync_data(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def encode(record: Record) -> bytes:

@@ -120,6 +120,10 @@ batch status {batch}
 batch status {batch} --output json
 batch report {batch}
 batch report {batch} --format html --to {out}/report.html --sessions
+batch results {batch}
+batch results {batch} --where outcome=ok --to {out}/results.csv
+batch score {batch} --score size=python:{scorer}:size
+batch score {batch} --score size=python:{scorer}:size --output json
 batch retry {batch}
 batch resume {batch}
 batch set {batch}
@@ -260,6 +264,8 @@ def furnished(folder: Path, *, with_batch: bool = True) -> Furnished:
     if with_batch:
         done = run_amplifier("batch", "run", plan, "rows.txt", "-o", batch, home=home, cwd=work)
         assert done.code == 0, done.stderr
+    scorer = work / "scorer.py"
+    scorer.write_text("def size(answer, row, result):\n    return len(answer)\n", encoding="utf-8")
     write_files(folder / "project", {".amplifier/settings.yaml": "profile: mock\n"})
     module = module_folder(out, "", "amplifier_module_tool_todo")
     values = {
@@ -270,6 +276,7 @@ def furnished(folder: Path, *, with_batch: bool = True) -> Furnished:
         "tests": str(tests),
         "rows": str(work / "rows.txt"),
         "plan": str(plan),
+        "scorer": str(scorer),
         "out": str(out),
         "session": ids[0],
         "other": ids[1],

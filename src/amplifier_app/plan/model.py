@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from amplifier_app.plan.documents.plugins import Plugin
     from amplifier_app.plan.requirements import PlanRequirement
 
-_WITHOUT_EFFECT = ("name", "description")
+_WITHOUT_EFFECT = ("name", "description", "scores")
 
 
 def plan_digest(tree: MapNode) -> str:

@@ -16,7 +16,6 @@ import getpass
 import hashlib
 import hmac
 import json
-import os
 import platform
 import secrets
 import time
@@ -29,7 +28,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redactor
 from amplifier_app.sessions.summary import time_text
 from amplifier_support import journal
-from amplifier_support.files import make_private_folder, open_private_in, write_private
+from amplifier_support.files import make_private_folder, write_private
 from amplifier_support.named_tuple import NamedTuple
 
 FILE = "waiting.jsonl"
@@ -139,14 +138,7 @@ class Waiting:
         """Store a record, and return when it is on disk. Raises SessionError."""
         record = {**record, "at": time_text(time.time())}
         try:
-            descriptor = open_private_in(self._folder, FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            try:
-                # A run that was killed may have left half a line.
-                start = b"\n" if journal.ends_inside_line(descriptor) else b""
-                os.write(descriptor, start + journal.encode(record))
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            journal.append(self._folder, FILE, record)
         except OSError as error:
             raise SessionError(f"cannot write {self._folder / FILE}: {error.strerror}") from error
         self._apply(record)
@@ -193,7 +185,7 @@ class Waiting:
             "decision": decision,
             "text": text,
             "by": f"{getpass.getuser()}@{platform.node()}",
-            "expires": round(time.time() + seconds),
+            "expires": round(time.time() + seconds, 3),
         }
         self._add({**record, "seal": _seal(record, question.key)})
 

@@ -14,6 +14,8 @@ app = command_group(
         "retry": ("running", "Run the failed rows again."),
         "set": ("results", "Change the limits of a batch, also while it runs."),
         "report": ("reporting", "Write a report of the results."),
+        "results": ("tables", "Write the results as one table: CSV, JSON lines or Parquet."),
+        "score": ("tables", "Score the answers, without running any row again."),
         "merge": ("merging", "Merge the results of shards."),
     },
     help="Run a plan over many inputs.",

@@ -17,6 +17,7 @@ from amplifier_batch.options import FolderArgument
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.reports.kinds import report as pieces
 from amplifier_batch.reports.session_pages import SessionPages
+from amplifier_batch.reports.text import as_groups
 
 report_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -25,12 +26,20 @@ report_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def report(
     folder: FolderArgument,
     format: Annotated[
-        Literal["md", "junit", "csv", "html"],
+        Literal["md", "junit", "html"],
         typer.Option("--format", help="Format of the report."),
     ] = "md",
     to: Annotated[
         Path | None,
         typer.Option("--to", "-o", metavar="FILE", help="Write to FILE, not to stdout."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="FIELD",
+            help="Show the share that passed and the means of the scores by the values of a field.",
+        ),
     ] = None,
     with_sessions: Annotated[
         bool,
@@ -45,10 +54,20 @@ def report(
 
     \b
       amplifier batch report out
+      amplifier batch report out --by language
       amplifier batch report out --format junit --to results.xml
       amplifier batch report out --format html --to report.html --sessions
     """
     batch = BatchFolder(folder)
+    if by is not None:
+        if format != "md" or with_sessions:
+            raise UsageError("--by needs --format md, without --sessions")
+        text = "".join(as_groups(batch, by))
+        if to is None:
+            sys.stdout.write(for_terminal(text) if sys.stdout.isatty() else text)
+        else:
+            write_whole(to, text)
+        return
     if to is None:
         if with_sessions:
             raise UsageError("--sessions needs a file", hint="Pass --to FILE.html")

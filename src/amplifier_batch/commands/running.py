@@ -15,6 +15,7 @@ from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.runtime import describe
+from amplifier_batch.commands.tables import score_batch
 from amplifier_batch.dispatch import OF_EVERY_ROW
 from amplifier_batch.execution.execute import execute
 from amplifier_batch.execution.setup import (
@@ -34,10 +35,12 @@ from amplifier_batch.options import (
     NewFolderOption,
     QuietOption,
     RowOptions,
+    WhereOption,
     parse_dollars,
 )
 from amplifier_batch.record.folder import BatchFolder, new_folder
 from amplifier_batch.record.writer import writing
+from amplifier_batch.table import Table, Where
 
 run_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -99,6 +102,15 @@ def run(
         invocation.outcome = execute(batch, request, options, quiet=quiet)
         if invocation.outcome.ending in OF_EVERY_ROW:
             remove_folder()
+        else:
+            _score(batch, request, invocation)
+
+
+def _score(batch: BatchFolder, request: Request, invocation: Invocation) -> None:
+    """Score the answers, if the batch has scores and was not interrupted."""
+    assert invocation.outcome is not None
+    if invocation.outcome.ending not in (Ending.INTERRUPTED, Ending.TERMINATED):
+        score_batch(batch, request, invocation)
 
 
 resume_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -130,6 +142,13 @@ def resume(
     options.check_economy(economy, options.engine or batch.facts.get("engine"))
     request = reopen_request(batch, invocation.stdout)
     invocation.outcome = execute(batch, request, options, quiet=quiet)
+    _score(batch, request, invocation)
+
+
+def _select(batch: BatchFolder, where: str) -> set[tuple[int, int]]:
+    """The number and repeat of the runs that meet a condition."""
+    table = Table(batch)
+    return {(cells["number"], cells["repeat"]) for cells in table.rows(Where(where, table.columns))}
 
 
 retry_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -151,6 +170,7 @@ def retry(
             "[default: all that failed]",
         ),
     ] = None,
+    where: WhereOption = None,
     *,
     options: BatchOptions,
     quiet: QuietOption = False,
@@ -160,8 +180,9 @@ def retry(
     \b
       amplifier batch retry out
       amplifier batch retry out --only provider,unavailable
+      amplifier batch retry out --where "answered_model!=claude-opus-5-5"
 
-    A row that reached a limit continues its session; any other begins a new one.
+    With --where alone, rows that passed run again, too. A row that reached a limit continues its session; any other begins a new one.
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
@@ -176,10 +197,17 @@ def retry(
     economy = bool(batch.facts.get("economy"))
     options.check_economy(economy, options.engine or batch.facts.get("engine"))
     request = reopen_request(batch, invocation.stdout)
+    selected = None if where is None else _select(batch, where)
     with writing(batch) as writer:
-        number = writer.reopen(lambda result: result["outcome"] in wanted)
+        number = writer.reopen(
+            lambda result: (
+                (result["outcome"] in wanted or (only is None and selected is not None))
+                and (selected is None or (result["number"], result["repeat"]) in selected)
+            )
+        )
     if not quiet:
         to_stderr(
             f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
         )
     invocation.outcome = execute(batch, request, options, quiet=quiet)
+    _score(batch, request, invocation)

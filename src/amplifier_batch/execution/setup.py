@@ -137,6 +137,7 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
         "ids": RELATIVE,
         "shard": row.shard,
         "economy": row.economy,
+        "scores": row.score or [],
         **_digests(request, chosen, source, absolute=False),
     }
     template, number = PromptTemplate(prompt), 0

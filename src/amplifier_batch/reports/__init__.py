@@ -1,1 +1,1 @@
-"""Reports of a batch: Markdown, JUnit XML and CSV (`text`), and one HTML page (`page`) with its plots."""
+"""Reports of a batch: Markdown and JUnit XML (`text`), and one HTML page (`page`) with its plots."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.reports.page import as_page
 from amplifier_batch.reports.session_pages import SessionPages
-from amplifier_batch.reports.text import as_csv, as_junit, as_markdown
+from amplifier_batch.reports.text import as_junit, as_markdown
 
 
 def report(folder: BatchFolder, kind: str, pages: SessionPages | None = None) -> Iterator[str]:
@@ -28,6 +28,5 @@ def report(folder: BatchFolder, kind: str, pages: SessionPages | None = None) ->
 KINDS: Mapping[str, Callable[[BatchFolder], Iterable[str]]] = {
     "md": as_markdown,
     "junit": as_junit,
-    "csv": as_csv,
 }
 """Kind of a report → function that makes its text."""

@@ -1,11 +1,8 @@
-"""Reports of a batch for other programs: Markdown, JUnit XML and CSV."""
+"""Reports of a batch for other programs: Markdown and JUnit XML."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
@@ -15,26 +12,13 @@ from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import Counts
-from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
+from amplifier_batch.record.results import read_reason, read_seconds
+from amplifier_batch.scores import SCORES
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
+from amplifier_batch.statistics.score_means import batch_means, group_means, mean_in_words
 
-_COLUMNS = (
-    "number",
-    "row",
-    "repeat",
-    "outcome",
-    "exit_code",
-    "cost_usd",
-    "steps",
-    "seconds",
-    "session",
-    "response",
-)
 _MAX_CELL = 100
 _OK = Ending.OK.value
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""First characters that make a spreadsheet treat a cell as a formula; the last four are full-width."""
 
 
 def as_markdown(folder: BatchFolder) -> Iterator[str]:
@@ -46,6 +30,7 @@ def as_markdown(folder: BatchFolder) -> Iterator[str]:
     for name, number in counts.outcomes.most_common():
         yield f"| {name} | {number:,} |\n"
     yield from _rates(folder, counts)
+    yield from _means(folder)
     if counts.cost:
         prices = ", at batch prices" if folder.facts.get("economy") else ""
         yield f"\nCost: {describe.cost(counts.cost)}{prices}\n"
@@ -64,6 +49,27 @@ def _rates(folder: BatchFolder, counts: Counts) -> Iterator[str]:
         name = f"pass@{rate.k}" if folder.repeat > 1 else "passed"
         yield f"{head}| {name} | {rate.value:.1%} | {rate.low:.1%} to {rate.high:.1%} |\n"
         head = ""
+
+
+def _means(folder: BatchFolder) -> Iterator[str]:
+    head = (
+        f"\n| score | mean ({CONFIDENCE:.0%} interval) | rows | missing |\n|---|---:|---:|---:|\n"
+    )
+    for mean in batch_means(folder) if (folder.path / SCORES).exists() else ():
+        yield f"{head}| {_cell(mean.name)} | {_cell(mean_in_words(mean))} | {mean.rows:,} | {mean.missing:,} |\n"
+        head = ""
+
+
+def as_groups(folder: BatchFolder, field: str) -> Iterator[str]:
+    """The share that passed and the means of the scores, by the values of a column, as a table."""
+    groups = group_means(folder, field)
+    names = [mean.name for mean in groups[0].means] if groups else []
+    yield f"| {' | '.join(map(_cell, (field, f'{folder.unit}s', 'passed', *names)))} |\n"
+    yield f"|---|{'---:|' * (2 + len(names))}\n"
+    for group in groups:
+        means = [_cell(mean_in_words(mean)) for mean in group.means]
+        cells = (_cell(group.value) or "-", f"{group.runs:,}", str(group.passed), *means)
+        yield f"| {' | '.join(cells)} |\n"
 
 
 def _cell(text: str) -> str:
@@ -99,35 +105,3 @@ def _case(name: str, result: Record, redact: Callable[[str], str]) -> Case:
         redact(result["response"]),
         read_seconds(result),
     )
-
-
-def as_csv(folder: BatchFolder) -> Iterator[str]:
-    """A table of all rows for a spreadsheet; no cell is a formula."""
-    redact = redactor().text
-    yield _csv_line(_COLUMNS)
-    for result in folder.results(by_number=True):
-        yield _csv_line(
-            (
-                result["number"],
-                _as_text(result["row"]),
-                result["repeat"],
-                result["outcome"],
-                result["exit_code"],
-                read_dollars(result),
-                result["steps"],
-                f"{read_seconds(result):.3f}",
-                result["session_id"],
-                _as_text(redact(result["response"])),
-            )
-        )
-
-
-def _as_text(text: str) -> str:
-    """Text of a row or a model that a spreadsheet does not take for a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def _csv_line(values: Sequence[Any]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(values)
-    return line.getvalue()

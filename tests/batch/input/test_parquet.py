@@ -13,6 +13,7 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_batch.input import as_json, compute_digest, read_rows
+from tests.support.cli import run_amplifier
 
 is_installed = importlib.util.find_spec("pyarrow") is not None
 needs_pyarrow = pytest.mark.skipif(not is_installed, reason="needs pyarrow")
@@ -120,3 +121,25 @@ def test_a_damaged_page_and_equal_ids_are_errors(tmp_path: Path) -> None:
     twice = written(tmp_path / "twice.parquet", {"id": ["a", "a"]})
     with pytest.raises(ConfigError, match="the id 'a' is also that of row 1"):
         list(read_rows(twice))
+
+
+@needs_pyarrow
+def test_a_table_of_results_keeps_numbers_texts_and_mixed_values(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [
+        {"id": "a", "size": 1, "share": 1, "mixed": "x", "list": [1, 2]},
+        {"id": "b", "size": None, "share": 0.5, "mixed": 3, "list": None},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for words in (
+        ("run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{id}}"),
+        ("results", "out", "--to", "results.parquet"),
+    ):
+        done = run_amplifier("batch", *words, home=tmp_path / "home", cwd=tmp_path)
+        assert done.code == 0, done.stderr
+    found = parquet.read_table(tmp_path / "results.parquet").to_pylist()
+    assert [(row["size"], row["share"], row["mixed"], row["list"]) for row in found] == [
+        (1, 1.0, "x", "[1, 2]"),
+        (None, 0.5, "3", None),
+    ]
+    assert [row["response"] for row in found] == ["You said: a", "You said: b"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -149,7 +147,7 @@ def test_a_page_runs_only_its_own_script_and_loads_nothing(tmp_path: Path) -> No
     assert not re.search("[\x00-\x08\x0e-\x1f\ud800-\udfff]", text)
 
 
-@pytest.mark.parametrize("kind", ["md", "junit", "csv", "html"])
+@pytest.mark.parametrize("kind", ["md", "junit", "html"])
 def test_no_report_has_secrets(tmp_path: Path, kind: str) -> None:
     rows = [result(1, "provider", response=f"The key is {SECRET}.", why=f"bad key {SECRET}")]
     text = "".join(report(batch_of(tmp_path, rows), kind))
@@ -280,23 +278,6 @@ def test_steps_of_an_axis_are_round(least: float, step: float) -> None:
     assert nice_step(0.2, whole=True) == 1
 
 
-def test_csv_has_one_record_per_row_and_no_formulas(tmp_path: Path) -> None:
-    answers = [
-        'plain, "quoted"\nsecond line',
-        "=1+1",
-        "@SUM(A1)",
-        "- a list",
-        "\tx",
-        "+1",
-        "\uff1d1",
-    ]
-    batch = batch_of(tmp_path, [result(n, response=text) for n, text in enumerate(answers, 1)])
-    head, *lines = csv.reader(io.StringIO("".join(report(batch, "csv"))))
-    assert head[:2] == ["number", "row"]
-    found = [line[head.index("response")] for line in lines]
-    assert found == [answers[0], *(f"'{text}" for text in answers[1:])]
-
-
 def test_junit_counts_what_it_has(tmp_path: Path) -> None:
     rows = [
         result(1, response="a < b & ]]>"),
@@ -312,7 +293,7 @@ def test_junit_counts_what_it_has(tmp_path: Path) -> None:
     assert cases[1][0].get("message") == '"x" < 1'
 
 
-@pytest.mark.parametrize("kind", ["md", "junit", "csv", "html"])
+@pytest.mark.parametrize("kind", ["md", "junit", "html"])
 def test_rows_are_in_the_order_of_the_input(tmp_path: Path, kind: str) -> None:
     ended = [12, 3, 30, 1, 2]
     rows = [result(n, "error", row=f"id-{n}-", why="no") for n in ended]
@@ -327,7 +308,7 @@ def test_markdown_of_a_row_is_plain_text(tmp_path: Path) -> None:
     assert "| 1 | a\\|b | error | \\<img src=x\\> \\[a\\](http://b) \\`c\\` # d |" in text
 
 
-@pytest.mark.parametrize("kind", ["md", "junit", "csv", "html"])
+@pytest.mark.parametrize("kind", ["md", "junit", "html"])
 @pytest.mark.parametrize(
     "line",
     ["{}", "[]", "{", "null", *(json.dumps(result(2) | change) for change in EDITS)],

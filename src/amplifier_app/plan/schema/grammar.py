@@ -394,6 +394,24 @@ _CHECKS = Keyed(
     examples=[["pytest -q", {"run": "ruff check", "name": "lint", "timeout": 60}]],
 )
 
+_SCORES = Keyed(
+    "What scores the answers of `amplifier batch`: commands that print a number or a label as JSON, or "
+    "functions as 'python:MODULE:FUNCTION'.",
+    "a list of commands",
+    Fields(
+        "One score.",
+        "a command, or a mapping with 'run'",
+        {
+            "run": Text("The shell command, or 'python:MODULE:FUNCTION'."),
+            "name": Id("Its name in tables and reports. Default: score."),
+            "timeout": Number("Time limit of a command in seconds.", whole=False, default=600),
+        },
+    ),
+    key="run",
+    what="command",
+    examples=[[{"name": "tests", "run": "./score.sh"}]],
+)
+
 _APPROVALS = Rules(
     "Rules for tool calls, the first match decides; those of a document come before those of the "
     "documents it extends. Applied by hooks-approval.",
@@ -526,6 +544,7 @@ PLAN = Shape(
             examples=["Review {{repo}}."],
         ),
         "checks": _CHECKS,
+        "scores": _SCORES,
         "agents": _AGENTS,
         "plugins": _PLUGINS,
         "namespaces": _NAMESPACES,

@@ -1,0 +1,133 @@
+"""`amplifier batch results|score`."""
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amplifier_app.base.atomic_write import write_whole
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.choose import choose
+from amplifier_app.commands.run.request import Request
+from amplifier_app.render.table import Column, OutputOption, table
+from amplifier_app.runtime import describe
+from amplifier_batch.execution.setup import reopen_request
+from amplifier_batch.options import FolderArgument, ScoreOption, WhereOption
+from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.scores import load_scorers, score_runs
+from amplifier_batch.statistics.score_means import batch_means, mean_in_words
+from amplifier_batch.table import Table, Where, as_csv, as_lines, write_parquet
+
+results_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_PARQUET = ".parquet"
+
+
+@results_app.command()
+def results(
+    folder: FolderArgument,
+    where: WhereOption = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to",
+            "-o",
+            metavar="FILE",
+            help="Write to FILE: .csv, .jsonl or .parquet, not to stdout.",
+        ),
+    ] = None,
+) -> None:
+    """Write the results as one table: the input, the answer, scores, cost and how each run ended.
+
+    \b
+      amplifier batch results out > results.csv
+      amplifier batch results out --where "outcome=ok and language=de" --to results.parquet
+
+    One row for each run that has ended, in the order of the input, without secrets.
+    """
+    found = Table(BatchFolder(folder))
+    chosen = None if where is None else Where(where, found.columns)
+    if to is None:
+        for piece in as_csv(found, chosen):
+            sys.stdout.write(for_terminal(piece) if sys.stdout.isatty() else piece)
+        return
+    if to.suffix == _PARQUET:
+        write_parquet(found, to, chosen)
+    elif to.suffix in (".csv", ".jsonl"):
+        pieces = (as_csv if to.suffix == ".csv" else as_lines)(found, chosen)
+        write_whole(to, "".join(piece.encode("utf-8", "replace").decode() for piece in pieces))
+    else:
+        raise UsageError(f"--to: expected .csv, .jsonl or .parquet, got {to.name!r}")
+    to_stderr(f"Written to {to}.")
+
+
+score_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@score_app.command()
+def score(
+    context: typer.Context,
+    folder: FolderArgument,
+    scores: ScoreOption = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also score the runs that have a score.")
+    ] = False,
+    output: OutputOption = "text",
+) -> None:
+    """Score the answers of a batch, without running any row again.
+
+    \b
+      amplifier batch score out --score 'tests=./score.sh'
+      amplifier batch score out --score 'f1=python:my.scores:f1'
+
+    Uses the plan's `scores`, those of 'batch run', and --score. A command finds the answer in the file
+    AMPLIFIER_ANSWER_FILE and the row in AMPLIFIER_ROW_FILE; the last line it prints is the score, as JSON:
+    a number or a text. If it fails, the score is missing, never zero. A function gets the answer, the row
+    and the result. Each score is stored at once; after an interrupt, the command goes on where it was.
+    """
+    invocation: Invocation = context.obj
+    stdout = invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    batch = BatchFolder(folder)
+    request = reopen_request(batch, stdout)
+    number = score_batch(batch, request, invocation, scores or (), again=again)
+    if number is None:
+        raise UsageError("there are no scores", hint="Pass --score, or set 'scores' in the plan.")
+    means = batch_means(batch)
+    if output == "json":
+        stdout.write(f"{json_text([mean._asdict() for mean in means])}\n")
+        return
+    to_stderr(f"amplifier: {describe.count(number, 'score')} given")
+    rows = [
+        (mean.name, mean_in_words(mean), f"{mean.rows:,}", f"{mean.missing:,}") for mean in means
+    ]
+    columns = ("SCORE", "MEAN", Column("ROWS", right=True), Column("MISSING", right=True))
+    for line in table(columns, rows, terminal_width(1)):
+        stdout.write(f"{line}\n")
+
+
+def score_batch(
+    batch: BatchFolder,
+    request: Request,
+    invocation: Invocation,
+    given: "tuple[str, ...] | list[str]" = (),
+    *,
+    again: bool = False,
+) -> int | None:
+    """Score the runs that have no scores yet; returns how many scores were given, None without scorers.
+
+    Raises:
+        AppError: A scorer is invalid, or the scores cannot be stored.
+    """
+    known = [*(batch.facts.get("scores") or ()), *given]
+    plan = choose(request, invocation.stdout).plan
+    scorers = load_scorers(plan.data, known)
+    if not scorers:
+        return None
+    return run_loop(score_runs(batch, scorers, plan, again=again))

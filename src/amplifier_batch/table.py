@@ -1,0 +1,237 @@
+"""The results of a batch as one table: the fields of the input, the answer, scores, cost and how each run ended."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from amplifier_app.base.errors import ConfigError, SessionError, UsageError
+from amplifier_app.runtime.export.parts import redactor
+from amplifier_batch.input import Row, read_batch_rows
+from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.journal import Record
+from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
+from amplifier_batch.scores import read_scores
+from amplifier_support.fields import to_mapping
+
+_ROWS_AT_ONCE = 5_000
+_FIRST = ("number", "row", "repeat", "outcome", "exit_code")
+_LAST = (
+    *("cost_usd", "seconds", "steps", "tokens", "model", "answered_model", "session_id"),
+    "reason",
+)
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""First characters that make a spreadsheet treat a cell as a formula; the last four are full-width."""
+
+_CONDITION = re.compile(r"\s*([^=!\s][^=!]*?)\s*(!?=)\s*(.*?)\s*")
+
+Cells = dict[str, Any]
+
+
+class Table:
+    """The table of a batch, one row for each run that has ended, in the order of the input.
+
+    Args:
+        folder: The batch.
+
+    Attributes:
+        columns: The names of the columns.
+
+    Raises:
+        SessionError: The results cannot be read.
+    """
+
+    def __init__(self, folder: BatchFolder) -> None:
+        self._folder = folder
+        self._redact = redactor().value
+        self._scores = read_scores(folder)
+        fields, data = dict[str, None](), dict[str, None]()
+        self._has_input = Path(str(folder.facts.get("input"))).exists()
+        for row in self._input():
+            fields.update(dict.fromkeys(row.fields))
+        for result in folder.results():
+            data.update(dict.fromkeys(to_mapping(result.get("data"))))
+        names = {name for scores in self._scores.values() for name in scores}
+        self._fields = {
+            name: f"input_{name}" if name in {*_FIRST, *_LAST, "response"} else name
+            for name in fields
+        }
+        self.columns = [
+            *_FIRST,
+            *self._fields.values(),
+            "response",
+            *(f"data_{name}" for name in data),
+            *(f"score_{name}" for name in sorted(names)),
+            *_LAST,
+        ]
+
+    def _input(self) -> Iterator[Row]:
+        return read_batch_rows(self._folder.facts) if self._has_input else iter(())
+
+    def rows(self, where: Where | None = None) -> Iterator[Cells]:
+        """The rows, without secrets; only those that meet a condition, if there is one.
+
+        Raises:
+            SessionError: The results cannot be read.
+            ConfigError: The input cannot be read.
+        """
+        rows = self._input()
+        row = next(rows, None)
+        for result in self._folder.results(by_number=True):
+            while row is not None and (row.number, row.run or 1) < (
+                result["number"],
+                result["repeat"],
+            ):
+                row = next(rows, None)
+            fields = row.fields if row is not None and row.number == result["number"] else {}
+            cells = self._cells(result, fields)
+            if where is None or where(cells):
+                yield cells
+
+    def _cells(self, result: Record, fields: Mapping[str, Any]) -> Cells:
+        models = to_mapping(result.get("answered_models"))
+        scores = self._scores.get((result["number"], result["repeat"]), {})
+        cells: Cells = dict.fromkeys(self.columns)
+        cells |= {name: result.get(name) for name in (*_FIRST, "response", "session_id", "model")}
+        cells |= {self._fields[name]: value for name, value in fields.items()}
+        cells |= {f"data_{k}": value for k, value in to_mapping(result.get("data")).items()}
+        cells |= {
+            f"score_{name}": score.value
+            for name, score in scores.items()
+            if score.attempts == result["attempts"]
+        }
+        cells |= {
+            "cost_usd": read_dollars(result),
+            "seconds": read_seconds(result),
+            "steps": result["steps"],
+            "tokens": to_mapping(result.get("usage")).get("total_tokens"),
+            "answered_model": next(iter(models), result.get("model")),
+            "reason": read_reason(result),
+        }
+        return cast("Cells", self._redact(cells))
+
+
+# -- conditions --------------------------------------------------------------------------
+
+
+class Where:
+    """A condition on the rows of a table: `FIELD=VALUE` and `FIELD!=VALUE`, joined with `and`.
+
+    Args:
+        text: The condition.
+        columns: The names that it may use.
+
+    Raises:
+        UsageError: It is not a condition, or names something else.
+    """
+
+    def __init__(self, text: str, columns: Sequence[str]) -> None:
+        self._parts: list[tuple[str, bool, str]] = []
+        for part in re.split(r"\s+and\s+", text.strip()):
+            match = _CONDITION.fullmatch(part)
+            if match is None:
+                raise UsageError(
+                    f"--where: cannot read {part!r}",
+                    hint="Write FIELD=VALUE or FIELD!=VALUE, joined with 'and'.",
+                )
+            name, sign, value = match.groups()
+            if name not in columns:
+                hint = f"Columns: {', '.join(columns)}"
+                raise UsageError(f"--where: there is no column {name!r}", hint=hint)
+            self._parts.append((name, sign == "=", value))
+
+    def __call__(self, cells: Cells) -> bool:
+        return all((_as_text(cells[name]) == value) is same for name, same, value in self._parts)
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# -- files -------------------------------------------------------------------------------
+
+Format = Literal["csv", "jsonl", "parquet"]
+
+
+def as_csv(table: Table, where: Where | None = None) -> Iterator[str]:
+    """The table as CSV; no cell is a formula for a spreadsheet."""
+    yield _csv_line(table.columns)
+    for cells in table.rows(where):
+        yield _csv_line([_csv_cell(cells[name]) for name in table.columns])
+
+
+def as_lines(table: Table, where: Where | None = None) -> Iterator[str]:
+    """The table as lines of JSON."""
+    for cells in table.rows(where):
+        yield f"{json.dumps(cells, ensure_ascii=False)}\n"
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+
+
+def _csv_line(values: Sequence[Any]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(values)
+    return line.getvalue()
+
+
+def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
+    """Write the table as a Parquet file. A column with values of several types has text, as JSON.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+        SessionError: The file cannot be written.
+    """
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise ConfigError(
+            "cannot write Parquet: pyarrow is not installed",
+            hint="Install it with: pip install 'amplifier[parquet]'",
+        ) from error
+    kinds: dict[str, set[type]] = {name: set() for name in table.columns}
+    for cells in table.rows(where):
+        for name in table.columns:
+            kinds[name].add(type(cells[name]))
+    chosen = {name: _arrow_type(arrow, found - {type(None)}) for name, found in kinds.items()}
+    schema = arrow.schema([arrow.field(name, kind) for name, (kind, _) in chosen.items()])
+    try:
+        with parquet.ParquetWriter(file, schema) as writer:
+            part: list[Cells] = []
+            for cells in table.rows(where):
+                part.append({name: convert(cells[name]) for name, (_, convert) in chosen.items()})
+                if len(part) == _ROWS_AT_ONCE:
+                    writer.write_table(arrow.Table.from_pylist(part, schema))
+                    part = []
+            writer.write_table(arrow.Table.from_pylist(part, schema))
+    except OSError as error:
+        raise SessionError(f"cannot write {file}: {error.strerror or error}") from error
+
+
+def _arrow_type(arrow: Any, kinds: set[type]) -> tuple[Any, Callable[[Any], Any]]:
+    if kinds == {bool}:
+        return arrow.bool_(), lambda value: value
+    if kinds == {int}:
+        return arrow.int64(), lambda value: value
+    if kinds and kinds <= {int, float}:
+        return arrow.float64(), lambda value: None if value is None else _finite(value)
+    if kinds <= {str}:
+        return arrow.string(), lambda value: value
+    return arrow.string(), lambda value: None if value is None else _as_text(value)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

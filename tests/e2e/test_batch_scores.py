@@ -1,0 +1,226 @@
+"""Scores of a batch, and its results as one table, in the real program."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_batch.scores import compute_mean, student_quantile
+from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.waiting import wait_until
+
+ROWS = [
+    {"id": "a", "text": "one", "language": "de", "cost_usd": "mine"},
+    {"id": "b", "text": "three", "language": "en"},
+    {"id": "c", "text": "=five", "language": "de"},
+]
+LENGTH = "python3 -c \"import os; print(len(open(os.environ['AMPLIFIER_ANSWER_FILE']).read()))\""
+SCORERS = """
+def length(answer, row, result):
+    return len(answer)
+
+def label(answer, row, result):
+    return row["language"]
+
+def fails_for_b(answer, row, result):
+    if row["id"] == "b":
+        raise ValueError("cannot score b")
+    return result["steps"]
+
+def odd(answer, row, result):
+    return {"a": float("nan"), "b": ["list"], "c": True}[row["id"]]
+"""
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Path:
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    (tmp_path / "scorers.py").write_text(SCORERS)
+    return tmp_path
+
+
+def run(batch: Path, *words: str) -> Finished:
+    done = amplifier(
+        batch, *("batch", "run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{text}}"), *words
+    )
+    assert done.code == 0, done.stderr
+    return done
+
+
+def amplifier(batch: Path, *words: str) -> Finished:
+    return run_amplifier(*words, home=batch / "home", cwd=batch)
+
+
+def table(batch: Path, *words: str) -> list[dict[str, str]]:
+    done = amplifier(batch, "batch", "results", "out", *words)
+    assert done.code == 0, done.stderr
+    return list(csv.DictReader(io.StringIO(done.stdout)))
+
+
+def means(batch: Path, *words: str) -> dict[str, dict[str, Any]]:
+    done = amplifier(batch, "batch", "score", "out", *words, "--output", "json")
+    assert done.code == 0, done.stderr
+    return {mean["name"]: mean for mean in json.loads(done.stdout)}
+
+
+def lines(batch: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (batch / "out/scores.jsonl").read_text().splitlines()]
+
+
+def test_the_table_has_the_input_the_answer_the_scores_and_the_cost(batch: Path) -> None:
+    run(batch, "--score", f"length={LENGTH}", "--score", "label=python:scorers.py:label")
+    first, second, third = table(batch)
+    assert (first["row"], first["text"], first["outcome"]) == ("a", "one", "ok")
+    assert first["response"] == "You said: one"
+    assert (first["score_length"], first["score_label"]) == (f"{len('You said: one')}.0", "de")
+    # A field with the name of a column keeps both.
+    assert (first["input_cost_usd"], first["cost_usd"]) == ("mine", "")
+    assert third["text"] == "'=five"
+    assert second["session_id"] == "b"
+    assert [row["row"] for row in table(batch, "--where", "language=de and row!=a")] == ["c"]
+
+
+def test_a_report_shows_means_with_intervals_and_by_a_field(batch: Path) -> None:
+    run(batch, "--score", "length=python:scorers.py:length")
+    report = amplifier(batch, "batch", "report", "out").stdout
+    assert "| score | mean (95% interval) | rows | missing |" in report
+    assert "| length | 14.3 (" in report
+    by = amplifier(batch, "batch", "report", "out", "--by", "language").stdout.splitlines()
+    assert by[0] == "| language | rows | passed | length |"
+    assert by[2].startswith("| de | 2 | 100.0% ")
+    assert by[3].startswith("| en | 1 | 100.0% ")
+    assert by[3].endswith("| 15 |")
+
+
+def test_a_scorer_that_fails_gives_no_score_and_never_zero(batch: Path) -> None:
+    run(batch)
+    found = means(
+        batch,
+        *("--score", "some=python:scorers.py:fails_for_b", "--score", "odd=python:scorers.py:odd"),
+        *("--score", "code=exit 3", "--score", "text=echo nothing that is JSON"),
+    )
+    assert (found["some"]["rows"], found["some"]["missing"], found["some"]["value"]) == (2, 1, 1.0)
+    assert (found["odd"]["rows"], found["odd"]["missing"], found["odd"]["value"]) == (1, 2, 1.0)
+    for name in ("code", "text"):
+        assert (found[name]["rows"], found[name]["missing"], found[name]["value"]) == (0, 3, None)
+    reasons = {line["name"]: line["reason"] for line in lines(batch) if line["reason"]}
+    assert reasons["some"] == "ValueError: cannot score b"
+    assert reasons["code"].startswith("exit code 3")
+    assert "not JSON" in reasons["text"]
+
+
+def test_rows_are_scored_once_until_the_scorer_or_the_row_changes(batch: Path) -> None:
+    run(batch, "--score", "length=python:scorers.py:length")
+    assert len(lines(batch)) == 3
+    means(batch)
+    assert len(lines(batch)) == 3
+    means(batch, "--score", "length=python:scorers.py:label")
+    assert len(lines(batch)) == 6
+    means(batch, "--again")
+    assert len(lines(batch)) == 9
+    done = amplifier(batch, "batch", "retry", "out", "--where", "row=b")
+    assert done.code == 0, done.stderr
+    assert "1 failed row" in done.stderr
+    again = lines(batch)[9:]
+    assert [(line["number"], line["attempts"]) for line in again] == [(2, 2)]
+
+
+def test_a_killed_scoring_goes_on_where_it_was(batch: Path) -> None:
+    run(batch)
+    (batch / "slow.sh").write_text("sleep 0.3; echo 1\n")
+    words = ("batch", "score", "out", "--score", "slow=sh slow.sh")
+    process = start_amplifier(*words, home=batch / "home", cwd=batch)
+    try:
+        wait_until(lambda: (batch / "out/scores.jsonl").exists() and len(lines(batch)) == 1)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    file = batch / "out/scores.jsonl"
+    begun = len(lines(batch))
+    file.write_text(f'{file.read_text()}{{"number": 2, "rep')
+    done = amplifier(batch, *words)
+    assert done.code == 0, done.stderr
+    assert f"{3 - begun} score" in done.stderr
+    assert means(batch, "--score", "slow=sh slow.sh")["slow"]["rows"] == 3
+
+
+def test_scores_of_the_plan_need_no_option(batch: Path) -> None:
+    (batch / "plan.yaml").write_text(
+        "extends: mock\nscores:\n- {name: length, run: 'python:scorers.py:length'}\n"
+    )
+    done = amplifier(
+        batch, *("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "{{text}}")
+    )
+    assert done.code == 0, done.stderr
+    assert [row["score_length"] for row in table(batch)] == ["13.0", "15.0", "15.0"]
+
+
+def test_runs_of_a_row_do_not_make_the_interval_narrower(batch: Path) -> None:
+    run(batch, "--repeat", "4", "--score", "length=python:scorers.py:length")
+    found = means(batch)["length"]
+    values = [len(f"You said: {row['text']}") for row in ROWS]
+    alone = compute_mean("length", list(enumerate(map(float, values))))
+    assert (found["rows"], found["value"]) == (3, alone.value)
+    assert found["high"] == pytest.approx(alone.high)
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize("rows", [5, 12, 40])
+def test_intervals_contain_the_true_mean_in_95_of_100_samples(rows: int, repeats: int) -> None:
+    draw = random.Random(rows * 10 + repeats)
+    covered, samples = 0, 1_000
+    for _ in range(samples):
+        values: list[tuple[object, float]] = []
+        for row in range(rows):
+            centre = draw.gauss(0.5, 0.2)
+            values += [(row, draw.gauss(centre, 0.1)) for _ in range(repeats)]
+        mean = compute_mean("x", values)
+        assert mean.low is not None
+        assert mean.high is not None
+        covered += mean.low <= 0.5 <= mean.high
+    assert covered / samples > 0.93
+
+
+def test_quantiles_of_student() -> None:
+    known = {1: 12.706, 2: 4.303, 3: 3.182, 5: 2.571, 10: 2.228, 30: 2.042, 1000: 1.962}
+    for freedom, value in known.items():
+        assert student_quantile(freedom) == pytest.approx(value, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("score", "out"), 2, "there are no scores"),
+        (("score", "out", "--score", "x"), 2, "expected NAME=COMMAND"),
+        (("score", "out", "--score", "x=python:no.such:f"), 78, "No module named 'no'"),
+        (("score", "out", "--score", "x=python:scorers.py:none"), 78, "has no attribute 'none'"),
+        (("results", "out", "--where", "planet=1"), 2, "there is no column 'planet'"),
+        (("results", "out", "--where", "row"), 2, "cannot read 'row'"),
+        (("results", "out", "--to", "x.xls"), 2, "expected .csv, .jsonl or .parquet"),
+        (("report", "out", "--by", "planet"), 2, "there is no column 'planet'"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error(
+    batch: Path, words: tuple[str, ...], code: int, message: str
+) -> None:
+    run(batch)
+    done = amplifier(batch, "batch", *words)
+    assert (done.code, done.stdout) == (code, ""), done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_json_lines_have_the_values_as_they_are(batch: Path) -> None:
+    run(batch)
+    done = amplifier(batch, "batch", "results", "out", "--to", "x.jsonl")
+    assert done.code == 0, done.stderr
+    found = [json.loads(line) for line in (batch / "x.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in found] == ["one", "three", "=five"]
+    assert found[0]["steps"] == 1
