@@ -31,6 +31,7 @@ from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, load_profile
+from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
@@ -266,7 +267,7 @@ def _find(source: str, folder: Path, name: str | None = None) -> _Found:
         if not parsed.path.is_dir():
             raise UsageError(f"there is no folder {source!r}", hint=_SOURCES)
         plugin = read_plugin(parsed.path, source, name)
-        return _Found(plugin, str(parsed.path), content_hash(parsed.path))
+        return _Found(plugin, str(parsed.path), content_hash(parsed.path, whole=True))
     fetched = AS_ENVIRONMENT_SAYS.open(None).fetch(source, folder / "plan")
     plugin = read_plugin(fetched.path, without_password(source), name)
     return _Found(plugin, fetched.checkout.find_source(fetched.path), None)
@@ -326,9 +327,10 @@ def _facts(plugin: Plugin) -> dict[str, Any]:
 
 def _hooks(plugin: Plugin) -> Iterator[str]:
     for event, matchers in plugin.hooks.items():
-        for matcher in matchers:
-            for hook in matcher.get("hooks", ()) if isinstance(matcher, dict) else ():
-                tools = f"({matcher['matcher']})" if matcher.get("matcher") else ""
+        for matcher in map(to_mapping, matchers):
+            hooks = matcher.get("hooks")
+            tools = f"({matcher['matcher']})" if matcher.get("matcher") else ""
+            for hook in map(to_mapping, hooks if isinstance(hooks, list) else ()):
                 yield f"{event}{tools} runs {one_line(str(hook.get('command')), 100)}"
 
 

@@ -168,7 +168,9 @@ class Approvals:
     ) -> ToolApprovalAnswer:
         waiting, key = self.waiting, ""
         if waiting is not None:
-            key = waiting.key_of_call(request.tool_name, request.tool_input)
+            key = waiting.key_of_call(
+                request.tool_name, request.tool_input, os.path.realpath(request.working_dir)
+            )
         if (given := self._take(key, request.question)) is not None:
             return ToolApprovalAnswer(_option(request.options, given.decision), given.text or None)
         if self.program is not None:

@@ -144,9 +144,10 @@ class Waiting:
         self._apply(record)
 
     @staticmethod
-    def key_of_call(tool: str, values: Mapping[str, Any]) -> str:
-        """The key of a tool call: the same for the same tool and input only."""
-        return Waiting.key_of_question(json.dumps([tool, values], sort_keys=True, default=repr))
+    def key_of_call(tool: str, values: Mapping[str, Any], working_dir: str) -> str:
+        """The key of a tool call: the same for the same tool, input and directory only."""
+        call = [tool, values, working_dir]
+        return Waiting.key_of_question(json.dumps(call, sort_keys=True, default=repr))
 
     @staticmethod
     def key_of_question(text: str) -> str:

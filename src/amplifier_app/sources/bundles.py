@@ -86,7 +86,7 @@ class Fetcher:
             SourceError: The folder cannot be read.
         """
         try:
-            actual = content_hash(folder)
+            actual = content_hash(folder, whole=True)
         except OSError as error:
             raise SourceError(f"cannot read {folder}: {error.strerror}") from error
         if actual != digest:

@@ -32,6 +32,7 @@ _PATCHES = ("write_file", "edit_file")
 _TAKES_TEXT = ("UserPromptSubmit", "SessionStart")
 """Events whose plain output is for the model."""
 
+_SOURCES = {"session:start": "startup", "session:resume": "resume"}
 _ASYNC = re.compile(r'\{"async":\s*true')
 _ROOTS = ("CLAUDE_PLUGIN_ROOT", "PLUGIN_ROOT")
 
@@ -50,14 +51,16 @@ class ForeignHook(ShellHook):
     matcher: str = ""
 
     def means_event(self, event: str) -> bool:
-        also = self.on == "SessionStart" and event == "session:resume"
-        return also or super().means_event(event)
+        if self.on != "SessionStart":
+            return super().means_event(event)
+        source = _SOURCES.get(event)
+        return source is not None and bool(re.fullmatch(self.matcher or ".*", source))
 
     def means_data(self, data: Mapping[str, Any]) -> bool:
         if self.on in ("SessionStart", "SessionEnd") and data.get("parent_id"):
             return False
         tool = data.get("tool_name")
-        if not self.on.endswith(("ToolUse", "Failure")) or self.matcher in ("", "*"):
+        if not self.on.endswith(("ToolUse", "Failure")) or not self.matcher:
             return True
         return any(re.fullmatch(self.matcher, name) for name in _names(str(tool), self.format))
 
@@ -81,7 +84,7 @@ class ForeignHook(ShellHook):
         for key, value in (
             ("prompt", data.get("prompt")),
             ("message", data.get("message")),
-            ("source", "resume" if event == "session:resume" else "startup"),
+            ("source", _SOURCES.get(event)),
             ("stop_hook_active", False),
             ("trigger", "auto"),
         ):
@@ -175,12 +178,14 @@ def read_hooks(
             continue
         for matcher in cast("list[Any]", matchers) if isinstance(matchers, list) else []:
             pattern = str(to_mapping(matcher).get("matcher") or "")
+            pattern = "" if pattern == "*" else pattern
             try:
-                re.compile(pattern if pattern != "*" else "")
+                re.compile(pattern)
             except re.error as error:
                 problems.append(f"{on}: {pattern!r} is not a regular expression: {error}")
                 continue
-            for each in to_mapping(matcher).get("hooks") or ():
+            entries: Any = to_mapping(matcher).get("hooks")
+            for each in cast("list[Any]", entries) if isinstance(entries, list) else []:
                 hook = _hook(on, pattern, to_mapping(each), form, root)
                 if hook is None:
                     problems.append(f"{on}: only hooks with a command are supported")

@@ -10,6 +10,7 @@ import pytest
 
 from amplifier_app.plan import PlanError
 from amplifier_app.plan.documents.plugins import Plugin, data_folder, read_plugin
+from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.loading import load
 from tests.app.plan.conftest import Write
 from tests.support.module_repositories import write_files
@@ -202,3 +203,85 @@ def test_variables_of_servers_are_named_and_may_be_unset(tmp_path: Path, write: 
     mcp = module(plan_with(write, "./re$view"), "tool-mcp")
     assert mcp is not None
     assert mcp["servers"]["review-echo"]["args"] == [str(folder / "server/echo.py")]
+
+
+HOSTILE_AGENT = "---\nname: a\ndescription: Knows ${SECRET_KEY} and ${x\n---\nSay ${SECRET_KEY}.\n"
+
+
+def test_texts_of_agents_are_no_variables(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_KEY", "s3cret")
+    write_files(write_plugin(tmp_path / "review"), {"agents/a.md": HOSTILE_AGENT})
+    write("extends: mock\nplugins: [./review]\n")
+    agent = load(plan="plan.yaml").data["agents"]["review:a"]
+    assert agent["description"] == "Knows ${SECRET_KEY} and ${x"
+    assert agent["instruction"] == "Say ${SECRET_KEY}."
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"command": "a", "args": "b c"}, "'args', 'env' and 'cwd' must be texts"),
+        ({"command": "a", "args": [1]}, "'args', 'env' and 'cwd' must be texts"),
+        ({"command": "a", "env": {"X": None}}, "'args', 'env' and 'cwd' must be texts"),
+        ({"command": ""}, "it has neither a command nor a URL"),
+        ({"command": "a", "cwd": 7}, "'args', 'env' and 'cwd' must be texts"),
+        ([], "it has neither a command nor a URL"),
+    ],
+)
+def test_a_bad_server_is_left_out_and_the_rest_is_used(
+    tmp_path: Path, write: Write, entry: object, reason: str
+) -> None:
+    folder = write_plugin(tmp_path / "review")
+    servers = {"bad": entry, "good": {"command": "b", "args": ["echo ${#x} $HOME ${A:-d} ${"]}}
+    write_files(folder, {".mcp.json": json.dumps({"mcpServers": servers})})
+    plugin = read_plugin(folder, "review")
+    bad = [text for text in plugin.left_out if "bad" in text]
+    assert bad == [f"the MCP server bad: {reason}"]
+    mcp = module(plan_with(write, "./review"), "tool-mcp")
+    assert mcp is not None
+    assert mcp["servers"]["review-good"]["args"] == ["echo ${#x} $HOME d ${"]
+
+
+def test_names_that_the_plan_cannot_have_are_replaced_or_left_out(
+    tmp_path: Path, write: Write
+) -> None:
+    folder = write_plugin(tmp_path / "review")
+    servers = {"a server with a long name of its own": {"command": "b"}}
+    write_files(
+        folder,
+        {
+            ".mcp.json": json.dumps({"mcpServers": servers}),
+            "agents/odd.md": "---\nname: two words\ndescription: x\n---\n",
+        },
+    )
+    plan = plan_with(write, "./review")
+    mcp = module(plan, "tool-mcp")
+    assert mcp is not None
+    assert list(mcp["servers"]) == ["review-a-server-with-a-long-name"]
+    assert "review:two words" not in plan["agents"]
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        {"hooks": {"PreToolUse": [{"hooks": None}, 5, {"hooks": [7, {"type": "command"}]}]}},
+        {"hooks": {"PreToolUse": "x", "Stop": {}}},
+        {"hooks": []},
+        [],
+    ],
+)
+def test_odd_hooks_are_no_fault_of_the_plan(tmp_path: Path, write: Write, hooks: object) -> None:
+    folder = write_plugin(tmp_path / "review")
+    write_files(folder, {"hooks/hooks.json": json.dumps(hooks)})
+    plan_with(write, "./review")
+
+
+def test_what_was_built_is_part_of_the_digest(tmp_path: Path, write: Write) -> None:
+    folder = write_plugin(tmp_path / "review")
+    write_files(folder, {"dist/server.js": "one"})
+    entry = {"source": "./review", "digest": content_hash(folder, whole=True)}
+    plan_with(write, entry)
+    write_files(folder, {"dist/server.js": "two"})
+    assert "has changed since it was added" in problems(write, entry)[0]

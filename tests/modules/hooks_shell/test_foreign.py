@@ -232,3 +232,18 @@ def test_an_edit_is_a_patch_for_codex() -> None:
             "*** End Patch"
         },
     )
+
+
+def test_a_matcher_of_a_start_is_for_its_source(tmp_path: Path) -> None:
+    hooks = {
+        "SessionStart": [
+            {"matcher": source, "hooks": [{"type": "command", "command": f"echo 'by-{source}'"}]}
+            for source in ("startup", "resume", "startup|resume")
+        ]
+    }
+    done, bodies = run(tmp_path, "claude", hooks)
+    assert done.stdout == "done\n", done.stderr
+    text = json.dumps(bodies[0]["messages"])
+    assert '"by-startup"' in text
+    assert "by-startup|resume" in text
+    assert "by-resume" not in text

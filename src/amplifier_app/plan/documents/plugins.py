@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -28,10 +29,12 @@ from amplifier_app.plan.documents.document import (
 )
 from amplifier_app.plan.documents.published import Listed
 from amplifier_app.plan.schema.grammar import PLUGIN_NAME, PLUGIN_PARTS
+from amplifier_app.plan.schema.rules import NAME
 from amplifier_app.plan.tree.nodes import (
     ListNode,
     MapNode,
     Node,
+    literal,
     plain_data,
     read_text,
     to_node,
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
 MANIFESTS = (".claude-plugin/plugin.json", "plugin.json")
 _MARKETPLACE = ".claude-plugin/marketplace.json"
 
+_MAX_DOCUMENTS = 500
+_SERVER = re.compile(r"[^A-Za-z0-9_-]")
+_MAX_SERVER = 32
 _MODULES = {
     "tool-bash": ("bash", "bash_output", "bash_kill"),
     "tool-filesystem": ("read_file", "write_file", "edit_file", "list_directory"),
@@ -60,10 +66,10 @@ _MODULES = {
 }
 """The bundled modules with tools, which an agent that lists its tools gets only some of."""
 
-_ROOT = re.compile(r"\$\{(?:CLAUDE_)?PLUGIN_ROOT\}")
-_DATA = re.compile(r"\$\{(?:CLAUDE_)?PLUGIN_DATA\}")
-_PROJECT = "${CLAUDE_PROJECT_DIR}"
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ROOTS = ("CLAUDE_PLUGIN_ROOT", "PLUGIN_ROOT")
+_DATA = ("CLAUDE_PLUGIN_DATA", "PLUGIN_DATA")
+_PROJECT = "CLAUDE_PROJECT_DIR"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^${}]*))?\}|\$")
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*\r?$(.*)", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(.*)$", re.MULTILINE)
 _ANY_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)[:}]")
@@ -244,7 +250,8 @@ class _Reading:
 
     def _documents(self, part: str, manifest: Mapping[str, Any]) -> Iterator[Path]:
         for path in self._paths(part, manifest):
-            files = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
+            found = path.rglob(f"*{SUFFIX}") if path.is_dir() else iter([path])
+            files = sorted(islice(found, _MAX_DOCUMENTS))
             for file in files:
                 relative = file.relative_to(self._folder).as_posix()
                 if self._inside(relative) is not None and file.is_file():
@@ -259,18 +266,31 @@ class _Reading:
     def _agents(self, manifest: Mapping[str, Any]) -> Iterator[tuple[str, MapNode]]:
         for file in self._documents("agents", manifest):
             shown = f"{self._shown}/{file.relative_to(self._folder).as_posix()}"
-            problems = Problems()
-            data = read_bytes(file, shown, "the agent")
-            root = read_markdown(data, shown, problems)
-            if root is None or problems:
-                root = _read_lines(data, shown)
+            root = self._agent_file(file, shown)
             if root is None:
-                self._left_out.append(f"the agent {file.stem}: {problems.found[0].message}")
                 continue
             reason = "the models of its agents: they use the plan's"
             if read_text(root.items.get("model")) not in (None, "inherit"):
                 self._left_out += [reason] if reason not in self._left_out else []
-            yield read_text(root.items.get("name")) or file.stem, _agent(root)
+            name = read_text(root.items.get("name")) or file.stem
+            if re.fullmatch(NAME, name):
+                yield name, _agent(root)
+            else:
+                self._left_out.append(f"the agent {name}: it has no valid name")
+
+    def _agent_file(self, file: Path, shown: str) -> MapNode | None:
+        problems = Problems()
+        try:
+            data = read_bytes(file, shown, "the agent")
+        except ConfigError as error:
+            self._left_out.append(f"the agent {file.stem}: {error.message}")
+            return None
+        root = read_markdown(data, shown, problems)
+        if root is None or problems:
+            root = _read_lines(data, shown)
+        if root is None:
+            self._left_out.append(f"the agent {file.stem}: {problems.found[0].message}")
+        return root
 
     def _hooks(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         hooks: dict[str, Any] = {}
@@ -293,7 +313,8 @@ class _Reading:
                 if config is None:
                     self._left_out.append(f"the MCP server {name}: {reason}")
                 else:
-                    yield (name if name == plugin else f"{plugin}-{name}"), config
+                    full = name if name == plugin else f"{plugin}-{name}"
+                    yield _SERVER.sub("-", full)[:_MAX_SERVER], config
 
     def _data(self, file: str, value: Any) -> Iterator[dict[str, Any]]:
         """The JSON of a part: in its file, in others that the manifest names, or in the manifest itself."""
@@ -321,10 +342,15 @@ class _Reading:
             if address.scheme != "https" and address.hostname not in ("localhost", "127.0.0.1"):
                 return None, f"{url!r} is not an https URL"
             return self._filled(plugin, {"url": url, "headers": entry.get("headers") or {}}), None
-        if not isinstance(entry.get("command"), str):
+        if not isinstance(entry.get("command"), str) or not entry["command"]:
             return None, "it has neither a command nor a URL"
         config = {key: entry[key] for key in ("command", "args", "env", "cwd") if key in entry}
-        if _DATA.search(json.dumps(config)):
+        arguments: Any = entry.get("args", [])
+        texts: list[Any] = [*to_mapping(entry.get("env")).values()]
+        texts += cast("list[Any]", arguments) if isinstance(arguments, list) else [None]
+        if not all(isinstance(text, str) for text in (*texts, entry.get("cwd", ""))):
+            return None, "'args', 'env' and 'cwd' must be texts"
+        if any(name in json.dumps(config) for name in _DATA):
             config["sandbox"] = {"write": [".", str(data_folder(plugin))]}
         return self._filled(plugin, config), None
 
@@ -349,15 +375,20 @@ def fill_in(text: str, folder: Path, plugin: str) -> str:
 
     Other variables stay variables of the environment; they are empty if they are not set.
     """
-    data = data_folder(plugin)
-    if _DATA.search(text):
-        data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    text = _VARIABLE.sub(
-        lambda match: match[0] if "PLUGIN_" in match[1] else f"${{{match[1]}:-}}",
-        text.replace(_PROJECT, "."),
-    )
-    text = _ROOT.sub(lambda _: str(folder).replace("$", "$$"), text)
-    return _DATA.sub(lambda _: str(data).replace("$", "$$"), text)
+
+    def value(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        if name is None:
+            return "$$"
+        if name == _PROJECT:
+            return "."
+        if name in _DATA:
+            data_folder(plugin).mkdir(parents=True, exist_ok=True, mode=0o700)
+        if name in (*_ROOTS, *_DATA):
+            return str(folder if name in _ROOTS else data_folder(plugin)).replace("$", "$$")
+        return f"${{{name}:-{default or ''}}}"
+
+    return _VARIABLE.sub(value, text)
 
 
 def _read_lines(data: bytes, shown: str) -> MapNode | None:
@@ -372,17 +403,19 @@ def _read_lines(data: bytes, shown: str) -> MapNode | None:
 
 def _agent(root: MapNode) -> MapNode:
     """An agent of a plugin as a section of a plan: without the tools that it does not list."""
-    items = {key: root.items[key] for key in ("description", "instruction") if key in root.items}
+    # A `$` in its texts is no variable.
+    kept = ("description", "instruction")
+    items = {key: literal(root.items[key]) for key in kept if key in root.items}
     names = _tool_names(root.items.get("tools"))
     if names is None:
         return with_items(root, items)
     at = root.key_at("tools")
     if "Bash" in names:
         names += ["BashOutput", "KillShell"]
-    kept = {tool for tool, name in TOOLS.items() if name in names}
-    modules = [module for module, tools in _MODULES.items() if kept.isdisjoint(tools)]
+    listed = {tool for tool, name in TOOLS.items() if name in names}
+    modules = [module for module, tools in _MODULES.items() if listed.isdisjoint(tools)]
     items["exclude"] = to_node(modules, at)
-    others = [tool for tools in _MODULES.values() for tool in tools if tool not in kept]
+    others = [tool for tools in _MODULES.values() for tool in tools if tool not in listed]
     if not any(name.startswith("mcp__") for name in names):
         others.append("mcp_*")
     reason = "the definition of this agent does not list the tool"

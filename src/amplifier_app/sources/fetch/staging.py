@@ -83,7 +83,7 @@ _INSTALLERS_NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_
 """Files that installers write into a `.dist-info` folder, with local paths and times."""
 
 
-def content_hash(root: Path) -> str:
+def content_hash(root: Path, *, whole: bool = False) -> str:
     """`"sha256:…"` over the relative names, bytes and executable bits of the files below `root`.
 
     Excludes `.git`, `.venv`, `dist` and `build` at the top, cached byte code, `*.egg-info` and
@@ -91,13 +91,14 @@ def content_hash(root: Path) -> str:
 
     Args:
         root: A folder, or a single file.
+        whole: Whether to exclude only `.git` and cached byte code.
 
     Raises:
         OSError: Something cannot be read.
     """
     digest = hashlib.sha256()
     # The name of a single-file source is not part of its content.
-    files = [("", root)] if root.is_file() else sorted(content_files(root))
+    files = [("", root)] if root.is_file() else sorted(content_files(root, whole=whole))
     for name, path in files:
         mode = path.lstat().st_mode
         link = stat.S_ISLNK(mode) and name != ""
@@ -109,13 +110,17 @@ def content_hash(root: Path) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def content_files(root: Path) -> Iterator[tuple[str, Path]]:
-    """The relative name and the path of each file and link that is part of a folder's content."""
+def content_files(root: Path, *, whole: bool = False) -> Iterator[tuple[str, Path]]:
+    """The relative name and the path of each file and link that is part of a folder's content; see `content_hash`."""
     for folder, folders, names in os.walk(root):
         here = Path(folder)
         links = [name for name in folders if (here / name).is_symlink()]
         left_out = _NO_CONTENT | _BUILT if here == root else _NO_CONTENT
-        folders[:] = [n for n in folders if n not in left_out and not n.endswith(".egg-info")]
+        if whole:
+            left_out = {".git", "__pycache__"}
+        folders[:] = [
+            n for n in folders if n not in left_out and (whole or not n.endswith(".egg-info"))
+        ]
         for name in [*names, *links]:
             path = here / name
             if name in _NO_CONTENT:
