@@ -1,6 +1,7 @@
 """`amplifier run`: one prompt to an answer, or a chat."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import sys
 from typing import Annotated
 
 import typer
@@ -35,6 +36,15 @@ class Variation(NamedTuple):
             "--dry-run",
             group="Reproducible runs",
             help="Check the plan without asking a model (same as 'plan check').",
+        ),
+    ] = False
+    detach: Annotated[
+        bool,
+        Option(
+            "--detach",
+            group="Output",
+            help="Go on in the background: print the session id, and keep the JSON result as run.json in the "
+            "session's folder; see 'amplifier session join'.",
         ),
     ] = False
     verbose: Annotated[
@@ -83,6 +93,11 @@ def run(
         if request.screen not in (None, "plain"):
             raise UsageError(f"--plain and --screen {request.screen} are mutually exclusive")
         request = request._replace(screen="plain")
+    if how.detach:
+        from amplifier_app.commands.run.detached import detach
+
+        invocation.outcome = detach(request, invocation, _words_of_run())
+        return
     if how.dry_run:
         from amplifier_app.commands.run.dry_run import dry_run as check
 
@@ -91,6 +106,12 @@ def run(
     from amplifier_app.commands.run.launch import launch
 
     invocation.outcome = launch(request, invocation)
+
+
+def _words_of_run() -> list[str]:
+    """The command line after `amplifier run`."""
+    words = sys.argv[1:]
+    return words[1:] if words[:1] == ["run"] else words
 
 
 def _one_prompt(words: list[str]) -> str | None:

@@ -18,6 +18,8 @@ app = command_group(
         "fork": ("forking", "Start a new session from a step of another one."),
         "replay": ("replaying", "Show a session as it ran."),
         "cost": ("costs", "Show what the parts of a session have cost."),
+        "join": ("background", "Show a running session as it goes on."),
+        "stop": ("background", "Stop a running session."),
         "approve": ("approving", "Answer the questions that wait in a session."),
         "rename": ("listing", "Change a session's title."),
         "delete": ("listing", "Delete sessions and their sub-sessions."),

@@ -19,6 +19,7 @@ from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
+from amplifier_app.sessions.background import describe_state
 from amplifier_app.sessions.index import Index, Listed, Match, Page
 from amplifier_app.sessions.removal import (
     measure_size,
@@ -33,6 +34,8 @@ from amplifier_support.named_tuple import NamedTuple
 list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _ON_A_TERMINAL = 20
+_MAX_STATES = 100
+"""Sessions of a list whose folders are looked into."""
 
 
 @list_app.command("list")
@@ -99,12 +102,14 @@ def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
 
 def _columns(page: Page, everywhere: bool, width: int | None) -> list[Column]:
     agents = any(entry.spawned for entry in page.listed)
+    has_states = any(_states(page.listed))
     return [
         Column("ID", fit="middle", least=8),
         Column("AGE" if width is not None else "UPDATED"),
         Column("PROMPTS", right=True, drop=2),
         Column("COST", right=True, drop=3),
         *([Column("AGENTS", drop=4)] if agents else []),
+        *([Column("STATE")] if has_states else []),
         Column("TITLE", fit="end", least=36),
         *([Column("DIRECTORY", fit="middle", drop=5, least=16)] if everywhere else []),
         Column("MODEL", fit="end", drop=6),
@@ -114,8 +119,9 @@ def _columns(page: Page, everywhere: bool, width: int | None) -> list[Column]:
 def _rows(listed: list[Listed], everywhere: bool, width: int | None) -> list[list[str]]:
     shown = [short_id(entry.session.id) for entry in listed] if width is not None else []
     agents = any(entry.spawned for entry in listed)
+    states = _states(listed)
     rows: list[list[str]] = []
-    for session, spawned in listed:
+    for (session, spawned), state in zip(listed, states, strict=True):
         short = short_id(session.id)
         is_clear = width is not None and shown.count(short) == 1
         rows.append(
@@ -125,12 +131,20 @@ def _rows(listed: list[Listed], everywhere: bool, width: int | None) -> list[lis
                 "" if session.prompts is None else str(session.prompts),
                 _cost(session),
                 *([f"+{spawned}" if spawned else ""] if agents else []),
+                *([state] if any(states) else []),
                 one_line(session.about, 10_000),
                 *([_directory(session.project, width)] if everywhere else []),
                 session.model or "",
             ]
         )
     return rows
+
+
+def _states(listed: list[Listed]) -> list[str]:
+    """The state of each session; looked up in the folders of the first ones only."""
+    root = SessionStore().root
+    states = [describe_state(root / entry.session.id) for entry in listed[:_MAX_STATES]]
+    return [*states, *([""] * (len(listed) - len(states)))]
 
 
 def _cost(session: SessionSummary) -> str:

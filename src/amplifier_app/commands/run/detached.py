@@ -1,0 +1,105 @@
+"""`amplifier run --detach`: the run goes on in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.outcome import OK, Ending, Outcome
+from amplifier_app.base.stdio import stdin_is_tty, to_stderr
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.request import Request
+from amplifier_app.sessions.background import LOG, RESULT, is_running, read_result
+from amplifier_app.sessions.removal import AlreadyExists
+from amplifier_app.sessions.store import SessionStore, new_session_id
+from amplifier_app.sessions.summary import short_id
+from amplifier_support.files import make_private_folder, open_private_in
+
+_PROGRAM = "import sys; from amplifier_app.cli import main; sys.exit(main())"
+_START_SECONDS, _LOOK_SECONDS = 60.0, 0.02
+
+
+def detach(request: Request, invocation: Invocation, words: list[str]) -> Outcome:
+    """Start the run, print the id of its session, and return once it has begun.
+
+    Args:
+        request: The request.
+        invocation: The invocation.
+        words: The command line after `amplifier run`.
+
+    Raises:
+        UsageError: An option needs this process.
+        SessionError: The session exists, is unknown or in use, or cannot be written.
+    """
+    for option, is_given in (
+        ("--continue", request.continue_last),
+        ("--fork", request.fork is not None),
+        ("--no-save", request.no_save),
+    ):
+        if is_given:
+            raise UsageError(f"--detach and {option} are mutually exclusive")
+    if request.prompt is None and request.resume is None and stdin_is_tty():
+        raise UsageError("--detach needs a prompt", hint='Give one: amplifier run --detach "…"')
+    store, is_new = SessionStore(), request.resume is None
+    if request.resume is None:
+        folder = store.root / (request.session or new_session_id())
+        if folder.exists():
+            raise AlreadyExists(folder.name)
+    else:
+        folder = store.find(request.resume).path
+        if is_running(folder):
+            raise SessionError(f"session {folder.name} is in use", hint="Wait until it has ended.")
+    options = ["--session", folder.name] if is_new and request.session is None else []
+    if invocation.output == "text":
+        options += ["--output", "json"]
+    process = _start(["run", *options, *(word for word in words if word != "--detach")], folder)
+    end = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        if (folder / "metadata.json").exists() and is_running(folder):
+            break
+        time.sleep(_LOOK_SECONDS)
+    if process.returncode and is_new and not (folder / "metadata.json").exists():
+        return _failed(folder, process.returncode)
+    print(folder.name)
+    to_stderr(
+        f"amplifier: running in the background: amplifier session join {short_id(folder.name)}"
+    )
+    return OK
+
+
+def _start(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    make_private_folder(folder)
+    try:
+        log = open_private_in(folder, LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        result = open_private_in(folder, RESULT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    except OSError as error:
+        raise SessionError(f"cannot write {folder}: {error.strerror}") from error
+    try:
+        return subprocess.Popen(
+            # Without the working directory on its path: nothing of an untrusted project is imported.
+            [sys.executable, "-P", "-c", _PROGRAM, *words],
+            stdin=subprocess.DEVNULL if stdin_is_tty() else None,
+            stdout=result,
+            stderr=log,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+        os.close(result)
+
+
+def _failed(folder: Path, code: int) -> Outcome:
+    """The outcome of a run that failed before it had a session; what it wrote is shown."""
+    with contextlib.suppress(OSError):
+        to_stderr((folder / LOG).read_text("utf-8", "replace").strip())
+    result = read_result(folder) or {}
+    ending = next((one for one in Ending if one.value == result.get("outcome")), Ending.ERROR)
+    message = (result.get("error") or {}).get("message") or f"it ended with code {code}"
+    shutil.rmtree(folder, ignore_errors=True)
+    return Outcome(ending, f"the run did not start: {message}")

@@ -1,0 +1,102 @@
+"""`amplifier session join|stop`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.outcome import OK, Ending, Outcome
+from amplifier_app.base.sanitize import for_pipe
+from amplifier_app.base.stdio import terminal_width, to_stderr
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.session.shared import SessionArgument
+from amplifier_app.render.conversation import part_lines
+from amplifier_app.runtime.export.parts import Part, build_parts
+from amplifier_app.runtime.observers.visibility import Visibility
+from amplifier_app.sessions.background import is_running, read_result
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import short_id
+
+join_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_LOOK_SECONDS = 0.3
+_STOP_SECONDS = 30.0
+_PIPE_WIDTH = 100
+
+
+@join_app.command()
+def join(context: typer.Context, session_id: SessionArgument) -> None:
+    """Show a session that runs in another process, as it goes on, until it ends.
+
+    \b
+      id=$(amplifier run --detach "Fix the tests.")
+      amplifier session join $id
+
+    Ctrl-C leaves; the run goes on. After a detached run, exits with its exit code. Several can watch.
+    """
+    found = SessionStore().find(session_id)
+    width, shown = terminal_width(1), 0
+    while True:
+        runs = is_running(found.path)
+        parts = list(_complete_parts(found, runs))
+        lines = part_lines(parts[shown:], width or _PIPE_WIDTH)
+        if lines:
+            text = "\n".join(["", *lines] if shown else lines)
+            print(for_pipe(text) if width is None else text, flush=True)
+        shown = len(parts)
+        if not runs:
+            break
+        time.sleep(_LOOK_SECONDS)
+    invocation: Invocation = context.obj
+    invocation.outcome = _outcome(found.path)
+
+
+def _complete_parts(found: SessionFolder, runs: bool) -> Iterator[Part]:
+    """The parts of the conversation; of a running one without its last item, which may still grow."""
+    items = list(found.conversation())
+    return build_parts(items[:-1] if runs else items, Visibility("user"))
+
+
+def _outcome(folder: Path) -> Outcome:
+    result = read_result(folder)
+    if result is None or result.get("error") is None:
+        return OK
+    ending = next((one for one in Ending if one.value == result["outcome"]), Ending.ERROR)
+    return Outcome(ending, result["error"]["message"], result["error"].get("hint"))
+
+
+stop_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@stop_app.command()
+def stop(session_id: SessionArgument) -> None:
+    """Stop a session that runs in another process, as Ctrl-C would. It can be resumed."""
+    folder = SessionStore().find(session_id).path
+    if not is_running(folder):
+        raise SessionError(f"session {folder.name} is not running")
+    try:
+        process = int(json.loads((folder / "lock").read_bytes())["pid"])
+        os.kill(process, signal.SIGINT)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise SessionError(f"cannot stop session {folder.name}: {error}") from error
+    end = time.monotonic() + _STOP_SECONDS
+    while is_running(folder):
+        if time.monotonic() > end:
+            raise SessionError(
+                f"session {folder.name} is still running, in process {process}",
+                hint="It stops after the tool that runs now.",
+            )
+        time.sleep(_LOOK_SECONDS)
+    if not folder.exists():
+        # A session without a message is not kept.
+        to_stderr("amplifier: stopped before it had begun")
+        return
+    to_stderr(f"amplifier: stopped; resume it with: amplifier run --resume {short_id(folder.name)}")

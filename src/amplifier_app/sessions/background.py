@@ -1,0 +1,45 @@
+"""Runs that go on in a process of their own: their files in the session's folder, and how far they are.
+
+run.json    the result of the run, as `--output json` prints it; empty while it runs
+run.log     what it wrote to stderr
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.sessions import waiting
+from amplifier_app.sessions.lock import is_locked
+
+RESULT, LOG = "run.json", "run.log"
+
+
+def is_running(folder: Path) -> bool:
+    """Return True if a process has the session in a folder open."""
+    return (folder / "lock").exists() and is_locked(folder / "lock")
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """The result of the last detached run of a session; None without one, or if it was killed."""
+    try:
+        result: Any = json.loads((folder / RESULT).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return result if isinstance(result, dict) else None
+
+
+def describe_state(folder: Path) -> str:
+    """`running`, `waiting for approval`, `ended (3)` or `interrupted`; empty for a session that just ended."""
+    if is_running(folder):
+        return "running"
+    if (folder / waiting.FILE).exists() and waiting.Waiting(folder).open:
+        return "waiting for approval"
+    if not (folder / RESULT).exists():
+        return ""
+    result = read_result(folder)
+    if result is None:
+        return "interrupted"
+    code = result.get("exit_code")
+    return "" if code == 0 else f"ended ({code})"

@@ -1,0 +1,166 @@
+"""Runs in the background: started, listed, watched, stopped, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.sessions.lock import is_locked
+from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.plans import held_plan, let_go, mock_plan
+from tests.support.waiting import wait_until
+
+ID = "20260101-000000-abcdef"
+
+
+class Background:
+    """A home in which runs are started; what still runs at the end is stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+
+    def amplifier(self, *words: str | Path, **more: Any) -> Finished:
+        return run_amplifier(*words, home=self.home, cwd=self.folder, **more)
+
+    def detach(self, plan: Path, *words: str) -> Finished:
+        options = ("--session", ID) if "--resume" not in words else ()
+        return self.amplifier("run", "--detach", *options, "-f", plan, *words)
+
+    @property
+    def session(self) -> Path:
+        return self.home / "sessions" / ID
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return json.loads((self.session / "run.json").read_text())
+
+    def wait_for_result(self) -> dict[str, Any]:
+        wait_until(lambda: (self.session / "run.json").read_bytes().endswith(b"\n"))
+        return self.result
+
+    def kill(self) -> None:
+        """Kill the run, if there is one."""
+        lock = self.session / "lock"
+        if lock.exists() and is_locked(lock):
+            os.kill(json.loads(lock.read_text())["pid"], signal.SIGKILL)
+
+    def state(self) -> str:
+        listed = self.amplifier("session", "list")
+        return listed.stdout if "STATE" in listed.stdout else ""
+
+
+@pytest.fixture
+def background(tmp_path: Path) -> Iterator[Background]:
+    place = Background(tmp_path)
+    yield place
+    place.kill()
+
+
+def test_a_run_goes_on_after_the_command_has_returned(background: Background) -> None:
+    plan = held_plan(background.folder, ["the answer"])
+    started = background.detach(plan, "go")
+    assert (started.code, started.stdout) == (0, f"{ID}\n"), started.stderr
+    assert "amplifier session join abcdef" in started.stderr
+    assert "running" in background.state()
+    let_go(background.folder)
+    result = background.wait_for_result()
+    assert (result["outcome"], result["response"]) == ("ok", "the answer")
+    wait_until(lambda: background.state() == "")
+
+
+def test_a_watcher_sees_the_conversation_and_gets_the_exit_code(background: Background) -> None:
+    plan = held_plan(background.folder, ["one of two", "the end"], (0, 1))
+    background.detach(plan, "go")
+    watchers = [
+        start_amplifier("session", "join", ID, home=background.home, cwd=background.folder)
+        for _ in range(2)
+    ]
+    let_go(background.folder)
+    for watcher in watchers:
+        out, _ = watcher.communicate(timeout=60)
+        assert watcher.returncode == 0
+        assert out.decode().endswith("› go\n\none of two\n"), out
+        assert b"\x1b" not in out
+
+
+def test_a_watcher_gets_the_code_of_a_failure(background: Background) -> None:
+    plan = mock_plan(
+        background.folder, [{"error": {"type": "AuthenticationError", "message": "no"}}]
+    )
+    background.detach(plan, "go")
+    joined = background.amplifier("session", "join", ID)
+    assert joined.code == background.wait_for_result()["exit_code"] != 0
+    assert f"ended ({joined.code})" in background.state()
+
+
+def test_a_run_that_cannot_start_is_an_error_at_once(background: Background) -> None:
+    failed = background.detach(background.folder / "missing.yaml", "go")
+    assert (failed.code, failed.stdout) == (2, "")
+    assert "missing.yaml" in failed.stderr
+    assert "the run did not start" in failed.stderr
+    assert not background.session.exists()
+
+
+def test_a_stopped_run_can_be_resumed(background: Background) -> None:
+    plan = held_plan(background.folder, ["late"])
+    background.detach(plan, "go")
+    wait_until(lambda: (background.session / "transcript.jsonl").stat().st_size > 0)
+    stopped = background.amplifier("session", "stop", ID)
+    assert stopped.code == 0, stopped.stderr
+    assert "amplifier run --resume abcdef" in stopped.stderr
+    assert background.result["outcome"] == "interrupted"
+    assert background.amplifier("session", "stop", ID).code == 6
+    let_go(background.folder)
+    resumed = background.detach(plan, "go on", "--resume", ID)
+    assert resumed.code == 0, resumed.stderr
+    assert background.wait_for_result()["response"] == "late"
+
+
+def test_a_killed_run_is_shown_as_interrupted_and_can_be_resumed(background: Background) -> None:
+    plan = held_plan(background.folder, ["late"])
+    background.detach(plan, "go")
+    wait_until(lambda: (background.session / "transcript.jsonl").stat().st_size > 0)
+    background.kill()
+    wait_until(lambda: "interrupted" in background.state())
+    let_go(background.folder)
+    resumed = background.amplifier("run", "--resume", ID, "-f", plan, "go on")
+    assert (resumed.code, resumed.stdout) == (0, "late\n"), resumed.stderr
+
+
+def test_piped_input_is_part_of_the_prompt(background: Background) -> None:
+    started = background.amplifier(
+        *("run", "--detach", "--session", ID, "-P", "mock", "Say:"), stdin="from a pipe\n"
+    )
+    assert started.code == 0, started.stderr
+    assert "from a pipe" in background.wait_for_result()["response"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--no-save", "hi"), 2, "--detach and --no-save are mutually exclusive"),
+        (("--continue", "hi"), 2, "--detach and --continue are mutually exclusive"),
+        (("--resume", "nothing", "hi"), 6, "nothing"),
+    ],
+)
+def test_what_cannot_be_detached_is_an_error(
+    background: Background, words: tuple[str, ...], code: int, message: str
+) -> None:
+    done = background.amplifier("run", "--detach", "-P", "mock", *words)
+    assert (done.code, done.stdout) == (code, "")
+    assert message in done.stderr
+
+
+def test_an_existing_session_is_not_touched(background: Background) -> None:
+    plan = mock_plan(background.folder, ["one"])
+    background.amplifier("run", "--session", ID, "-f", plan, "go")
+    again = background.detach(plan, "go")
+    assert again.code == 6
+    assert not (background.session / "run.json").exists()
