@@ -1,4 +1,4 @@
-"""Scores of the runs of a batch: a number or a label for each answer, from a shell command or a Python function.
+"""Scores of the runs of a batch: a number or a label for each answer, from a command, a Python function or a judge.
 
 scores.jsonl has one line for each run and score; the last one of a run counts, if it is of the same attempt:
 
@@ -9,6 +9,7 @@ A value is missing, never zero, if the run has no answer or the scorer fails; `r
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib
 import importlib.util
@@ -22,12 +23,14 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any, cast
 
+from amplifier_app.api import Plan, load_plan
 from amplifier_app.base.errors import ConfigError, SessionError, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.checks import Check, CheckRunner
 from amplifier_app.runtime.sandbox import register_sandbox
 from amplifier_batch.input import Row, read_batch_rows
+from amplifier_batch.judging import judge
 from amplifier_batch.record.folder import WORK, BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_core.coordinator import ModuleCoordinator
@@ -36,7 +39,9 @@ from amplifier_support.named_tuple import NamedTuple
 
 SCORES = "scores.jsonl"
 _ANSWERED = (Ending.OK.value, Ending.CHECK_FAILED.value)
-_PYTHON = "python:"
+_PYTHON, _JUDGE = "python:", "judge:"
+_AT_ONCE = 8
+"""Answers that judges look at at the same time."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MAX_LABEL = 200
 
@@ -48,18 +53,22 @@ class Scorer(NamedTuple):
 
     Attributes:
         name: The name of the score.
-        command: The shell command, or `python:MODULE:FUNCTION`, or `python:FILE.py:FUNCTION`.
+        command: The shell command, `python:MODULE:FUNCTION`, `python:FILE.py:FUNCTION` or `judge:PLAN`.
         seconds: The time limit of a command.
+        repeat: How often a judge is asked.
     """
 
     name: str
     command: str
     seconds: float = 600.0
+    repeat: int = 1
 
     @property
     def digest(self) -> str:
         """Identifies the scorer, so that a changed one scores again."""
-        return hashlib.sha256(f"{self.name}\0{self.command}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{self.name}\0{self.command}\0{self.repeat}".encode()).hexdigest()[
+            :16
+        ]
 
 
 class Score(NamedTuple):
@@ -70,12 +79,18 @@ class Score(NamedTuple):
         by: The digest of the scorer.
         value: A number or a label; None if it is missing.
         reason: Why it is missing.
+        agreement: The share of a judge's replies that equal the most frequent one; None for a single one.
+        cost: US dollars that a judge has cost; None if a price is unknown.
+        is_judged: Whether a judge gave it.
     """
 
     attempts: int
     by: str
     value: Value
     reason: str | None
+    agreement: float | None = None
+    cost: float | None = None
+    is_judged: bool = False
 
 
 Scores = dict[tuple[int, int], dict[str, Score]]
@@ -90,7 +105,12 @@ def load_scorers(plan: Mapping[str, Any], given: Sequence[str]) -> list[Scorer]:
         ConfigError: Two have the same name.
     """
     scorers = [
-        Scorer(entry.get("name", "score"), entry["run"], float(entry.get("timeout", 600)))
+        Scorer(
+            entry.get("name", "score"),
+            entry["run"],
+            float(entry.get("timeout", 600)),
+            int(entry.get("repeat", 1)),
+        )
         for entry in plan.get("scores") or ()
     ]
     for text in given:
@@ -119,9 +139,9 @@ def read_scores(folder: BatchFolder) -> Scores:
     scores: Scores = {}
     for line in journal.readable_records(data):
         key = line.get("number", 0), line.get("repeat", 1)
-        score = Score(
-            line.get("attempts", 1), str(line.get("by")), line.get("value"), line.get("reason")
-        )
+        attempts, by = line.get("attempts", 1), str(line.get("by"))
+        rest = (line.get(name) for name in ("value", "reason", "agreement", "cost"))
+        score = Score(attempts, by, *rest, is_judged="cost" in line)
         scores.setdefault(key, {})[str(line.get("name"))] = score
     return scores
 
@@ -151,7 +171,8 @@ async def score_runs(
     coordinator = ModuleCoordinator()
     register_sandbox(coordinator, plan.mount_plan(), plan)
     functions = {scorer: _load(scorer) for scorer in scorers if _is_python(scorer)}
-    number = 0
+    judges = {scorer: _load_judge(scorer) for scorer in scorers if _is_judge(scorer)}
+    number, asking = 0, set[asyncio.Task[None]]()
     try:
         for result, row in _runs(folder):
             done = known.get((result["number"], result["repeat"]), {})
@@ -159,20 +180,47 @@ async def score_runs(
                 score = done.get(scorer.name)
                 if score and (score.by, score.attempts) == (scorer.digest, result["attempts"]):
                     continue
+                number += 1
+                if scorer in judges and result["outcome"] in _ANSWERED:
+                    asked = _ask_judge(scorer, judges[scorer], folder, result, row)
+                    asking.add(asyncio.create_task(asked))
+                    if len(asking) >= _AT_ONCE:
+                        asking = await _one_less(asking)
+                    continue
                 function = functions.get(scorer)
                 value, reason = await _score(scorer, function, folder, result, row, coordinator)
-                run = {key: result[key] for key in ("number", "repeat", "attempts")}
-                facts = {"name": scorer.name, "by": scorer.digest, "value": value, "reason": reason}
-                _store(folder.path, {**run, **facts})
-                number += 1
+                _store(folder.path, scorer, result, {"value": value, "reason": reason})
+        while asking:
+            asking = await _one_less(asking)
     finally:
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
         await coordinator.cleanup()
     return number
 
 
-def _store(folder: Path, line: dict[str, Any]) -> None:
+async def _one_less(asking: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Wait for one of the judges; raises what it raised."""
+    done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return asking
+
+
+async def _ask_judge(
+    scorer: Scorer, plan: Plan, folder: BatchFolder, result: Record, row: Row | None
+) -> None:
+    fields = {} if row is None else row.fields
+    judgement = await judge(plan, fields, result["response"], scorer.repeat)
+    _store(folder.path, scorer, result, judgement._asdict())
+
+
+def _store(folder: Path, scorer: Scorer, result: Record, facts: Mapping[str, Any]) -> None:
+    """Raises SessionError."""
+    run = {key: result[key] for key in ("number", "repeat", "attempts")}
     try:
-        journal.append(folder, SCORES, line)
+        journal.append(folder, SCORES, {**run, "name": scorer.name, "by": scorer.digest, **facts})
     except OSError as error:
         raise SessionError(f"cannot write {folder / SCORES}: {error.strerror}") from error
 
@@ -230,6 +278,15 @@ def _to_value(value: Any) -> tuple[Value, str | None]:
     return None, f"not a number or a short text: {str(value)[:100]!r}"
 
 
+def _is_judge(scorer: Scorer) -> bool:
+    return scorer.command.startswith(_JUDGE)
+
+
+def _load_judge(scorer: Scorer) -> Plan:
+    """The plan of a judge. Raises ConfigError."""
+    return load_plan(scorer.command.removeprefix(_JUDGE))
+
+
 def _is_python(scorer: Scorer) -> bool:
     return scorer.command.startswith(_PYTHON)
 
@@ -280,6 +337,8 @@ class Mean(NamedTuple):
         low: The lower end of its 95 % interval; None for a single row.
         high: The upper end.
         labels: The runs of each label.
+        agreement: The mean agreement of a judge that was asked several times; None without one.
+        cost: US dollars that a judge has cost, 0 without one; None if a price is unknown.
     """
 
     name: str
@@ -289,6 +348,8 @@ class Mean(NamedTuple):
     low: float | None
     high: float | None
     labels: dict[str, int]
+    agreement: float | None = None
+    cost: float | None = 0.0
 
 
 def compute_mean(name: str, values: Iterable[tuple[object, Value]]) -> Mean:

@@ -14,6 +14,7 @@ import pytest
 
 from amplifier_batch.scores import compute_mean, student_quantile
 from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.llm_server import ScriptedLLM
 from tests.support.waiting import wait_until
 
 ROWS = [
@@ -224,3 +225,71 @@ def test_json_lines_have_the_values_as_they_are(batch: Path) -> None:
     found = [json.loads(line) for line in (batch / "x.jsonl").read_text().splitlines()]
     assert [row["text"] for row in found] == ["one", "three", "=five"]
     assert found[0]["steps"] == 1
+
+
+JUDGE = """
+extends: minimal
+instruction: Grade how polite the answer is, from 0 to 1.
+providers: [{module: provider-anthropic, config: {priority: 1, prices: {input: 3, output: 15}}}]
+"""
+
+
+def graded(score: object) -> str:
+    return json.dumps({"reason": "so", "score": score})
+
+
+def judged(batch: Path, script: Any, *words: str) -> Finished:
+    (batch / "judge.yaml").write_text(JUDGE)
+    with ScriptedLLM.running(script) as server:
+        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
+        return run_amplifier(
+            *("batch", "score", "out", "--score", "polite=judge:judge.yaml", *words),
+            home=batch / "home",
+            cwd=batch,
+            env=env,
+        )
+
+
+def test_a_judge_scores_answers_and_its_cost_is_apart(batch: Path) -> None:
+    run(batch)
+    script = [graded(0.5)] * 6
+    done = judged(batch, script, "--output", "json")
+    assert done.code == 0, done.stderr
+    [mean] = json.loads(done.stdout)
+    assert (mean["rows"], mean["value"], mean["agreement"]) == (3, 0.5, None)
+    assert mean["cost"] == pytest.approx(3 * (10 * 3 + 5 * 15) / 1e6)
+    assert all(row["cost_usd"] == "" for row in table(batch))
+    assert [row["score_polite"] for row in table(batch)] == ["0.5"] * 3
+    # Scored again, nothing is asked.
+    assert "0 scores given" in judged(batch, []).stderr
+
+
+def test_a_judge_that_fails_gives_no_score(batch: Path) -> None:
+    run(batch)
+    script = [graded(1), *["no score"] * 20]
+    done = judged(batch, script, "--output", "json")
+    assert done.code == 0, done.stderr
+    [mean] = json.loads(done.stdout)
+    assert (mean["rows"], mean["missing"], mean["value"]) == (1, 2, 1.0)
+    assert sum("the judge failed" in str(line["reason"]) for line in lines(batch)) == 2
+
+
+def test_the_agreement_of_a_repeated_judge_is_shown(batch: Path) -> None:
+    (batch / "judge.yaml").write_text(JUDGE)
+    (batch / "plan.yaml").write_text(
+        "extends: mock\nscores:\n- {name: tone, run: 'judge:judge.yaml', repeat: 2}\n"
+    )
+    (batch / "rows.jsonl").write_text(f"{json.dumps(ROWS[0])}\n")
+    with ScriptedLLM.running([graded("kind"), graded("cold")]) as server:
+        done = run_amplifier(
+            *("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "{{text}}"),
+            home=batch / "home",
+            cwd=batch,
+            env={"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url},
+        )
+    assert done.code == 0, done.stderr
+    [line] = lines(batch)
+    assert (line["value"], line["agreement"]) == ("kind", 0.5)
+    shown = amplifier(batch, "batch", "score", "out").stdout.splitlines()
+    assert shown[0].split() == ["SCORE", "MEAN", "ROWS", "MISSING", "AGREEMENT", "JUDGE"]
+    assert "50%" in shown[1]

@@ -2,6 +2,7 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,7 @@ from amplifier_app.runtime import describe
 from amplifier_batch.execution.setup import reopen_request
 from amplifier_batch.options import FolderArgument, ScoreOption, WhereOption
 from amplifier_batch.record.folder import BatchFolder
-from amplifier_batch.scores import load_scorers, score_runs
+from amplifier_batch.scores import Mean, load_scorers, score_runs
 from amplifier_batch.statistics.score_means import batch_means, mean_in_words
 from amplifier_batch.table import Table, Where, as_csv, as_lines, write_parquet
 
@@ -104,12 +105,23 @@ def score(
         stdout.write(f"{json_text([mean._asdict() for mean in means])}\n")
         return
     to_stderr(f"amplifier: {describe.count(number, 'score')} given")
-    rows = [
-        (mean.name, mean_in_words(mean), f"{mean.rows:,}", f"{mean.missing:,}") for mean in means
-    ]
-    columns = ("SCORE", "MEAN", Column("ROWS", right=True), Column("MISSING", right=True))
+    judged = any(mean.cost != 0 for mean in means)
+    rows = [[*_cells(mean), *(_judge_cells(mean) if judged else ())] for mean in means]
+    heads = ("ROWS", "MISSING", *(("AGREEMENT", "JUDGE") if judged else ()))
+    columns = ["SCORE", "MEAN", *(Column(head, right=True) for head in heads)]
     for line in table(columns, rows, terminal_width(1)):
         stdout.write(f"{line}\n")
+
+
+def _cells(mean: Mean) -> list[str]:
+    return [mean.name, mean_in_words(mean), f"{mean.rows:,}", f"{mean.missing:,}"]
+
+
+def _judge_cells(mean: Mean) -> list[str]:
+    agreement = "" if mean.agreement is None else f"{mean.agreement:.0%}"
+    if mean.cost is None:
+        return [agreement, "unknown"]
+    return [agreement, describe.cost(Decimal(str(mean.cost))) if mean.cost else ""]
 
 
 def score_batch(

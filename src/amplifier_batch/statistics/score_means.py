@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_batch.record.folder import BatchFolder
-from amplifier_batch.scores import Mean, Value, compute_mean
+from amplifier_batch.scores import Mean, Scores, Value, compute_mean, read_scores
 from amplifier_batch.statistics.pass_rates import PassRate, compute_rates
 from amplifier_batch.table import Table
 from amplifier_support.named_tuple import NamedTuple
@@ -38,7 +38,20 @@ def batch_means(folder: BatchFolder) -> list[Mean]:
     Raises:
         SessionError: The results cannot be read.
     """
-    return [mean for group in _groups(Table(folder), None) for mean in group.means]
+    scores = read_scores(folder)
+    means = [mean for group in _groups(Table(folder), None) for mean in group.means]
+    return [_with_judge(mean, scores) for mean in means]
+
+
+def _with_judge(mean: Mean, scores: Scores) -> Mean:
+    """The mean with what its judge has cost, and how far it agreed with itself."""
+    given = [by_name[mean.name] for by_name in scores.values() if mean.name in by_name]
+    shares = [score.agreement for score in given if score.agreement is not None]
+    agreement = sum(shares) / len(shares) if shares else None
+    costs = [score.cost for score in given if score.is_judged]
+    known = [cost for cost in costs if cost is not None]
+    cost = sum(known) if len(known) == len(costs) else None
+    return mean._replace(agreement=agreement, cost=cost)
 
 
 def group_means(folder: BatchFolder, field: str) -> list[Group]:

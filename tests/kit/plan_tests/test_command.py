@@ -55,7 +55,8 @@ def test_a_failure_shows_what_was_expected_and_what_happened(folder: Path) -> No
         "",
     ]
     assert lines[6].startswith("1 failed, 2 passed in ")
-    assert run.stderr == ""
+    # A machine that is busy may name a slow import.
+    assert [line for line in run.stderr.splitlines() if " still importing " not in line] == []
 
 
 def test_tests_that_pass_end_with_0(folder: Path) -> None:

@@ -396,15 +396,16 @@ _CHECKS = Keyed(
 
 _SCORES = Keyed(
     "What scores the answers of `amplifier batch`: commands that print a number or a label as JSON, or "
-    "functions as 'python:MODULE:FUNCTION'.",
+    "functions as 'python:MODULE:FUNCTION', or plans as 'judge:PLAN'.",
     "a list of commands",
     Fields(
         "One score.",
         "a command, or a mapping with 'run'",
         {
-            "run": Text("The shell command, or 'python:MODULE:FUNCTION'."),
+            "run": Text("The shell command, 'python:MODULE:FUNCTION', or 'judge:PLAN'."),
             "name": Id("Its name in tables and reports. Default: score."),
             "timeout": Number("Time limit of a command in seconds.", whole=False, default=600),
+            "repeat": Number("How often a judge is asked about an answer.", default=1),
         },
     ),
     key="run",
