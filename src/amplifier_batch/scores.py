@@ -18,8 +18,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.checks import Check, CheckRunner
 from amplifier_app.runtime.sandbox import register_sandbox
 from amplifier_batch.input import Row, read_batch_rows
-from amplifier_batch.judging import judge
+from amplifier_batch.judging import Judgement, judge
 from amplifier_batch.record.folder import WORK, BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_core.coordinator import ModuleCoordinator
@@ -49,7 +50,7 @@ Value = float | str | None
 
 
 class Scorer(NamedTuple):
-    """What gives a score.
+    """A source of scores.
 
     Attributes:
         name: The name of the score.
@@ -62,13 +63,6 @@ class Scorer(NamedTuple):
     command: str
     seconds: float = 600.0
     repeat: int = 1
-
-    @property
-    def digest(self) -> str:
-        """Identifies the scorer, so that a changed one scores again."""
-        return hashlib.sha256(f"{self.name}\0{self.command}\0{self.repeat}".encode()).hexdigest()[
-            :16
-        ]
 
 
 class Score(NamedTuple):
@@ -172,24 +166,27 @@ async def score_runs(
     register_sandbox(coordinator, plan.mount_plan(), plan)
     functions = {scorer: _load(scorer) for scorer in scorers if _is_python(scorer)}
     judges = {scorer: _load_judge(scorer) for scorer in scorers if _is_judge(scorer)}
+    digests = {scorer: _digest(scorer, functions.get(scorer)) for scorer in scorers}
     number, asking = 0, set[asyncio.Task[None]]()
     try:
         for result, row in _runs(folder):
             done = known.get((result["number"], result["repeat"]), {})
             for scorer in scorers:
                 score = done.get(scorer.name)
-                if score and (score.by, score.attempts) == (scorer.digest, result["attempts"]):
+                if score and (score.by, score.attempts) == (digests[scorer], result["attempts"]):
                     continue
                 number += 1
                 if scorer in judges and result["outcome"] in _ANSWERED:
-                    asked = _ask_judge(scorer, judges[scorer], folder, result, row)
-                    asking.add(asyncio.create_task(asked))
+                    asked = _judge_run(scorer, judges[scorer], result, row)
+                    write = partial(_store, folder.path, scorer, digests[scorer], result)
+                    asking.add(asyncio.create_task(_stored(asked, write)))
                     if len(asking) >= _AT_ONCE:
                         asking = await _one_less(asking)
                     continue
                 function = functions.get(scorer)
                 value, reason = await _score(scorer, function, folder, result, row, coordinator)
-                _store(folder.path, scorer, result, {"value": value, "reason": reason})
+                facts = {"value": value, "reason": reason}
+                _store(folder.path, scorer, digests[scorer], result, facts)
         while asking:
             asking = await _one_less(asking)
     finally:
@@ -208,19 +205,31 @@ async def _one_less(asking: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
     return asking
 
 
-async def _ask_judge(
-    scorer: Scorer, plan: Plan, folder: BatchFolder, result: Record, row: Row | None
-) -> None:
+async def _judge_run(scorer: Scorer, plan: Plan, result: Record, row: Row | None) -> Judgement:
     fields = {} if row is None else row.fields
-    judgement = await judge(plan, fields, result["response"], scorer.repeat)
-    _store(folder.path, scorer, result, judgement._asdict())
+    return await judge(plan, fields, result["response"], scorer.repeat)
 
 
-def _store(folder: Path, scorer: Scorer, result: Record, facts: Mapping[str, Any]) -> None:
+async def _stored(asked: Awaitable[Judgement], write: Callable[[Mapping[str, Any]], None]) -> None:
+    write((await asked)._asdict())
+
+
+def _digest(scorer: Scorer, function: Callable[..., Any] | None) -> str:
+    """Identify a scorer with the file of its function or its plan, so that a changed one scores again."""
+    file = scorer.command.removeprefix(_JUDGE) if _is_judge(scorer) else ""
+    digest = hashlib.sha256(f"{scorer.name}\0{scorer.command}\0{scorer.repeat}".encode())
+    code = getattr(function, "__code__", None)
+    file = code.co_filename if code is not None else file
+    if os.path.isfile(file):
+        digest.update(Path(file).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _store(folder: Path, scorer: Scorer, by: str, result: Record, facts: Mapping[str, Any]) -> None:
     """Raises SessionError."""
     run = {key: result[key] for key in ("number", "repeat", "attempts")}
     try:
-        journal.append(folder, SCORES, {**run, "name": scorer.name, "by": scorer.digest, **facts})
+        journal.append(folder, SCORES, {**run, "name": scorer.name, "by": by, **facts})
     except OSError as error:
         raise SessionError(f"cannot write {folder / SCORES}: {error.strerror}") from error
 
@@ -232,7 +241,24 @@ def _runs(folder: BatchFolder) -> Iterator[tuple[Record, Row | None]]:
     for result in folder.results(by_number=True):
         while row is not None and row.number < result["number"]:
             row = next(rows, None)
-        yield result, row if row is not None and row.number == result["number"] else None
+        yield result, match_row(row, result)
+
+
+def match_row(row: Row | None, result: Record) -> Row | None:
+    """The row, if it is that of a result.
+
+    Raises:
+        ConfigError: The input has another row in its place.
+    """
+    if row is None or row.number != result["number"]:
+        return None
+    if row.id != result["row"]:
+        raise ConfigError(
+            f"the input changed since the batch began: row {row.number} is now {row.id!r}, not "
+            f"{result['row']!r}",
+            hint="Restore the input.",
+        )
+    return row
 
 
 async def _score(
@@ -251,7 +277,7 @@ async def _score(
         try:
             return _to_value(function(result["response"], fields, result))
         # A scorer is the code of someone else: it may raise anything, and the score is then missing.
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return None, f"{type(error).__name__}: {error}"
     own = folder.path / WORK / str(result["session_id"])
     with chdir(own if own.is_dir() else "."):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import glob
 import io
 import json
 import math
@@ -18,7 +19,7 @@ from amplifier_batch.input import Row, read_batch_rows
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
-from amplifier_batch.scores import read_scores
+from amplifier_batch.scores import match_row, read_scores
 from amplifier_support.fields import to_mapping
 
 _ROWS_AT_ONCE = 5_000
@@ -31,7 +32,11 @@ _LAST = (
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """First characters that make a spreadsheet treat a cell as a formula; the last four are full-width."""
 
-_CONDITION = re.compile(r"\s*([^=!\s][^=!]*?)\s*(!?=)\s*(.*?)\s*")
+_TAKEN = {*_FIRST, *_LAST, "response"}
+_PREFIXES = ("data_", "score_", "input_")
+_INT64 = 2**63
+
+_CONDITION = re.compile(r'\s*([^=!\s][^=!]*?)\s*(!?=)\s*("[^"]*"|.*?)\s*(?:\s+and\s+|$)')
 
 Cells = dict[str, Any]
 
@@ -54,14 +59,15 @@ class Table:
         self._redact = redactor().value
         self._scores = read_scores(folder)
         fields, data = dict[str, None](), dict[str, None]()
-        self._has_input = Path(str(folder.facts.get("input"))).exists()
+        source = str(folder.facts.get("input"))
+        self._has_input = Path(source).exists() or glob.has_magic(source)
         for row in self._input():
             fields.update(dict.fromkeys(row.fields))
         for result in folder.results():
             data.update(dict.fromkeys(to_mapping(result.get("data"))))
         names = {name for scores in self._scores.values() for name in scores}
         self._fields = {
-            name: f"input_{name}" if name in {*_FIRST, *_LAST, "response"} else name
+            name: f"input_{name}" if name in _TAKEN or name.startswith(_PREFIXES) else name
             for name in fields
         }
         self.columns = [
@@ -72,6 +78,12 @@ class Table:
             *(f"score_{name}" for name in sorted(names)),
             *_LAST,
         ]
+
+    @property
+    def note(self) -> str | None:
+        """Why the fields of the input are missing; None if they are there."""
+        source = self._folder.facts.get("input")
+        return None if self._has_input else f"without the input's fields: {source} does not exist"
 
     def _input(self) -> Iterator[Row]:
         return read_batch_rows(self._folder.facts) if self._has_input else iter(())
@@ -91,8 +103,8 @@ class Table:
                 result["repeat"],
             ):
                 row = next(rows, None)
-            fields = row.fields if row is not None and row.number == result["number"] else {}
-            cells = self._cells(result, fields)
+            found = match_row(row, result)
+            cells = self._cells(result, {} if found is None else found.fields)
             if where is None or where(cells):
                 yield cells
 
@@ -123,7 +135,7 @@ class Table:
 
 
 class Where:
-    """A condition on the rows of a table: `FIELD=VALUE` and `FIELD!=VALUE`, joined with `and`.
+    """A condition on the rows of a table: `FIELD=VALUE` and `FIELD!=VALUE`, joined with `and`; a value may be quoted.
 
     Args:
         text: The condition.
@@ -135,21 +147,33 @@ class Where:
 
     def __init__(self, text: str, columns: Sequence[str]) -> None:
         self._parts: list[tuple[str, bool, str]] = []
-        for part in re.split(r"\s+and\s+", text.strip()):
-            match = _CONDITION.fullmatch(part)
+        start = 0
+        while start < len(text) or not self._parts:
+            match = _CONDITION.match(text, start)
             if match is None:
                 raise UsageError(
-                    f"--where: cannot read {part!r}",
+                    f"--where: cannot read {text[start:]!r}",
                     hint="Write FIELD=VALUE or FIELD!=VALUE, joined with 'and'.",
                 )
+            start = match.end()
             name, sign, value = match.groups()
             if name not in columns:
                 hint = f"Columns: {', '.join(columns)}"
                 raise UsageError(f"--where: there is no column {name!r}", hint=hint)
-            self._parts.append((name, sign == "=", value))
+            is_quoted = len(value) > 1 and value.startswith('"')
+            self._parts.append((name, sign == "=", value[1:-1] if is_quoted else value))
 
     def __call__(self, cells: Cells) -> bool:
-        return all((_as_text(cells[name]) == value) is same for name, same, value in self._parts)
+        return all(_equals(cells[name], value) is same for name, same, value in self._parts)
+
+
+def _equals(cell: Any, value: str) -> bool:
+    if isinstance(cell, (int, float)) and not isinstance(cell, bool):
+        try:
+            return float(cell) == float(value)
+        except ValueError:
+            return False
+    return _as_text(cell) == value
 
 
 def _as_text(value: Any) -> str:
@@ -165,7 +189,7 @@ Format = Literal["csv", "jsonl", "parquet"]
 
 def as_csv(table: Table, where: Where | None = None) -> Iterator[str]:
     """The table as CSV; no cell is a formula for a spreadsheet."""
-    yield _csv_line(table.columns)
+    yield _csv_line([_csv_cell(name) for name in table.columns])
     for cells in table.rows(where):
         yield _csv_line([_csv_cell(cells[name]) for name in table.columns])
 
@@ -205,11 +229,14 @@ def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
     kinds: dict[str, set[type]] = {name: set() for name in table.columns}
     for cells in table.rows(where):
         for name in table.columns:
-            kinds[name].add(type(cells[name]))
+            value = cells[name]
+            is_large = isinstance(value, int) and not -_INT64 <= value < _INT64
+            kinds[name].add(list if is_large else type(value))
     chosen = {name: _arrow_type(arrow, found - {type(None)}) for name, found in kinds.items()}
     schema = arrow.schema([arrow.field(name, kind) for name, (kind, _) in chosen.items()])
+    partial = file.with_name(f".{file.name}.partial")
     try:
-        with parquet.ParquetWriter(file, schema) as writer:
+        with parquet.ParquetWriter(partial, schema) as writer:
             part: list[Cells] = []
             for cells in table.rows(where):
                 part.append({name: convert(cells[name]) for name, (_, convert) in chosen.items()})
@@ -217,8 +244,11 @@ def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
                     writer.write_table(arrow.Table.from_pylist(part, schema))
                     part = []
             writer.write_table(arrow.Table.from_pylist(part, schema))
-    except OSError as error:
-        raise SessionError(f"cannot write {file}: {error.strerror or error}") from error
+        partial.replace(file)
+    except (OSError, arrow.ArrowException) as error:
+        partial.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or error
+        raise SessionError(f"cannot write {file}: {reason}") from error
 
 
 def _arrow_type(arrow: Any, kinds: set[type]) -> tuple[Any, Callable[[Any], Any]]:

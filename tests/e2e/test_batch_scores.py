@@ -33,6 +33,8 @@ def label(answer, row, result):
 def fails_for_b(answer, row, result):
     if row["id"] == "b":
         raise ValueError("cannot score b")
+    if row["id"] == "c":
+        raise SystemExit(3)
     return result["steps"]
 
 def odd(answer, row, result):
@@ -107,12 +109,13 @@ def test_a_scorer_that_fails_gives_no_score_and_never_zero(batch: Path) -> None:
         *("--score", "some=python:scorers.py:fails_for_b", "--score", "odd=python:scorers.py:odd"),
         *("--score", "code=exit 3", "--score", "text=echo nothing that is JSON"),
     )
-    assert (found["some"]["rows"], found["some"]["missing"], found["some"]["value"]) == (2, 1, 1.0)
+    assert (found["some"]["rows"], found["some"]["missing"], found["some"]["value"]) == (1, 2, 1.0)
     assert (found["odd"]["rows"], found["odd"]["missing"], found["odd"]["value"]) == (1, 2, 1.0)
     for name in ("code", "text"):
         assert (found[name]["rows"], found[name]["missing"], found[name]["value"]) == (0, 3, None)
     reasons = {line["name"]: line["reason"] for line in lines(batch) if line["reason"]}
-    assert reasons["some"] == "ValueError: cannot score b"
+    some = [line["reason"] for line in lines(batch) if line["name"] == "some"]
+    assert some == [None, "ValueError: cannot score b", "SystemExit: 3"]
     assert reasons["code"].startswith("exit code 3")
     assert "not JSON" in reasons["text"]
 
@@ -131,6 +134,45 @@ def test_rows_are_scored_once_until_the_scorer_or_the_row_changes(batch: Path) -
     assert "1 failed row" in done.stderr
     again = lines(batch)[9:]
     assert [(line["number"], line["attempts"]) for line in again] == [(2, 2)]
+
+
+def test_a_changed_function_scores_again(batch: Path) -> None:
+    run(batch, "--score", "length=python:scorers.py:length")
+    (batch / "scorers.py").write_text(SCORERS.replace("len(answer)", "-len(answer)"))
+    assert means(batch)["length"]["value"] < 0
+    assert len(lines(batch)) == 6
+
+
+def test_a_changed_input_is_refused_and_a_missing_one_named(batch: Path) -> None:
+    run(batch)
+    rows = [*ROWS[1:], ROWS[0]]
+    (batch / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    done = amplifier(batch, "batch", "results", "out")
+    assert done.code == 78
+    assert "the input changed since the batch began: row 1 is now 'b', not 'a'" in done.stderr
+    (batch / "rows.jsonl").unlink()
+    done = amplifier(batch, "batch", "results", "out")
+    assert done.code == 0
+    assert "without the input's fields" in done.stderr
+    assert "You said: three" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ("number=2.0", ["b"]),
+        ("number!=2 and language=de", ["a", "c"]),
+        ('response="You said: one"', ["a"]),
+        ('text="black and white"', []),
+        ("text!=", ["a", "b", "c"]),
+        ("cost_usd=", ["a", "b", "c"]),
+    ],
+)
+def test_conditions_compare_numbers_and_quoted_texts(
+    batch: Path, where: str, rows: list[str]
+) -> None:
+    run(batch)
+    assert [row["row"] for row in table(batch, "--where", where)] == rows
 
 
 def test_a_killed_scoring_goes_on_where_it_was(batch: Path) -> None:

@@ -54,6 +54,8 @@ def results(
     One row for each run that has ended, in the order of the input, without secrets.
     """
     found = Table(BatchFolder(folder))
+    if found.note:
+        to_stderr(f"amplifier: {found.note}")
     chosen = None if where is None else Where(where, found.columns)
     if to is None:
         for piece in as_csv(found, chosen):

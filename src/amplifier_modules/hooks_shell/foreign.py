@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
@@ -26,6 +27,10 @@ _KEYS = {
     "skill": {"name": "skill"},
 }
 """Keys of inputs that Claude Code has other names for."""
+_PATHS = ("file_path", "path")
+_MILLISECONDS = 1000
+"""Of the time limit of a command, which is in seconds here."""
+
 _PATCHES = ("write_file", "edit_file")
 """Tools that are patches in Codex."""
 
@@ -76,7 +81,9 @@ class ForeignHook(ShellHook):
             "permission_mode": "default",
         }
         if "tool_name" in data:
-            name, values = to_foreign(str(data["tool_name"]), data.get("tool_input"), self.format)
+            name, values = to_foreign(
+                str(data["tool_name"]), data.get("tool_input"), self.format, folder
+            )
             given |= {"tool_name": name, "tool_input": values}
             given |= {"tool_use_id": data.get("tool_call_id") or ""}
             if event != "tool:pre":
@@ -219,25 +226,36 @@ def _hook(
 # -- tools -------------------------------------------------------------------------------
 
 
-def to_foreign(tool: str, values: Any, form: Format) -> tuple[str, dict[str, Any]]:
+def to_foreign(tool: str, values: Any, form: Format, folder: str) -> tuple[str, dict[str, Any]]:
     """The name and the input of a call as another program has them.
 
     Args:
         tool: The tool here.
         values: The input here.
         form: The other program.
+        folder: The working directory; paths are absolute in Claude Code.
     """
     given = to_mapping(values)
     if form == "codex" and tool in _PATCHES:
         return "apply_patch", {"command": _patch(tool, given)}
     keys = _KEYS.get(tool, {})
-    return _names(tool, form)[0], {keys.get(key, key): value for key, value in given.items()}
+    theirs = {keys.get(key, key): value for key, value in given.items()}
+    for key in _PATHS:
+        if isinstance(theirs.get(key), str):
+            theirs[key] = os.path.join(folder, theirs[key])
+    if tool == "bash" and isinstance(theirs.get("timeout"), (int, float)):
+        theirs["timeout"] = theirs["timeout"] * _MILLISECONDS
+    name = "MultiEdit" if tool == "edit_file" and "edits" in theirs else _names(tool, form)[0]
+    return name, theirs
 
 
 def to_own(tool: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The input of a call here, from that of another program."""
     keys = {theirs: ours for ours, theirs in _KEYS.get(tool, {}).items()}
-    return {keys.get(key, key): value for key, value in values.items()}
+    own = {keys.get(key, key): value for key, value in values.items()}
+    if tool == "bash" and isinstance(own.get("timeout"), (int, float)):
+        own["timeout"] = own["timeout"] / _MILLISECONDS
+    return own
 
 
 def _names(tool: str, form: Format) -> tuple[str, ...]:

@@ -204,7 +204,14 @@ def test_hooks_of_a_plugin_find_their_files(tmp_path: Path) -> None:
     ("tool", "values", "name", "theirs"),
     [
         ("bash", {"command": "ls"}, "Bash", {"command": "ls"}),
-        ("read_file", {"file_path": "a"}, "Read", {"file_path": "a"}),
+        ("bash", {"command": "ls", "timeout": 2}, "Bash", {"command": "ls", "timeout": 2000}),
+        ("read_file", {"file_path": "/a"}, "Read", {"file_path": "/a"}),
+        (
+            "edit_file",
+            {"file_path": "/a", "edits": []},
+            "MultiEdit",
+            {"file_path": "/a", "edits": []},
+        ),
         ("grep", {"pattern": "a", "ignore_case": True}, "Grep", {"pattern": "a", "-i": True}),
         (
             "task",
@@ -219,13 +226,19 @@ def test_hooks_of_a_plugin_find_their_files(tmp_path: Path) -> None:
 def test_tools_and_inputs_are_mapped_both_ways(
     tool: str, values: dict[str, Any], name: str, theirs: dict[str, Any]
 ) -> None:
-    assert to_foreign(tool, values, "claude") == (name, theirs)
+    assert to_foreign(tool, values, "claude", "/somewhere") == (name, theirs)
     assert to_own(tool, theirs) == values
+
+
+def test_paths_are_absolute_for_claude() -> None:
+    assert to_foreign("read_file", {"file_path": "a"}, "claude", "/somewhere")[1] == {
+        "file_path": "/somewhere/a"
+    }
 
 
 def test_an_edit_is_a_patch_for_codex() -> None:
     edit = {"file_path": "a.py", "old_string": "x = 1\ny", "new_string": "x = 2"}
-    assert to_foreign("edit_file", edit, "codex") == (
+    assert to_foreign("edit_file", edit, "codex", "/somewhere") == (
         "apply_patch",
         {
             "command": "*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n-y\n+x = 2\n"
