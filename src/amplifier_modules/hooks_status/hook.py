@@ -115,9 +115,10 @@ async def git_state(folder: str, seconds: float) -> GitState | None:
     Returns:
         None if there is no repository, no git, or no answer within `seconds`.
     """
-    git = find_program("git", folder)
     try:
         repository = find_repository(folder)
+        # Asked for with every request: most of the time goes into looking for git, so that comes last.
+        git = None if repository is None else find_program("git", folder)
         if git is None or repository is None:
             return None
         async with asyncio.timeout(seconds):
