@@ -158,6 +158,40 @@ def test_an_answer_that_a_killed_run_has_used_is_not_used_again(machine: Machine
     assert [question["state"] for question in questions(machine)] == ["used", "waiting"]
 
 
+def test_a_copy_of_a_used_answer_does_not_count(machine: Machine, tmp_path: Path) -> None:
+    machine.park(CALL)
+    machine.amplifier("session", "approve", ID, "--allow")
+    bundle = str(tmp_path / "saved.tar.gz")
+    assert machine.amplifier("session", "export", ID, "--bundle", "-o", bundle).code == 0
+    [file] = machine.home.rglob("waiting.jsonl")
+    answered = file.read_text()
+    done, _ = machine.resume([Reply(tool_calls=[again()]), "done"])
+    assert (done.code, machine.lines) == (0, ["x"]), done.stderr
+    # The file as it was, its lines once more, and the session as it was exported.
+    plan = ("-f", str(tmp_path / "plan.yaml"))
+    for text in (answered, file.read_text() + answered, None):
+        if text is None:
+            shutil.rmtree(machine.home / "sessions")
+            assert machine.amplifier("session", "import", bundle).code == 0
+        else:
+            file.write_text(text)
+        done, _ = machine.resume([Reply(tool_calls=[again()]), "never"], "again", *plan)
+        assert (done.code, machine.lines) == (10, ["x"]), done.stderr
+
+
+@pytest.mark.parametrize(
+    "change", [{"expires": "abc"}, {"decision": "maybe"}, {"seal": "é"}, {"seal": 1}]
+)
+def test_odd_answers_are_none(machine: Machine, change: dict[str, Any]) -> None:
+    machine.park(CALL)
+    machine.amplifier("session", "approve", ID, "--allow")
+    [file] = machine.home.rglob("waiting.jsonl")
+    first, answer = file.read_text().splitlines()
+    file.write_text(f"{first}\n{json.dumps({**json.loads(answer), **change})}\n")
+    assert [question["state"] for question in questions(machine)] == ["waiting"]
+    assert machine.amplifier("session", "approve", ID).code == 0
+
+
 def questions(machine: Machine) -> list[dict[str, Any]]:
     return json.loads(machine.amplifier("session", "approve", ID, "--output", "json").stdout)
 

@@ -6,8 +6,9 @@ waiting.jsonl, one record a line:
     {"record": "answered", "id": "1", "decision": …, "text": …, "by": …, "at": …, "expires": …, "seal": …}
     {"record": "used", "id": "1", "at": …}
 
-An answer counts on the machine of the user who gave it: its seal is made with a key of that user. In a bundle it is
-therefore only a proposal, and anyone can see whose.
+An answer counts on the machine of the user who gave it: its seal is made with a key of that user, for this session. In a
+bundle it is therefore only a proposal, and anyone can see whose. Used seals are kept with the key, so that a copy of an
+answer, or of its session, is not used again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from amplifier_support.files import make_private_folder, write_private
 from amplifier_support.named_tuple import NamedTuple
 
 FILE = "waiting.jsonl"
-_KEY_FILE = "waiting.key"
+_KEY_FILE, _USED_FILE = "waiting.key", "waiting.used.jsonl"
 
 Decision = Literal["allow", "deny", "answer"]
 
@@ -45,7 +46,8 @@ class Answer(NamedTuple):
         text: What the user says along with it; may be empty.
         by: The user and the machine.
         expires: When it no longer counts, in seconds since the epoch.
-        is_own: Whether it was given by this user on this machine.
+        is_own: Whether it was given by this user on this machine, for this session.
+        seal: The proof of that.
     """
 
     decision: Decision
@@ -53,6 +55,7 @@ class Answer(NamedTuple):
     by: str
     expires: float
     is_own: bool
+    seal: str = ""
 
     @property
     def has_expired(self) -> bool:
@@ -104,6 +107,7 @@ class Waiting:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._used = _read_used()
         self.questions: dict[str, Question] = {}
         try:
             data = (folder / FILE).read_bytes()
@@ -125,14 +129,16 @@ class Waiting:
         elif record.get("record") == "used":
             self.questions[name] = question._replace(is_used=True)
         elif record.get("record") == "answered":
+            seal, decision, expires = (record.get(one) for one in ("seal", "decision", "expires"))
             answer = Answer(
-                record.get("decision", "deny"),
+                decision if decision in ("allow", "answer") else "deny",
                 str(record.get("text") or ""),
                 str(record.get("by")),
-                float(record.get("expires") or 0),
-                _is_sealed(record, question.key),
+                float(expires) if isinstance(expires, (int, float)) else 0.0,
+                _is_sealed(record, question.key, self._folder.name),
+                str(seal),
             )
-            self.questions[name] = question._replace(answer=answer, is_used=False)
+            self.questions[name] = question._replace(answer=answer, is_used=seal in self._used)
 
     def _add(self, record: dict[str, Any]) -> None:
         """Store a record, and return when it is on disk. Raises SessionError."""
@@ -188,7 +194,17 @@ class Waiting:
             "by": f"{getpass.getuser()}@{platform.node()}",
             "expires": round(time.time() + seconds, 3),
         }
-        self._add({**record, "seal": _seal(record, question.key)})
+        record["nonce"] = secrets.token_hex(16)
+        self._add({**record, "seal": _seal(record, question.key, self._folder.name)})
+
+    def _use(self, question: Question, answer: Answer) -> None:
+        folder = paths.config_dir()
+        try:
+            journal.append(folder, _USED_FILE, {"seal": answer.seal})
+        except OSError as error:
+            raise SessionError(f"cannot write {folder / _USED_FILE}: {error.strerror}") from error
+        self._used.add(answer.seal)
+        self._add({"record": "used", "id": question.id})
 
     def take(self, key: str) -> Answer | None:
         """Return the answer to a question; one that allows something counts once.
@@ -199,19 +215,34 @@ class Waiting:
             if question.key == key:
                 assert question.answer is not None
                 if question.answer.decision != "deny":
-                    self._add({"record": "used", "id": question.id})
+                    self._use(question, question.answer)
                 return question.answer
         return None
 
 
-def _is_sealed(record: Mapping[str, Any], key: str) -> bool:
+def _read_used() -> set[str]:
+    """The seals of the answers that were used. Raises SessionError."""
+    file = paths.config_dir() / _USED_FILE
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return set()
+    except OSError as error:
+        raise SessionError(f"cannot read {file}: {error.strerror}") from error
+    return {str(record.get("seal")) for record in journal.readable_records(data)}
+
+
+def _is_sealed(record: Mapping[str, Any], key: str, session: str) -> bool:
     seal = record.get("seal")
-    return isinstance(seal, str) and hmac.compare_digest(seal, _seal(record, key))
+    if not isinstance(seal, str) or not seal.isascii():
+        return False
+    return hmac.compare_digest(seal, _seal(record, key, session))
 
 
-def _seal(record: Mapping[str, Any], key: str) -> str:
-    """The proof that this user has given an answer to exactly this question."""
-    signed = [key, *(record.get(name) for name in ("id", "decision", "text", "by", "expires"))]
+def _seal(record: Mapping[str, Any], key: str, session: str) -> str:
+    """The proof that this user has given an answer to exactly this question of this session."""
+    names = ("id", "decision", "text", "by", "expires", "nonce")
+    signed = [session, key, *(record.get(name) for name in names)]
     return hmac.new(_own_key(), json.dumps(signed).encode(), hashlib.sha256).hexdigest()
 
 
