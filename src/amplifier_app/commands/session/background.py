@@ -20,7 +20,7 @@ from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.conversation import part_lines
 from amplifier_app.runtime.export.parts import Part, build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
-from amplifier_app.sessions.background import is_running, read_result
+from amplifier_app.sessions.background import RESULT, is_running, read_result
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import short_id
@@ -29,6 +29,7 @@ join_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _LOOK_SECONDS = 0.3
 _STOP_SECONDS = 30.0
+_RESULT_SECONDS = 5.0
 _PIPE_WIDTH = 100
 
 
@@ -55,6 +56,7 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
         if not runs:
             break
         time.sleep(_LOOK_SECONDS)
+    _wait_for_result(found.path)
     invocation: Invocation = context.obj
     invocation.outcome = _outcome(found.path)
 
@@ -63,6 +65,13 @@ def _complete_parts(found: SessionFolder, runs: bool) -> Iterator[Part]:
     """The parts of the conversation; of a running one without its last item, which may still grow."""
     items = list(found.conversation())
     return build_parts(items[:-1] if runs else items, Visibility("user"))
+
+
+def _wait_for_result(folder: Path) -> None:
+    """Wait until a detached run, which closes its session first, has written its result; a killed one never does."""
+    end = time.monotonic() + _RESULT_SECONDS
+    while (folder / RESULT).exists() and read_result(folder) is None and time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS / 10)
 
 
 def _outcome(folder: Path) -> Outcome:
@@ -95,6 +104,7 @@ def stop(session_id: SessionArgument) -> None:
                 hint="It stops after the tool that runs now.",
             )
         time.sleep(_LOOK_SECONDS)
+    _wait_for_result(folder)
     if not folder.exists():
         # A session without a message is not kept.
         to_stderr("amplifier: stopped before it had begun")
