@@ -3,7 +3,7 @@
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import difflib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +31,7 @@ from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, load_profile
+from amplifier_app.trust import folder_if_trusted
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
@@ -117,7 +118,7 @@ def add(
 @app.command("list")
 def list_plugins(output: OutputOption = "text") -> None:
     """List the plugins of the default profile and your settings."""
-    plugins = load_profile().merged.plugins
+    plugins = _plugins_in_use()
     if output == "json":
         print(json_text([_facts(plugin) for plugin in plugins.values()]))
         return
@@ -143,7 +144,7 @@ def show(
     output: OutputOption = "text",
 ) -> None:
     """Show what a plugin may do: one that was added, or one at a source. Runs nothing of it."""
-    plugin = load_profile().merged.plugins.get(name) or _find(_as_source(name), Path.cwd()).plugin
+    plugin = _plugins_in_use().get(name) or _find(_as_source(name), Path.cwd()).plugin
     if output == "json":
         print(json_text(_facts(plugin)))
     else:
@@ -188,7 +189,7 @@ def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> N
 
 
 def _former(entry: dict[str, Any], where: Target) -> list[str]:
-    """The description of the version in use; empty if it is no longer there."""
+    """Return the description of the version in use; empty if that version is unavailable."""
     if entry.get("digest"):
         return []
     plugin = _find(entry["source"], where.file.parent, entry.get("as")).plugin
@@ -214,6 +215,11 @@ def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
         except OSError as error:
             raise ConfigError(f"cannot delete {folder}: {error.strerror}") from error
         to_stderr(f"amplifier: deleted its data in {folder}")
+
+
+def _plugins_in_use() -> Mapping[str, Plugin]:
+    """The plugins of the default profile and the settings, by name."""
+    return load_profile(project=folder_if_trusted()).merged.plugins
 
 
 # -- settings ----------------------------------------------------------------------------

@@ -57,6 +57,7 @@ def _register(
 ) -> Sandbox:
     parent = SANDBOX.of(coordinator)
     if parent is None:
+        _make_data_folders(plan)
         folder = SESSION_DIR.of(coordinator)
         # Instructions that it includes are files of the project like others.
         files = [
@@ -82,6 +83,21 @@ def _register(
         return parent
     SANDBOX.register(coordinator, sandbox)
     return sandbox
+
+
+def _make_data_folders(plan: ResolvedPlan) -> None:
+    """Create the folders that servers of plugins may keep data in.
+
+    Raises:
+        ConfigError: One cannot be created.
+    """
+    for plugin in plan.plugins.values():
+        if plugin.data is not None:
+            try:
+                make_private_folder(plugin.data)
+            except OSError as error:
+                reason = f"cannot create {plugin.data} for the plugin {plugin.name!r}"
+                raise ConfigError(f"{reason}: {error.strerror}") from error
 
 
 def _use_hosts(sandbox: Sandbox, *, asks: bool) -> None:

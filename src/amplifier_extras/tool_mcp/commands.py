@@ -36,6 +36,7 @@ from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.dependencies import find_uv
+from amplifier_app.trust import folder_if_trusted
 from amplifier_extras.tool_mcp.config import MODULE_ID, McpConfig
 from amplifier_support.environment import without_model_keys
 from amplifier_support.fields import read_field
@@ -187,7 +188,7 @@ def list_servers(output: OutputOption = "text") -> None:
 
 def _planned() -> Iterator[dict[str, Any]]:
     """Yield the servers of the default profile, without secrets."""
-    tree = masked_tree(load_profile().merged.document)
+    tree = masked_tree(load_profile(project=folder_if_trusted()).merged.document)
     try:
         servers = find(tree, _ADDRESS)
     except NoSuchPath:

@@ -128,6 +128,9 @@ def test_removing_deletes_the_data_it_has_kept(home: Path) -> None:
     write_files(folder, {".mcp.json": json.dumps({"mcpServers": {"s": server}})})
     assert plugin(home, "add", "review", "--yes").code == 0
     data = home / "plugins/review"
+    # Looking at it creates nothing; a session does.
+    assert not data.exists()
+    run_amplifier("run", "-P", "mock", "hi", home=home, cwd=home.parent)
     assert data.is_dir(), sorted(home.rglob("*"))
     removed = plugin(home, "remove", "review")
     assert f"deleted its data in {data}" in removed.stderr
@@ -155,6 +158,19 @@ def test_what_cannot_be_done_is_an_error_and_changes_nothing(
     assert message in finished.stderr
     assert "Traceback" not in finished.stderr
     assert not (home / "settings.yaml").exists()
+
+
+def test_a_plugin_of_this_project_only_is_listed_and_shown(home: Path) -> None:
+    project = home.parent / "project"
+    write_plugin(project / "review")
+    (project / ".amplifier").mkdir()
+    run_amplifier("trust", "--yes", home=home, cwd=project)
+    added = run_amplifier("plugin", "add", "review", "--yes", home=home, cwd=project)
+    assert added.code == 0, added.stderr
+    assert (project / ".amplifier/settings.local.yaml").exists()
+    listed = run_amplifier("plugin", "list", "--output", "json", home=home, cwd=project)
+    assert [plugin["name"] for plugin in json.loads(listed.stdout)] == ["review"]
+    assert plugin(home, "list").stdout == ""
 
 
 def test_an_untrusted_project_adds_no_plugin(home: Path) -> None:

@@ -53,6 +53,19 @@ def test_a_server_is_added_tried_and_removed(home: Path) -> None:
     assert settings.read_text() == "# Mine.\ndisplay:\n  theme: dark\n"
 
 
+def test_a_server_of_this_project_only_is_listed_and_tried(home: Path) -> None:
+    project = home.parent / "project"
+    (project / ".amplifier").mkdir(parents=True)
+    run_amplifier("trust", "--yes", home=home, cwd=project)
+    added = run_amplifier("mcp", "add", "sdk", "--", *SERVER, home=home, cwd=project)
+    assert added.code == 0, added.stderr
+    listed = run_amplifier("mcp", "list", "--output", "json", home=home, cwd=project)
+    assert [server["name"] for server in json.loads(listed.stdout)] == ["sdk"]
+    assert json.loads(mcp(home, "list", "--output", "json").stdout) == []
+    tried = run_amplifier("mcp", "test", "sdk", "-P", "mock", home=home, cwd=project)
+    assert tried.code == 0, tried.stderr
+
+
 def test_a_server_that_fails_is_a_fault_of_the_module(home: Path) -> None:
     assert mcp(home, "add", "gone", "--", sys.executable, "-c", "exit(4)").code == 0
     tried = mcp(home, "test", "gone", "--profile", "mock")

@@ -90,6 +90,7 @@ class Plugin(NamedTuple):
         hooks: Its hooks in Claude's form: event → list of matchers.
         servers: Its MCP servers by name, as tool-mcp is configured.
         left_out: What it has that is not used, each with the reason.
+        data: The folder in which its servers keep data, which may be missing; None if they keep none.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Plugin(NamedTuple):
     hooks: Mapping[str, Any] = {}
     servers: Mapping[str, Mapping[str, Any]] = {}
     left_out: tuple[str, ...] = ()
+    data: Path | None = None
 
     def keep(self, parts: list[str]) -> Plugin:
         """The plugin with only some of its parts, of `PLUGIN_PARTS`."""
@@ -164,6 +166,7 @@ class _Reading:
         self._folder = Path(os.path.realpath(folder))
         self._shown = shown
         self._left_out: list[str] = []
+        self._keeps_data = False
 
     def plugin(self, given: str | None) -> Plugin:
         path = next((self._folder / name for name in MANIFESTS if self._has(name)), None)
@@ -189,6 +192,7 @@ class _Reading:
             self._hooks(manifest),
             dict(self._servers(manifest, name)),
             tuple(self._left_out),
+            data_folder(name) if self._keeps_data else None,
         )
 
     def _has(self, name: str) -> bool:
@@ -351,6 +355,7 @@ class _Reading:
         if not all(isinstance(text, str) for text in (*texts, entry.get("cwd", ""))):
             return None, "'args', 'env' and 'cwd' must be texts"
         if any(name in json.dumps(config) for name in _DATA):
+            self._keeps_data = True
             config["sandbox"] = {"write": [".", str(data_folder(plugin))]}
         return self._filled(plugin, config), None
 
@@ -382,8 +387,6 @@ def fill_in(text: str, folder: Path, plugin: str) -> str:
             return "$$"
         if name == _PROJECT:
             return "."
-        if name in _DATA:
-            data_folder(plugin).mkdir(parents=True, exist_ok=True, mode=0o700)
         if name in (*_ROOTS, *_DATA):
             return str(folder if name in _ROOTS else data_folder(plugin)).replace("$", "$$")
         return f"${{{name}:-{default or ''}}}"
