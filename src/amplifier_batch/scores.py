@@ -92,7 +92,7 @@ Scores = dict[tuple[int, int], dict[str, Score]]
 
 
 def load_scorers(plan: Mapping[str, Any], given: Sequence[str]) -> list[Scorer]:
-    """The scorers of a plan, then those of the command line, as `NAME=COMMAND`.
+    """Return the scorers of a plan, then the ones of the command line, given as `NAME=COMMAND`.
 
     Raises:
         UsageError: One of the command line is invalid.
@@ -140,61 +140,69 @@ def read_scores(folder: BatchFolder) -> Scores:
     return scores
 
 
-async def score_runs(
-    folder: BatchFolder,
-    scorers: Collection[Scorer],
-    plan: ResolvedPlan,
-    *,
-    again: bool = False,
-) -> int:
-    """Score the runs that have ended and have no score of these scorers yet; returns how many scores were given.
-
-    Each score is on disk before the next one is computed, so an interrupt loses none.
+class Scoring:
+    """Scores the runs of a batch.
 
     Args:
-        folder: The batch. The working directory must be that of the batch.
         scorers: What scores.
         plan: The plan, for the sandbox of commands.
-        again: Whether to score all runs again.
 
     Raises:
-        ConfigError: A scorer cannot be loaded, or the machine cannot enforce the sandbox.
-        SessionError: The results cannot be read, or the scores cannot be written.
+        ConfigError: A scorer cannot be loaded.
     """
-    known = {} if again else read_scores(folder)
-    coordinator = ModuleCoordinator()
-    register_sandbox(coordinator, plan.mount_plan(), plan)
-    functions = {scorer: _load(scorer) for scorer in scorers if _is_python(scorer)}
-    judges = {scorer: _load_judge(scorer) for scorer in scorers if _is_judge(scorer)}
-    digests = {scorer: _digest(scorer, functions.get(scorer)) for scorer in scorers}
-    number, asking = 0, set[asyncio.Task[None]]()
-    try:
-        for result, row in _runs(folder):
-            done = known.get((result["number"], result["repeat"]), {})
-            for scorer in scorers:
-                score = done.get(scorer.name)
-                if score and (score.by, score.attempts) == (digests[scorer], result["attempts"]):
-                    continue
-                number += 1
-                if scorer in judges and result["outcome"] in _ANSWERED:
-                    asked = _judge_run(scorer, judges[scorer], result, row)
-                    write = partial(_store, folder.path, scorer, digests[scorer], result)
-                    asking.add(asyncio.create_task(_stored(asked, write)))
-                    if len(asking) >= _AT_ONCE:
-                        asking = await _one_less(asking)
-                    continue
-                function = functions.get(scorer)
-                value, reason = await _score(scorer, function, folder, result, row, coordinator)
-                facts = {"value": value, "reason": reason}
-                _store(folder.path, scorer, digests[scorer], result, facts)
-        while asking:
-            asking = await _one_less(asking)
-    finally:
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-        await coordinator.cleanup()
-    return number
+
+    def __init__(self, scorers: Collection[Scorer], plan: ResolvedPlan) -> None:
+        self._scorers = scorers
+        self._plan = plan
+        self._functions = {scorer: _load(scorer) for scorer in scorers if _is_python(scorer)}
+        self._judges = {scorer: _load_judge(scorer) for scorer in scorers if _is_judge(scorer)}
+        self._digests = {scorer: _digest(scorer, self._functions.get(scorer)) for scorer in scorers}
+
+    async def run(self, folder: BatchFolder, *, again: bool = False) -> int:
+        """Score the runs that have ended and have no score yet; returns how many scores were given.
+
+        Each score is on disk before the next one is computed, so an interrupt loses none.
+
+        Args:
+            folder: The batch, which must have been run in the working directory.
+            again: Whether to score all runs again.
+
+        Raises:
+            ConfigError: The machine cannot enforce the sandbox, or the input has changed.
+            SessionError: The results cannot be read, or the scores cannot be written.
+        """
+        known = {} if again else read_scores(folder)
+        coordinator = ModuleCoordinator()
+        register_sandbox(coordinator, self._plan.mount_plan(), self._plan)
+        number, asking = 0, set[asyncio.Task[None]]()
+        results = folder.results(by_number=True)
+        try:
+            for result, row in with_rows(results, read_batch_rows(folder.facts)):
+                done = known.get((result["number"], result["repeat"]), {})
+                for scorer in self._scorers:
+                    by, score = self._digests[scorer], done.get(scorer.name)
+                    if score and (score.by, score.attempts) == (by, result["attempts"]):
+                        continue
+                    number += 1
+                    store = partial(_store, folder.path, scorer, by, result)
+                    judge_plan = self._judges.get(scorer)
+                    if judge_plan is not None and result["outcome"] in _ANSWERED:
+                        asked = _judge_run(scorer, judge_plan, result, row)
+                        asking.add(asyncio.create_task(_stored(asked, store)))
+                        if len(asking) >= _AT_ONCE:
+                            asking = await _one_less(asking)
+                        continue
+                    function = self._functions.get(scorer)
+                    value, reason = await _score(scorer, function, folder, result, row, coordinator)
+                    store({"value": value, "reason": reason})
+            while asking:
+                asking = await _one_less(asking)
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            await coordinator.cleanup()
+        return number
 
 
 async def _one_less(asking: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
@@ -234,22 +242,22 @@ def _store(folder: Path, scorer: Scorer, by: str, result: Record, facts: Mapping
         raise SessionError(f"cannot write {folder / SCORES}: {error.strerror}") from error
 
 
-def _runs(folder: BatchFolder) -> Iterator[tuple[Record, Row | None]]:
-    """The results in the order of the input, each with its row."""
-    rows = read_batch_rows(folder.facts)
-    row = next(rows, None)
-    for result in folder.results(by_number=True):
-        while row is not None and row.number < result["number"]:
-            row = next(rows, None)
-        yield result, match_row(row, result)
-
-
-def match_row(row: Row | None, result: Record) -> Row | None:
-    """The row, if it is that of a result.
+def with_rows(
+    results: Iterable[Record], rows: Iterator[Row]
+) -> Iterator[tuple[Record, Row | None]]:
+    """Pair results in the order of the input with their rows; None for a result without one.
 
     Raises:
-        ConfigError: The input has another row in its place.
+        ConfigError: The input has another row in a place.
     """
+    row = next(rows, None)
+    for result in results:
+        while row is not None and row.number < result["number"]:
+            row = next(rows, None)
+        yield result, _match(row, result)
+
+
+def _match(row: Row | None, result: Record) -> Row | None:
     if row is None or row.number != result["number"]:
         return None
     if row.id != result["row"]:

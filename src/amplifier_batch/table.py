@@ -19,7 +19,7 @@ from amplifier_batch.input import Row, read_batch_rows
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
-from amplifier_batch.scores import match_row, read_scores
+from amplifier_batch.scores import read_scores, with_rows
 from amplifier_support.fields import to_mapping
 
 _ROWS_AT_ONCE = 5_000
@@ -95,16 +95,9 @@ class Table:
             SessionError: The results cannot be read.
             ConfigError: The input cannot be read.
         """
-        rows = self._input()
-        row = next(rows, None)
-        for result in self._folder.results(by_number=True):
-            while row is not None and (row.number, row.run or 1) < (
-                result["number"],
-                result["repeat"],
-            ):
-                row = next(rows, None)
-            found = match_row(row, result)
-            cells = self._cells(result, {} if found is None else found.fields)
+        results = self._folder.results(by_number=True)
+        for result, row in with_rows(results, self._input()):
+            cells = self._cells(result, {} if row is None else row.fields)
             if where is None or where(cells):
                 yield cells
 

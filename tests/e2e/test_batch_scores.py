@@ -15,6 +15,7 @@ import pytest
 from amplifier_batch.scores import compute_mean, student_quantile
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM
+from tests.support.plans import mock_plan
 from tests.support.waiting import wait_until
 
 ROWS = [
@@ -184,6 +185,25 @@ def test_conditions_compare_numbers_and_quoted_texts(
     ended: Path, where: str, rows: list[str]
 ) -> None:
     assert [row["row"] for row in table(ended, "--where", where)] == rows
+
+
+def test_scorers_are_loaded_before_the_rows(batch: Path) -> None:
+    words = ("batch", "run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{text}}")
+    failed = amplifier(batch, *words, "--score", "x=python:no.such:f")
+    assert failed.code == 78
+    assert "No module named 'no'" in failed.stderr
+    assert not (batch / "out").exists()
+
+
+def test_a_plan_that_is_edited_meanwhile_does_not_change_the_end_of_a_batch(batch: Path) -> None:
+    call = {"name": "bash", "input": {"command": "echo '[' > plan.yaml"}}
+    plan = mock_plan(batch, [{"tool_calls": [call]}, "done"], tools=[{"module": "tool-bash"}])
+    words = ("batch", "run", plan, "rows.jsonl", "-o", "out", "--prompt", "{{text}}")
+    done = run_amplifier(
+        *words, "--approve", "allow", "--set", "session.sandbox=off", home=batch / "home", cwd=batch
+    )
+    assert done.code == 0, done.stderr
+    assert plan.read_text() == "[\n"
 
 
 def test_a_killed_scoring_goes_on_where_it_was(batch: Path) -> None:

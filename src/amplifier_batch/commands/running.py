@@ -8,14 +8,16 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.base.outcome import Ending
+from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.stdio import claim_stdout, to_stderr
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime import describe
-from amplifier_batch.commands.tables import score_batch
+from amplifier_batch.commands.tables import open_scoring
 from amplifier_batch.dispatch import OF_EVERY_ROW
 from amplifier_batch.execution.execute import execute
 from amplifier_batch.execution.setup import (
@@ -99,18 +101,22 @@ def run(
         else:
             facts = new_facts(request, chosen, source, row)
         batch = BatchFolder.create(folder, facts, chosen.plan.to_yaml())
-        invocation.outcome = execute(batch, request, options, quiet=quiet)
+        invocation.outcome = _execute(batch, request, chosen.plan, options, quiet)
         if invocation.outcome.ending in OF_EVERY_ROW:
             remove_folder()
-        else:
-            _score(batch, request, invocation)
 
 
-def _score(batch: BatchFolder, request: Request, invocation: Invocation) -> None:
-    """Score the answers, if the batch has scores and was not interrupted."""
-    assert invocation.outcome is not None
-    if invocation.outcome.ending not in (Ending.INTERRUPTED, Ending.TERMINATED):
-        score_batch(batch, request, invocation)
+def _execute(
+    batch: BatchFolder, request: Request, plan: ResolvedPlan, options: BatchOptions, quiet: bool
+) -> Outcome:
+    """Run the rows, then score the answers, if the batch has scores and was not stopped."""
+    # Before the rows: a scorer that cannot be loaded is an error at once, and the plan may be edited meanwhile.
+    scoring = open_scoring(batch, plan)
+    outcome = execute(batch, request, options, quiet=quiet)
+    is_stopped = outcome.ending in (Ending.INTERRUPTED, Ending.TERMINATED, *OF_EVERY_ROW)
+    if scoring is not None and not is_stopped:
+        run_loop(scoring.run(batch))
+    return outcome
 
 
 resume_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -141,8 +147,8 @@ def resume(
     economy = bool(batch.facts.get("economy"))
     options.check_economy(economy, options.engine or batch.facts.get("engine"))
     request = reopen_request(batch, invocation.stdout)
-    invocation.outcome = execute(batch, request, options, quiet=quiet)
-    _score(batch, request, invocation)
+    plan = choose(request, invocation.stdout).plan
+    invocation.outcome = _execute(batch, request, plan, options, quiet)
 
 
 def _select(batch: BatchFolder, where: str) -> set[tuple[int, int]]:
@@ -182,7 +188,8 @@ def retry(
       amplifier batch retry out --only provider,unavailable
       amplifier batch retry out --where "answered_model!=claude-opus-5-5"
 
-    With --where alone, rows that passed run again, too. A row that reached a limit continues its session; any other begins a new one.
+    With --where alone, rows that passed run again, too. A row that reached a limit continues its session;
+    any other begins a new one.
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
@@ -209,5 +216,5 @@ def retry(
         to_stderr(
             f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
         )
-    invocation.outcome = execute(batch, request, options, quiet=quiet)
-    _score(batch, request, invocation)
+    plan = choose(request, invocation.stdout).plan
+    invocation.outcome = _execute(batch, request, plan, options, quiet)

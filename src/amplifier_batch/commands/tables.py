@@ -2,6 +2,7 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import sys
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
@@ -16,13 +17,13 @@ from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose
-from amplifier_app.commands.run.request import Request
+from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.runtime import describe
 from amplifier_batch.execution.setup import reopen_request
 from amplifier_batch.options import FolderArgument, ScoreOption, WhereOption
 from amplifier_batch.record.folder import BatchFolder
-from amplifier_batch.scores import Mean, load_scorers, score_runs
+from amplifier_batch.scores import Mean, Scoring, load_scorers
 from amplifier_batch.statistics.score_means import batch_means, mean_in_words
 from amplifier_batch.table import Table, Where, as_csv, as_lines, write_parquet
 
@@ -99,9 +100,10 @@ def score(
     stdout = invocation.stdout = invocation.resources.enter_context(claim_stdout())
     batch = BatchFolder(folder)
     request = reopen_request(batch, stdout)
-    number = score_batch(batch, request, invocation, scores or (), again=again)
-    if number is None:
+    scoring = open_scoring(batch, choose(request, stdout).plan, scores or ())
+    if scoring is None:
         raise UsageError("there are no scores", hint="Pass --score, or set 'scores' in the plan.")
+    number = run_loop(scoring.run(batch, again=again))
     means = batch_means(batch)
     if output == "json":
         stdout.write(f"{json_text([mean._asdict() for mean in means])}\n")
@@ -126,22 +128,13 @@ def _judge_cells(mean: Mean) -> list[str]:
     return [agreement, describe.cost(Decimal(str(mean.cost))) if mean.cost else ""]
 
 
-def score_batch(
-    batch: BatchFolder,
-    request: Request,
-    invocation: Invocation,
-    given: "tuple[str, ...] | list[str]" = (),
-    *,
-    again: bool = False,
-) -> int | None:
-    """Score the runs that have no scores yet; returns how many scores were given, None without scorers.
+def open_scoring(
+    batch: BatchFolder, plan: ResolvedPlan, given: Sequence[str] = ()
+) -> Scoring | None:
+    """Load the scorers of a batch, of its plan and of the command line; None if there are none.
 
     Raises:
-        AppError: A scorer is invalid, or the scores cannot be stored.
+        AppError: A scorer is invalid or cannot be loaded.
     """
-    known = [*(batch.facts.get("scores") or ()), *given]
-    plan = choose(request, invocation.stdout).plan
-    scorers = load_scorers(plan.data, known)
-    if not scorers:
-        return None
-    return run_loop(score_runs(batch, scorers, plan, again=again))
+    scorers = load_scorers(plan.data, [*(batch.facts.get("scores") or ()), *given])
+    return Scoring(scorers, plan) if scorers else None
