@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 from amplifier_modules._shared.privacy import PlainCopy
-from amplifier_modules.hooks_shell.shell_hook import REFUSED, Answer, InvalidAnswer, ShellHook
+from amplifier_modules.hooks_shell.shell_hook import Answer, InvalidAnswer, ShellHook
 from amplifier_support.claude_names import EVENTS, TOOLS
 from amplifier_support.fields import to_mapping
-from amplifier_support.process.with_input import Answered
 
 Format = Literal["claude", "codex"]
 
@@ -99,15 +98,8 @@ class ForeignHook(ShellHook):
                 given[key] = value
         return given
 
-    def read_answer(self, ran: Answered, data: Mapping[str, Any]) -> Answer:
-        if ran.problem is not None:
-            raise InvalidAnswer(ran.problem)
-        errors = ran.errors.decode("utf-8", "replace").strip()
-        if ran.exit_code == REFUSED:
-            return self._blocked(errors)
-        if ran.exit_code != 0:
-            raise InvalidAnswer(f"it exited with code {ran.exit_code}")
-        text = ran.output.decode("utf-8", "replace").strip()
+    def parse(self, output: bytes, data: Mapping[str, Any]) -> Answer:
+        text = output.decode("utf-8", "replace").strip()
         if not text.startswith("{"):
             return Answer(context=text or None) if self.on in _TAKES_TEXT else Answer()
         try:
@@ -117,7 +109,7 @@ class ForeignHook(ShellHook):
             raise InvalidAnswer(f"it printed text that is not JSON: {text[:80]!r}") from error
         return self._to_answer(to_mapping(fields), data)
 
-    def _blocked(self, reason: str) -> Answer:
+    def refuse(self, reason: str) -> Answer:
         if self.on in ("PreToolUse", "UserPromptSubmit"):
             return Answer("deny", reason or None)
         # The call has ended: what it says is for the model.
@@ -129,11 +121,11 @@ class ForeignHook(ShellHook):
         reason = _text(specific.get("permissionDecisionReason")) or _text(fields.get("reason"))
         context = _text(specific.get("additionalContext"))
         if fields.get("continue") is False:
-            blocked = self._blocked(_text(fields.get("stopReason")) or reason or "")
+            blocked = self.refuse(_text(fields.get("stopReason")) or reason or "")
             return blocked._replace(message=message)
         decision = specific.get("permissionDecision") or fields.get("decision")
         if decision in ("deny", "block"):
-            return self._blocked(reason or "")._replace(message=message)
+            return self.refuse(reason or "")._replace(message=message)
         if decision == "ask":
             return Answer("ask", reason, message=message)
         if decision not in (None, "allow", "approve", "defer"):

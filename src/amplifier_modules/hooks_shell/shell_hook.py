@@ -255,11 +255,23 @@ class ShellHook(ModuleConfig):
         if ran.problem is not None:
             raise InvalidAnswer(ran.problem)
         if ran.exit_code == REFUSED:
-            return Answer("deny", ran.errors.decode("utf-8", "replace").strip() or None)
+            return self.refuse(ran.errors.decode("utf-8", "replace").strip())
         if ran.exit_code != 0:
             raise InvalidAnswer(f"it exited with code {ran.exit_code}")
+        return self.parse(ran.output, data)
+
+    def refuse(self, reason: str) -> Answer:
+        """Return the answer of a command that refused."""
+        return Answer("deny", reason or None)
+
+    def parse(self, output: bytes, data: Mapping[str, Any]) -> Answer:
+        """Return the answer in the output of a command that succeeded.
+
+        Raises:
+            InvalidAnswer: The output is no answer.
+        """
         if self.output == "json":
-            return read_answer(ran.output)
+            return read_answer(output)
         if self.output == "context":
-            return Answer(context=ran.output.decode("utf-8", "replace").strip() or None)
+            return Answer(context=output.decode("utf-8", "replace").strip() or None)
         return Answer()

@@ -81,7 +81,9 @@ def list_sessions(
         return
     page = from_index(lambda index: index.page(where, limit))
     if page.listed:
-        print_table(_columns(page, everywhere, width), _rows(page.listed, everywhere, width))
+        states = _states(page.listed)
+        columns = _columns(page, states, everywhere, width)
+        print_table(columns, _rows(page.listed, states, everywhere, width))
     for line in _remarks(page, where):
         to_stderr(line)
 
@@ -100,26 +102,26 @@ def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
     ]
 
 
-def _columns(page: Page, everywhere: bool, width: int | None) -> list[Column]:
+def _columns(page: Page, states: list[str], everywhere: bool, width: int | None) -> list[Column]:
     agents = any(entry.spawned for entry in page.listed)
-    has_states = any(_states(page.listed))
     return [
         Column("ID", fit="middle", least=8),
         Column("AGE" if width is not None else "UPDATED"),
         Column("PROMPTS", right=True, drop=2),
         Column("COST", right=True, drop=3),
         *([Column("AGENTS", drop=4)] if agents else []),
-        *([Column("STATE")] if has_states else []),
+        *([Column("STATE")] if any(states) else []),
         Column("TITLE", fit="end", least=36),
         *([Column("DIRECTORY", fit="middle", drop=5, least=16)] if everywhere else []),
         Column("MODEL", fit="end", drop=6),
     ]
 
 
-def _rows(listed: list[Listed], everywhere: bool, width: int | None) -> list[list[str]]:
+def _rows(
+    listed: list[Listed], states: list[str], everywhere: bool, width: int | None
+) -> list[list[str]]:
     shown = [short_id(entry.session.id) for entry in listed] if width is not None else []
     agents = any(entry.spawned for entry in listed)
-    states = _states(listed)
     rows: list[list[str]] = []
     for (session, spawned), state in zip(listed, states, strict=True):
         short = short_id(session.id)
