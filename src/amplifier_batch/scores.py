@@ -329,7 +329,7 @@ def _load(scorer: Scorer) -> Callable[..., Any]:
     """The function of a scorer: of an installed module, or of a file.
 
     Raises:
-        ConfigError: There is no such function.
+        ConfigError: The function does not exist.
     """
     module, colon, name = scorer.command.removeprefix(_PYTHON).rpartition(":")
     try:
@@ -389,8 +389,7 @@ class Mean(NamedTuple):
 def compute_mean(name: str, values: Iterable[tuple[object, Value]]) -> Mean:
     """The mean of a score.
 
-    The interval is that of Student over the means of the rows, so that runs of the same row, which resemble each other,
-    do not make it narrower than it is.
+    The interval is Student's over the means of the rows: runs of the same row resemble each other and must not narrow it.
 
     Args:
         name: The score.

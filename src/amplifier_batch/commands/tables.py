@@ -91,7 +91,7 @@ def score(
       amplifier batch score out --score 'tests=./score.sh'
       amplifier batch score out --score 'f1=python:my.scores:f1'
 
-    Uses the plan's `scores`, those of 'batch run', and --score. A command finds the answer in the file
+    Uses the scores of the plan, of 'batch run' and of --score. A command finds the answer in the file
     AMPLIFIER_ANSWER_FILE and the row in AMPLIFIER_ROW_FILE; the last line it prints is the score, as JSON:
     a number or a text. If it fails, the score is missing, never zero. A function gets the answer, the row
     and the result. Each score is stored at once; after an interrupt, the command goes on where it was.

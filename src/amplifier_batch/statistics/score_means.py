@@ -58,7 +58,7 @@ def group_means(folder: BatchFolder, field: str) -> list[Group]:
     """The share that passed and the means of the scores, by the values of a column.
 
     Raises:
-        UsageError: There is no such column, or it has too many values.
+        UsageError: The column is unknown, or has too many values.
         SessionError: The results cannot be read.
     """
     table = Table(folder)

@@ -242,7 +242,7 @@ def to_foreign(tool: str, values: Any, form: Format, folder: str) -> tuple[str, 
 
 
 def to_own(tool: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The input of a call here, from that of another program."""
+    """Return the input of a call here, given the input in the form of another program."""
     keys = {theirs: ours for ours, theirs in _KEYS.get(tool, {}).items()}
     own = {keys.get(key, key): value for key, value in values.items()}
     if tool == "bash" and isinstance(own.get("timeout"), (int, float)):

@@ -122,7 +122,7 @@ def _prompt(request: Request, default: str | None) -> str:
     """The prompt, with piped input appended; `default` without either.
 
     Raises:
-        UsageError: There is no prompt, or it is a command of the chat.
+        UsageError: The prompt is missing, or is a chat command.
     """
     parts = [] if request.prompt is None else [request.prompt]
     if is_stdin(request.plan) or (default is not None and stdin_is_tty()):

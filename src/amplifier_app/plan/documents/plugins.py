@@ -406,7 +406,7 @@ def _read_lines(data: bytes, shown: str) -> MapNode | None:
 
 def _agent(root: MapNode) -> MapNode:
     """An agent of a plugin as a section of a plan: without the tools that it does not list."""
-    # A `$` in its texts is no variable.
+    # Keep `$` in its texts literal.
     kept = ("description", "instruction")
     items = {key: literal(root.items[key]) for key in kept if key in root.items}
     names = _tool_names(root.items.get("tools"))

@@ -175,7 +175,7 @@ class Entries(Rule):
 
 
 class Keyed(Entries):
-    """A list of mappings with one required key; text stands for a mapping with this key alone.
+    """A list of mappings with one required key; a string is short for a mapping with only that key.
 
     Args:
         description: What it is for.

@@ -18,7 +18,7 @@ from amplifier_support.named_tuple import NamedTuple
 
 _OWN_KEYS = ("name", "description", "extends", "exclude")
 _JOINED = ("approvals", "plugins")
-"""Lists whose entries are kept, those of the child first."""
+"""Lists that are joined, the entries of the child first."""
 _SETTINGS_ONLY = ("profile", "sources", "display")
 
 
