@@ -109,7 +109,7 @@ class Steering:
 
 
 def _union(texts: list[str], others: list[str]) -> list[str]:
-    """`texts`, and those of `others` that they lack; a text may be there several times."""
+    """Return `texts` and the texts of `others` that are missing from it, counting repetitions."""
     others = [*others]
     for text in texts:
         if text in others:
