@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from amplifier_batch.scores import compute_mean, student_quantile
+from amplifier_batch.statistics.score_means import mean_in_words
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM
 from tests.support.plans import mock_plan
@@ -260,6 +261,11 @@ def test_intervals_contain_the_true_mean_in_95_of_100_samples(rows: int, repeats
         assert mean.high is not None
         covered += mean.low <= 0.5 <= mean.high
     assert covered / samples > 0.93
+
+
+def test_large_means_are_shown_with_all_their_digits() -> None:
+    mean = compute_mean("x", [("a", 1000.0), ("b", 3000.0)])
+    assert mean_in_words(mean) == "2,000 (-10,706 to 14,706)"
 
 
 def test_quantiles_of_student() -> None:

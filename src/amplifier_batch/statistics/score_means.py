@@ -98,5 +98,10 @@ def mean_in_words(mean: Mean) -> str:
             ", ".join(f"{label} {number:,}" for label, number in sorted(mean.labels.items())) or "-"
         )
     if mean.low is None or mean.high is None:
-        return f"{mean.value:.3g}"
-    return f"{mean.value:.3g} ({mean.low:.3g} to {mean.high:.3g})"
+        return _number(mean.value)
+    return f"{_number(mean.value)} ({_number(mean.low)} to {_number(mean.high)})"
+
+
+def _number(value: float) -> str:
+    """A number with three digits, or all digits before the point if there are more."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
