@@ -1,12 +1,12 @@
 """`amplifier serve`."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
-import asyncio
 from typing import Annotated
 
 import typer
 
 from amplifier_app.base.stdio import Output, claim_stdout
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_serve.acp.server import Server
@@ -38,7 +38,7 @@ def acp(request: Request) -> None:
     continue one in a terminal with: amplifier run --resume ID
     """
     with claim_stdout() as output:
-        asyncio.run(Server(request.validate(), claim_stdin(), output).serve())
+        run_loop(Server(request.validate(), claim_stdin(), output).serve())
 
 
 @app.command()
@@ -67,7 +67,6 @@ def mcp(
     The plan and each of its agents is a tool. They work in the current directory.
     """
     # Imports what a run needs, which an editor's server does not.
-    from amplifier_app.commands.event_loop import run_loop
     from amplifier_app.commands.run.choose import choose
     from amplifier_serve.mcp_http import serve_http
     from amplifier_serve.mcp_server import McpServer, serve_stdio

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from amplifier_app.base.errors import Terminated
 
@@ -58,9 +60,42 @@ def _raise(signum: int, frame: FrameType | None) -> None:
 
 
 def _report_unraisable(unraisable: UnraisableHookArgs) -> None:
-    """Report an exception that Python swallows, for example in a callback; a signal is noted."""
-    if not isinstance(unraisable.exc_value, (KeyboardInterrupt, Terminated)):
+    """Report an exception that Python swallows, as in `__del__`; that of a signal is raised again.
+
+    Without an event loop that happens in `raise_noted_signal`.
+    """
+    error = unraisable.exc_value
+    if not isinstance(error, (KeyboardInterrupt, Terminated)):
         sys.__unraisablehook__(unraisable)
+        return
+    with contextlib.suppress(RuntimeError):  # no loop runs
+        asyncio.get_running_loop().call_soon_threadsafe(_raise_again, error)
+
+
+def _raise_again(error: BaseException) -> NoReturn:
+    raise error
+
+
+@contextlib.contextmanager
+def wake_on_signals(loop: asyncio.AbstractEventLoop) -> Generator[None]:
+    """Have every signal wake the loop: otherwise one that comes just before the loop waits for events, or in
+    another thread, is handled with the next event, which may be never.
+    """
+    # Only the main thread handles signals, and on Windows asyncio's loops see to it.
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        reading.setblocking(False)
+        writing.setblocking(False)
+        loop.add_reader(reading, reading.recv, 4096)
+        before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(reading)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from amplifier_app.base.errors import ModuleError, Terminated
+from amplifier_app.base.signals import wake_on_signals
 from amplifier_core._foreign import describe_exception
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
     task = loop.create_task(main)
     try:
         asyncio.set_event_loop(loop)
-        with _without_sudden_end():
+        with _without_sudden_end(), wake_on_signals(loop):
             return loop.run_until_complete(task)
     except asyncio.CancelledError as error:
         raise ModuleError("a module cancelled the task of the run") from error

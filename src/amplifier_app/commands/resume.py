@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import is_dumb, read_line, stdin_is_tty, to_stderr
 from amplifier_app.chat.picker import SessionPicker, list_sessions, pick
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.launch import launch
 from amplifier_app.commands.run.request import Request
@@ -73,7 +73,7 @@ def _choose(*, everywhere: bool, plain: bool) -> dict[str, str] | None:
         return None
     if plain or is_dumb():
         return _choose_by_number(everywhere=everywhere)
-    choice = asyncio.run(pick(SessionPicker(everywhere=everywhere)))
+    choice = run_loop(pick(SessionPicker(everywhere=everywhere)))
     return None if choice is None else {choice.action: choice.session_id}
 
 

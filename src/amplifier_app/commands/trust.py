@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import visible
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.chat.terminal_modes import forget_typed
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.trust import Content, Record, TrustStore, examine, review
 from amplifier_app.trust.instructions import instruction_sources, trusted_dir
@@ -139,7 +139,7 @@ def _agrees(content: Content, always: bool) -> bool:
     effect = "Its code runs with your rights." if content.entries else "It has no code to run."
     question = f"Trust {visible(str(content.root))} {what}? {effect}"
     try:
-        return asyncio.run(ask_on_terminal(terminal, question, ["yes", "no"], None)) == "yes"
+        return run_loop(ask_on_terminal(terminal, question, ["yes", "no"], None)) == "yes"
     except Stopped:
         return False
 

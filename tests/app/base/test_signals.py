@@ -42,3 +42,47 @@ raise_noted_signal()
     assert done.stdout == "goes on\n"
     assert "ignored" not in done.stderr
     assert done.stderr.endswith("Terminated: SIGTERM\n")
+
+
+def test_a_signal_that_python_swallows_ends_a_loop_that_waits_for_nothing() -> None:
+    swallowed = """
+class Something:
+    def __del__(self): signal.raise_signal(signal.SIGTERM)
+
+async def main():
+    asyncio.get_running_loop().call_soon(lambda thing: None, Something())
+    await asyncio.Event().wait()
+"""
+    assert _status_of(swallowed) == "Terminated: SIGTERM"
+
+
+def test_a_signal_that_another_thread_receives_ends_a_loop_that_waits_for_nothing() -> None:
+    elsewhere = """
+import threading, time
+
+def receive():
+    time.sleep(0.2)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+async def main():
+    threading.Thread(target=receive, daemon=True).start()
+    await asyncio.Event().wait()
+"""
+    assert _status_of(elsewhere) == "Terminated: SIGTERM"
+
+
+def _status_of(program: str) -> str:
+    """The last line of stderr of a program whose `main` runs until a signal."""
+    start = "import asyncio, signal\n"
+    end = """
+from amplifier_app.base.signals import raise_on_signals
+from amplifier_app.commands.event_loop import run_loop
+
+raise_on_signals()
+run_loop(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", start + program + end], capture_output=True, text=True, timeout=60
+    )
+    assert "ignored" not in done.stderr
+    return done.stderr.splitlines()[-1].rpartition("errors.")[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 from pathlib import Path
@@ -16,6 +15,7 @@ from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings.modules import override_source, written_source
@@ -66,12 +66,12 @@ def update(
     written: Path | None = None
     while True:
         lock = Lock.read(path) if path.exists() else None
-        updates = asyncio.run(updating.look_for_updates(chosen, lock, modules or (), caches))
+        updates = run_loop(updating.look_for_updates(chosen, lock, modules or (), caches))
         updates += updating.bundle_updates(chosen, lock)
         newer = [one for one in updates if one.state == "newer"]
         if not newer or check:
             break
-        renewed = asyncio.run(updating.fetch_updates(chosen, lock, updates))
+        renewed = run_loop(updating.fetch_updates(chosen, lock, updates))
         if renewed is None:
             break
         # Otherwise another process has changed it while the modules were fetched.
@@ -140,7 +140,7 @@ def vendor(
     chosen = chosen_plan(request, keep_unset=True, fetching=Fetching(keep=True))
     path = lock_path_for(chosen)
     lock = Lock.read(path) if path.exists() else None
-    done = asyncio.run(copy(chosen, lock, folder.absolute(), paths.cache_dir(), force=force))
+    done = run_loop(copy(chosen, lock, folder.absolute(), paths.cache_dir(), force=force))
     with changing(scope, in_project="project") as where:
         sources = _sources(done, where)
         if apply:

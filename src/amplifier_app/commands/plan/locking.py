@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import OutputOption
@@ -55,7 +55,7 @@ def lock(
     path = file or lock_path_for(chosen)
     while True:
         old = Lock.read(path) if check or path.exists() else None
-        new = asyncio.run(make_lock(chosen, old))
+        new = run_loop(make_lock(chosen, old))
         changed = old is None or old != new
         if not changed or check:
             break
