@@ -31,3 +31,6 @@ TOOLS = {
     "skill": "Skill",
 }
 """Tool here → tool there."""
+
+HOOK_FILES = {"claude": ".claude/settings.json", "codex": ".codex/hooks.json"}
+"""Program → the file with its hooks in a project."""

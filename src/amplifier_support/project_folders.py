@@ -1,9 +1,15 @@
-"""Folders of a repository whose instruction files concern a working directory."""
+"""The folders and files of a repository that concern an agent in it."""
 
 from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
+
+from amplifier_support.claude_names import HOOK_FILES
+from amplifier_support.files import open_regular
+
+_MAX_SETTINGS = 1024 * 1024
 
 
 def project_folders(working_dir: str) -> list[str]:
@@ -36,3 +42,19 @@ def is_shared(folder: str) -> bool:
         return bool(os.stat(folder).st_mode & stat.S_IWOTH)
     except OSError:
         return True
+
+
+def find_hook_files(root: Path) -> list[Path]:
+    """Return the files in a project that may have hooks of other agents, and not only their other settings."""
+    files = (root / name for name in HOOK_FILES.values())
+    return [file for file in files if os.path.lexists(file) and _may_have_hooks(file)]
+
+
+def _may_have_hooks(file: Path) -> bool:
+    try:
+        with open(open_regular(file, os.O_RDONLY), "rb") as stream:
+            data = stream.read(_MAX_SETTINGS)
+    except OSError:
+        return True  # Whoever reads it reports the error.
+    # JSON may spell the key with escapes.
+    return b"hooks" in data or b"\\" in data or len(data) == _MAX_SETTINGS

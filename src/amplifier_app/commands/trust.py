@@ -18,7 +18,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.trust import Content, Record, TrustStore, examine, review
 from amplifier_app.trust.instructions import instruction_sources, trusted_dir
-from amplifier_support.project_folders import project_folders
+from amplifier_support.project_folders import find_hook_files, project_folders
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -94,17 +94,18 @@ def _look(
 
 def _project(path: Path | None) -> Path:
     folder = paths.project_dir(path)
-    if folder is None and instruction_sources(str(path or os.getcwd())):
-        root = project_folders(str(path or os.getcwd()))[0]
-        return Path(root, paths.PROJECT_FOLDER)
+    here = str(path or os.getcwd())
+    root = Path(next(iter(project_folders(here)), here))
+    if folder is None and (instruction_sources(here) or find_hook_files(root)):
+        return root / paths.PROJECT_FOLDER
     if folder is None:
-        where = visible(str(path or os.getcwd()))
+        where = visible(here)
         if path is not None and not path.is_dir():
             hint = "Pass the folder of a project."
             raise ConfigError(f"{where} is not a folder", hint=hint, is_usage=True)
         raise ConfigError(
             f"no project at {where}",
-            hint="A project has a .amplifier folder, an AGENTS.md or skills.",
+            hint="A project has a .amplifier folder, an AGENTS.md, skills, or hooks of another agent.",
         )
     return folder
 
@@ -235,8 +236,9 @@ def _now(record: Record) -> str:
     """Describe whether a project has changed since it was trusted."""
     folder = paths.project_dir(record.root)
     if folder is None or folder.parent != record.root:
-        is_text = not record.entries and instruction_sources(str(record.root))
-        return "trusted" if is_text else "gone"
+        if not instruction_sources(str(record.root)) and not find_hook_files(record.root):
+            return "gone"
+        folder = record.root / paths.PROJECT_FOLDER
     if record.always:
         return "trusted"
     try:

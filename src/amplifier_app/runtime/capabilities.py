@@ -19,6 +19,7 @@ from amplifier_app.base.errors import AppError
 from amplifier_app.base.keys import Filled, fill_environment
 from amplifier_app.base.redact import treat_keys_as_secret
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
+from amplifier_app.trust import check_programs
 from amplifier_app.trust.instructions import trusted_dir
 from amplifier_core.capabilities import VISION
 from amplifier_support.named_tuple import NamedTuple
@@ -31,6 +32,7 @@ from amplifier_support.session_capabilities import (
     OFFLINE,
     SECRET_VARIABLES,
     TRUSTED_DIR,
+    TRUSTED_PROGRAMS,
     WORKING_DIR,
 )
 
@@ -47,7 +49,7 @@ def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) ->
 
 
 def register_trusted_dir(coordinator: Any, reads_project: bool | None) -> None:
-    """Register the folder whose instruction files may be read, if there is one.
+    """Register the folder whose instruction files may be read, if there is one, and a check of its programs.
 
     Args:
         coordinator: Where to register it.
@@ -65,6 +67,9 @@ def register_trusted_dir(coordinator: Any, reads_project: bool | None) -> None:
         folder = trusted_dir(working_dir)
     if folder is not None:
         TRUSTED_DIR.register(coordinator, folder)
+        root = Path(folder)
+        check = (lambda: None) if reads_project else (lambda: check_programs(root))
+        TRUSTED_PROGRAMS.register(coordinator, check)
 
 
 def set_stored_keys(coordinator: Any) -> Filled:

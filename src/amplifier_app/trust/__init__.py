@@ -157,6 +157,20 @@ def trusted_project(
     return TrustedProject(folder, content)
 
 
+def check_programs(root: Path) -> None:
+    """Check that what trust covers in a project is what was trusted, so that its programs may run.
+
+    Raises:
+        ConfigError: It has changed, or is unreadable.
+    """
+    record = TrustStore().record(root)
+    if record is not None and record.always:
+        return
+    content = examine(root / paths.PROJECT_FOLDER)
+    if record is None or not record.allows(content):
+        raise _untrusted_error(content, record)
+
+
 def project_if_trusted(*, quiet: bool = False) -> TrustedProject | None:
     """The project of the working directory, for read-only commands; None if it is not trusted.
 

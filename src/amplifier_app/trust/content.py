@@ -1,8 +1,8 @@
 """The content of a project, file by file, and one hash over all of it.
 
-It covers everything below `.amplifier` and what its documents select outside: extended plans,
-included files, module folders. Nothing else is ever used on behalf of the project, so excluded
-folders (`LEFT_OUT`) need not be hashed.
+It covers everything below `.amplifier`, what its documents select outside (extended plans, included
+files, module folders), and the hooks of other agents, which a plan may import. Nothing else is ever used
+on behalf of the project, so excluded folders (`LEFT_OUT`) need not be hashed.
 
 Links are hashed as their target path and never followed. The target of a link below `.amplifier`
 is covered as well if it is in the project; a link out of the project is refused.
@@ -22,6 +22,7 @@ from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.sanitize import visible
 from amplifier_support.files import open_regular
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.project_folders import find_hook_files
 
 MAX_FILES = 10_000
 MAX_BYTES = 200 * 1024 * 1024
@@ -132,6 +133,9 @@ def read_content(folder: Path, selected_by: Callable[[Path, bytes], Iterable[Sel
         raise _refusal(folder, "is a link", "Replace the link with a folder.")
     reader = _Reader(folder.parent)
     reader.add(folder, strict=True)
+    for file in find_hook_files(folder.parent):
+        reader.add(file)
+        reader.add(file.parent / "hooks")  # the usual place of their scripts
     # Module folders are covered, whatever their names.
     for module in _folders_in(folder / "modules"):
         reader.add(module, strict=True)

@@ -9,12 +9,15 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal, cast
 
+from amplifier_core.llm_errors import ConfigurationError
 from amplifier_modules._shared.privacy import PlainCopy
 from amplifier_modules.hooks_shell.shell_hook import Answer, InvalidAnswer, ShellHook
 from amplifier_support.claude_names import EVENTS, TOOLS
 from amplifier_support.fields import to_mapping
+from amplifier_support.files import open_regular
 
 Format = Literal["claude", "codex"]
 
@@ -38,7 +41,9 @@ _TAKES_TEXT = ("UserPromptSubmit", "SessionStart")
 
 _SOURCES = {"session:start": "startup", "session:resume": "resume"}
 _ASYNC = re.compile(r'\{"async":\s*true')
-_ROOTS = ("CLAUDE_PLUGIN_ROOT", "PLUGIN_ROOT")
+ROOTS = ("CLAUDE_PLUGIN_ROOT", "PLUGIN_ROOT")
+PROJECT = "CLAUDE_PROJECT_DIR"
+_MAX_FILE = 1024 * 1024
 
 
 class ForeignHook(ShellHook):
@@ -160,15 +165,41 @@ _MORE = {
 """Fields of single events."""
 
 
+def read_file(path: str) -> Mapping[str, Any]:
+    """Return the hooks in a settings file of another program; none if there is no file, or they are disabled.
+
+    Raises:
+        ConfigurationError: The file is unreadable.
+    """
+    try:
+        with open(open_regular(Path(path), os.O_RDONLY), "rb") as file:
+            data = file.read(_MAX_FILE + 1)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the hooks in {path}: {error.strerror or error}") from error
+    try:
+        settings: Any = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"the hooks in {path} are not valid JSON: {error}") from error
+    if not isinstance(settings, dict) or len(data) > _MAX_FILE:
+        raise ConfigurationError(f"the hooks in {path} are not a JSON object of at most 1 MiB")
+    fields = cast("dict[str, Any]", settings)
+    hooks = fields.get("hooks", {})
+    if not isinstance(hooks, dict):
+        raise ConfigurationError(f"'hooks' in {path} is not a JSON object")
+    return {} if fields.get("disableAllHooks") is True else cast("dict[str, Any]", hooks)
+
+
 def read_hooks(
-    hooks: Mapping[str, Any], form: Format, *, root: str = "", problems: list[str]
+    hooks: Mapping[str, Any], form: Format, *, variables: dict[str, str], problems: list[str]
 ) -> Iterator[ForeignHook]:
     """The hooks of one document.
 
     Args:
         hooks: Event → list of matchers.
         form: The program they were written for.
-        root: The folder of the plugin that they are part of; empty without one.
+        variables: Environment variables to set for them, also expanded in `args`.
         problems: Gets a line for each that cannot be used.
     """
     for on, matchers in hooks.items():
@@ -185,7 +216,7 @@ def read_hooks(
                 continue
             entries: Any = to_mapping(matcher).get("hooks")
             for each in cast("list[Any]", entries) if isinstance(entries, list) else []:
-                hook = _hook(on, pattern, to_mapping(each), form, root)
+                hook = _hook(on, pattern, to_mapping(each), form, variables)
                 if hook is None:
                     problems.append(f"{on}: only hooks with a command are supported")
                 else:
@@ -193,7 +224,7 @@ def read_hooks(
 
 
 def _hook(
-    on: str, matcher: str, fields: Mapping[str, Any], form: Format, root: str
+    on: str, matcher: str, fields: Mapping[str, Any], form: Format, variables: dict[str, str]
 ) -> ForeignHook | None:
     command: Any = fields.get("command")
     if fields.get("type", "command") != "command" or not isinstance(command, str):
@@ -201,14 +232,14 @@ def _hook(
     arguments: Any = fields.get("args")
     if isinstance(arguments, list):
         command = [command, *(str(text) for text in cast("list[Any]", arguments))]
-        for name in _ROOTS:
-            command = [text.replace(f"${{{name}}}", root) for text in command]
+        for name, value in variables.items():
+            command = [text.replace(f"${{{name}}}", value) for text in command]
     timeout: Any = fields.get("timeout")
     return ForeignHook(
         event=EVENTS[on],
         command=cast("str | list[str]", command),
         timeout=timeout if isinstance(timeout, (int, float)) and timeout > 0 else 60,
-        environment=dict.fromkeys(_ROOTS, root) if root else {},
+        environment=variables,
         format=form,
         on=on,
         matcher=matcher,

@@ -8,11 +8,13 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from amplifier_core.events import ALL_EVENTS
+from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.module.config import ModuleConfig, listed
 from amplifier_modules._shared.module.spans import announced_events
@@ -22,7 +24,7 @@ from amplifier_modules._shared.process.sandbox import (
     command_environment,
     command_sandbox,
 )
-from amplifier_modules.hooks_shell.foreign import Format, read_hooks
+from amplifier_modules.hooks_shell.foreign import PROJECT, ROOTS, Format, read_file, read_hooks
 from amplifier_modules.hooks_shell.shell_hook import (
     COMPLETED,
     EVENTS,
@@ -31,9 +33,16 @@ from amplifier_modules.hooks_shell.shell_hook import (
     InvalidAnswer,
     ShellHook,
 )
+from amplifier_support.claude_names import HOOK_FILES
 from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.process.with_input import Answered, run_with_input
-from amplifier_support.session_capabilities import WORKING_DIR, Capability
+from amplifier_support.project_folders import find_hook_files, project_folders
+from amplifier_support.session_capabilities import (
+    TRUSTED_DIR,
+    TRUSTED_PROGRAMS,
+    WORKING_DIR,
+    Capability,
+)
 
 MODULE_ID = "hooks-shell"
 
@@ -60,6 +69,7 @@ class ShellConfig(ModuleConfig):
         hooks: The commands; for one event they run in sequence, in this order.
         claude: Hooks in the format of Claude Code: event → list of matchers.
         codex: Hooks in the format of Codex.
+        imports: Programs whose hooks are read from the trusted project.
         plugins: Hooks of plugins, by the plugin's name.
         sandbox: What they may do, as `session.sandbox` of a plan, which is the default.
         priority: Order among the hooks of an event. Before approvals, so that the call approved is
@@ -69,22 +79,39 @@ class ShellConfig(ModuleConfig):
     hooks: list[ShellHook] = Field(default_factory=list[ShellHook])
     claude: dict[str, Any] = Field(default_factory=dict[str, Any])
     codex: dict[str, Any] = Field(default_factory=dict[str, Any])
+    imports: list[Format] = Field(default_factory=list[Format], alias="import")
     plugins: dict[str, PluginHooks] = Field(default_factory=dict[str, PluginHooks])
     sandbox: SandboxValue = None
     priority: int = 50
 
-    def list_hooks(self) -> tuple[list[ShellHook], list[str]]:
-        """Return all hooks in their order, and a line for each that cannot be used."""
+    def list_hooks(self, project: str | None = None) -> tuple[list[ShellHook], list[str]]:
+        """Return all hooks in their order, and a line for each that cannot be used.
+
+        Args:
+            project: The trusted project to import hooks from.
+
+        Raises:
+            ConfigurationError: The hooks of the project are unreadable.
+        """
         problems: list[str] = []
-        foreign: list[tuple[Format, Mapping[str, Any], str]] = [
-            *(("claude", plugin.hooks, plugin.root) for plugin in self.plugins.values()),
-            ("claude", self.claude, ""),
-            ("codex", self.codex, ""),
+        plugins = [
+            ("claude", plugin.hooks, dict.fromkeys(ROOTS, plugin.root))
+            for plugin in self.plugins.values()
+        ]
+        imported = [
+            (program, read_file(os.path.join(project, HOOK_FILES[program])), {PROJECT: project})
+            for program in (self.imports if project else ())
+        ]
+        own = [("claude", self.claude, {}), ("codex", self.codex, {})]
+        foreign: list[tuple[Format, Mapping[str, Any], dict[str, str]]] = [
+            *plugins,
+            *own,
+            *imported,
         ]
         hooks = [
             hook
-            for form, given, root in foreign
-            for hook in read_hooks(given, form, root=root, problems=problems)
+            for program, groups, variables in foreign
+            for hook in read_hooks(groups, program, variables=variables, problems=problems)
         ]
         return [*self.hooks, *hooks], problems
 
@@ -112,7 +139,8 @@ class ShellHooks:
     def __init__(self, coordinator: Any, config: ShellConfig) -> None:
         self._coordinator = coordinator
         self._config = config
-        self._hooks, problems = config.list_hooks()
+        project = _project(coordinator) if config.imports else None
+        self._hooks, problems = config.list_hooks(project)
         for problem in problems:
             logger.warning("a hook is left out: %s", problem)
         sandbox = command_sandbox(coordinator, config.sandbox) if self._hooks else None
@@ -246,7 +274,7 @@ class ShellHooks:
             "PWD": folder,
             "AMPLIFIER_EVENT": event,
             "AMPLIFIER_WORKING_DIR": folder,
-            "CLAUDE_PROJECT_DIR": folder,
+            PROJECT: folder,
             "AMPLIFIER_SESSION_ID": str(self._coordinator.session_id),
             **({"AMPLIFIER_TOOL_NAME": tool} if isinstance(tool, str) and "\0" not in tool else {}),
         }
@@ -254,6 +282,26 @@ class ShellHooks:
 
 
 HOOKS = Capability[ShellHooks]("hooks-shell.hooks")
+
+
+def _project(coordinator: Any) -> str | None:
+    """Return the project that hooks are imported from; None if it is not trusted.
+
+    Raises:
+        ConfigurationError: It has changed since it was trusted: without its guards, nothing shall run.
+    """
+    project, check = TRUSTED_DIR.of(coordinator), TRUSTED_PROGRAMS.of(coordinator)
+    if project is None or check is None:
+        folders = project_folders(WORKING_DIR.of(coordinator) or os.getcwd())
+        for file in (file for folder in folders for file in find_hook_files(Path(folder))):
+            logger.warning("the hooks in %s do not run: the project is not trusted", file)
+        return None
+    try:
+        check()
+    # The app's errors are unknown here.
+    except Exception as error:
+        raise ConfigurationError(f"cannot import hooks: {error}") from error
+    return project
 
 
 def _line(given: Mapping[str, Any]) -> bytes:

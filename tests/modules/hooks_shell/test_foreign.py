@@ -79,14 +79,14 @@ def matcher(pattern: str | None, file: str, **more: Any) -> dict[str, Any]:
 
 
 def run(
-    folder: Path, form: Format, hooks: dict[str, Any], *calls: ToolCall
+    folder: Path, setting: str, hooks: Any, *calls: ToolCall
 ) -> tuple[Finished, list[dict[str, Any]]]:
-    """Run a prompt; return it and the bodies of its requests."""
+    """Run a prompt with this setting of hooks-shell; return it and the bodies of its requests."""
     work = write_files(folder / "work", FILES)
     plan = {
         "extends": "default",
         "providers": [{"module": "provider-anthropic", "config": {"priority": 1}}],
-        "hooks": [{"module": "hooks-shell", "config": {form: hooks}}],
+        "hooks": [{"module": "hooks-shell", "config": {setting: hooks}}],
     }
     (folder / "plan.yaml").write_text(json.dumps(plan))
     script = [Reply(tool_calls=list(calls)), "done"] if calls else ["done"]
@@ -173,6 +173,55 @@ def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert done.stdout == "done\n", done.stderr
     for text in ("only hooks with a command", "not a regular expression", "no such event"):
         assert text in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "file"), [("claude", ".claude/settings.json"), ("codex", ".codex/hooks.json")]
+)
+def test_hooks_of_a_project_run_only_as_they_were_trusted(
+    tmp_path: Path, program: str, file: str
+) -> None:
+    work = tmp_path / "work"
+    hooks = {"PreToolUse": [matcher("Bash", "rm.py")]}
+    write_files(work, {file: json.dumps({"hooks": hooks}), ".git/HEAD": ""})
+    call = ToolCall("bash", {"command": "rm -rf build"})
+
+    done, bodies = run(tmp_path, "import", [program], call)
+    assert f"the hooks in {work / file} do not run: the project is not trusted" in done.stderr
+    assert "not allowed" not in results(bodies)[0]
+
+    shown = run_amplifier("trust", "--yes", cwd=work)
+    assert file in shown.stdout
+    _, bodies = run(tmp_path, "import", [program], call)
+    assert "rm -rf is not allowed" in results(bodies)[0]
+
+    hooks["PreToolUse"].append(matcher("Bash", "push.sh"))
+    (work / file).write_text(json.dumps({"hooks": hooks}))
+    done, bodies = run(tmp_path, "import", [program], call)
+    assert done.code == 78, done.stderr
+    assert "has changed since it was trusted" in done.stderr
+    assert not bodies
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("{", 78, "not valid JSON"),
+        ('{"hooks": []}', 78, "is not a JSON object"),
+        ('{"disableAllHooks": true, "hooks": {"PreToolUse": [{"hooks": [{"command": "exit 2"}]}]}}', 0, ""),
+        ('{"permissions": {"allow": ["Bash"]}}', 0, ""),
+    ],
+)  # fmt: skip
+def test_settings_of_a_project_are_read_with_care(
+    tmp_path: Path, text: str, code: int, said: str
+) -> None:
+    work = write_files(tmp_path / "work", {".claude/settings.json": text, "AGENTS.md": "Be kind."})
+    assert run_amplifier("trust", "--yes", cwd=work).code == 0
+    call = ToolCall("bash", {"command": "touch made"})
+    done, _ = run(tmp_path, "import", ["claude", "codex"], call)
+    assert done.code == code, done.stderr
+    assert said in done.stderr
+    assert (work / "made").exists() == (code == 0)
 
 
 def test_hooks_of_a_plugin_find_their_files(tmp_path: Path) -> None:
