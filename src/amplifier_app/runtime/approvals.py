@@ -20,7 +20,12 @@ from amplifier_app.base.sanitize import for_terminal, visible
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.capabilities import register_capabilities, register_mentions
+from amplifier_app.runtime.capabilities import (
+    register_capabilities,
+    register_mentions,
+    register_trusted_dir,
+)
+from amplifier_app.runtime.sandbox import register_sandbox
 from amplifier_app.sessions.summary import short_id
 from amplifier_app.sources.resolver import resolver_for
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
@@ -32,7 +37,9 @@ from amplifier_support.session_capabilities import (
     APPROVAL_POLICY,
     MODE,
     REGISTER_APPROVAL_PROVIDER,
+    TEST_GUARDS,
     ModeControl,
+    TestGuards,
 )
 
 if TYPE_CHECKING:
@@ -502,12 +509,44 @@ async def open_policy(plan: ResolvedPlan) -> AsyncGenerator[Decide]:
         ConfigError: No hook of the plan applies rules, or its config is invalid.
         SourceError: The module is not available.
     """
+    entries = _entries(plan.mount_plan())
+    async with _mounted(plan, entries) as coordinator:
+        decide = APPROVAL_POLICY.of(coordinator)
+        if decide is None:
+            raise ConfigError(f"the plan '{plan.name}' has no approval rules", hint=ADD_MODULE)
+        yield _as_decisions(decide, entries)
+
+
+@contextlib.asynccontextmanager
+async def open_guards(plan: ResolvedPlan) -> AsyncGenerator[TestGuards]:
+    """The commands of a plan that decide on tool calls, mounted without the rest of the plan.
+
+    Raises:
+        ConfigError: The plan has no hooks-shell, or its config is invalid.
+        SourceError: The module is not available.
+    """
+    entries = [e for e in plan.mount_plan()["hooks"] if e["module"] == "hooks-shell"]
+    async with _mounted(plan, entries, runs_commands=True) as coordinator:
+        test = TEST_GUARDS.of(coordinator)
+        if test is None:
+            raise ConfigError(
+                f"the plan '{plan.name}' has no hooks-shell", hint="See: amplifier docs hooks-shell"
+            )
+        yield test
+
+
+@contextlib.asynccontextmanager
+async def _mounted(
+    plan: ResolvedPlan, entries: Sequence[Mapping[str, Any]], *, runs_commands: bool = False
+) -> AsyncGenerator[ModuleCoordinator]:
     mount_plan = plan.mount_plan()
-    entries = _entries(mount_plan)
     sources = resolver_for(plan)
     coordinator = ModuleCoordinator()
     coordinator.config.update(mount_plan)
     register_capabilities(coordinator, sources)
+    if runs_commands:
+        register_trusted_dir(coordinator, plan.chosen.reads_project)
+        register_sandbox(coordinator, mount_plan, plan)
     for text in await register_mentions(coordinator, plan.namespaces, sources.offline):
         to_stderr(for_terminal(f"amplifier: warning: {text}"))
     await sources.prefetch_modules((entry["module"], entry.get("source")) for entry in entries)
@@ -520,10 +559,7 @@ async def open_policy(plan: ResolvedPlan) -> AsyncGenerator[Decide]:
                 coordinator.register_cleanup(await mount(coordinator))
             except ValueError as error:
                 raise ConfigError(str(error)) from error
-        decide = APPROVAL_POLICY.of(coordinator)
-        if decide is None:
-            raise ConfigError(f"the plan '{plan.name}' has no approval rules", hint=ADD_MODULE)
-        yield _as_decisions(decide, entries)
+        yield coordinator
     finally:
         await coordinator.cleanup()
 

@@ -33,6 +33,7 @@ from amplifier_app.runtime.approvals import check_policy
 from amplifier_app.runtime.capabilities import (
     register_capabilities,
     register_mentions,
+    register_trusted_dir,
     set_stored_keys,
 )
 from amplifier_app.runtime.mounting.mount import (
@@ -286,6 +287,7 @@ class _Checker:
         coordinator = self._session.coordinator
         coordinator.loader = self._loader(None)
         register_capabilities(coordinator, self._sources)
+        register_trusted_dir(coordinator, self._plan.chosen.reads_project)
         await coordinator.mount("module-source-resolver", self._sources)
         namespaces = self._plan.namespaces
         self.warnings += await register_mentions(coordinator, namespaces, self._sources.offline)

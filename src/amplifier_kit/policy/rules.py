@@ -24,6 +24,7 @@ from amplifier_app.runtime.approvals import Decision, open_policy, place_of_rule
 from amplifier_app.runtime.describe import count
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
+from amplifier_kit.policy.guards import Call, read_programs, show_guards
 from amplifier_support.named_tuple import NamedTuple
 
 ModeOption = Annotated[
@@ -141,9 +142,13 @@ test_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @takes_plan_options("profile", "plan", "sets")
 def show_decision(
     call: Annotated[
-        str,
-        typer.Argument(metavar="CALL", help="The call, as 'bash: rm -rf build', or a tool."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="CALL",
+            help="The call, as 'bash: rm -rf build', or a tool.",
+            show_default=False,
+        ),
+    ] = None,
     input: Annotated[
         str | None,
         typer.Argument(metavar="JSON", help="The input of the tool.", show_default=False),
@@ -151,6 +156,21 @@ def show_decision(
     *,
     request: Request,
     mode: ModeOption = None,
+    programs: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="PROGRAMS",
+            help="Run the plan's guards on the call in the formats of claude, codex or both.",
+            show_default=False,
+        ),
+    ] = None,
+    sessions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--session", metavar="ID", help="With --as: the calls of a session.", show_default=False
+        ),
+    ] = None,
     output: OutputOption = "text",
 ) -> None:
     """Show the decision on a tool call, and the rule that made it.
@@ -159,12 +179,23 @@ def show_decision(
       amplifier policy test 'bash: rm -rf build'
       amplifier policy test 'edit_file: src/app.py' --mode edits
       amplifier policy test web_fetch '{"url": "https://example.com"}'
+      amplifier policy test --as claude,codex --session 1a2b3c
 
-    Decides like a session in this directory would, without asking or running anything. Exits with 0
-    if the call is allowed, and with 8 if it is denied or needs approval.
+    Decides like a session in this directory would, without asking or running anything. With --as, it
+    runs hooks of Claude Code and Codex and shows where their decisions differ. Exits with 0 if the
+    call is allowed, and with 8 if it is denied or needs approval.
     """
-    tool, values = parse_call(call, input)
+    if (call is None) == (not sessions):
+        raise UsageError("give either a call or --session", hint="For example: 'bash: ls -l'")
+    if sessions and programs is None:
+        raise UsageError("--session needs --as", hint="Or run: amplifier policy replay ID")
     chosen = chosen_plan(request)
+    if programs is not None:
+        calls = _calls(call, input, sessions)
+        if show_guards(chosen, read_programs(programs), calls, output):
+            raise typer.Exit(Ending.DENIED.exit_code)
+        return
+    tool, values = parse_call(call or "", input)
     decision = run_loop(_decision(chosen, tool, values, mode))
     place = place_of_rule(chosen, decision)
     facts = {
@@ -182,6 +213,14 @@ def show_decision(
             print(f"reason {decision.reason}")
     if decision.action != "allow":
         raise typer.Exit(Ending.DENIED.exit_code)
+
+
+def _calls(call: str | None, input: str | None, sessions: list[str] | None) -> list[Call]:
+    if call is not None:
+        calls = [parse_call(call, input)]
+    else:
+        calls = [(saved.tool, dict(saved.input)) for saved in saved_calls(sessions or [])]
+    return [(describe_call(tool, values), tool, values) for tool, values in calls]
 
 
 async def _decision(

@@ -177,7 +177,9 @@ def read_file(path: str) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise ConfigurationError(f"cannot read the hooks in {path}: {error.strerror or error}") from error
+        raise ConfigurationError(
+            f"cannot read the hooks in {path}: {error.strerror or error}"
+        ) from error
     try:
         settings: Any = json.loads(data)
     except (ValueError, RecursionError) as error:

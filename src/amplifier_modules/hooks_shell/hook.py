@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,14 @@ from amplifier_modules._shared.process.sandbox import (
     command_environment,
     command_sandbox,
 )
-from amplifier_modules.hooks_shell.foreign import PROJECT, ROOTS, Format, read_file, read_hooks
+from amplifier_modules.hooks_shell.foreign import (
+    PROJECT,
+    ROOTS,
+    ForeignHook,
+    Format,
+    read_file,
+    read_hooks,
+)
 from amplifier_modules.hooks_shell.shell_hook import (
     COMPLETED,
     EVENTS,
@@ -38,6 +45,7 @@ from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.process.with_input import Answered, run_with_input
 from amplifier_support.project_folders import find_hook_files, project_folders
 from amplifier_support.session_capabilities import (
+    TEST_GUARDS,
     TRUSTED_DIR,
     TRUSTED_PROGRAMS,
     WORKING_DIR,
@@ -94,23 +102,21 @@ class ShellConfig(ModuleConfig):
             ConfigurationError: The hooks of the project are unreadable.
         """
         problems: list[str] = []
-        plugins = [
-            ("claude", plugin.hooks, dict.fromkeys(ROOTS, plugin.root))
-            for plugin in self.plugins.values()
+        documents: list[tuple[Format, Mapping[str, Any], dict[str, str]]] = [
+            *(
+                ("claude", plugin.hooks, dict.fromkeys(ROOTS, plugin.root))
+                for plugin in self.plugins.values()
+            ),
+            ("claude", self.claude, {}),
+            ("codex", self.codex, {}),
         ]
-        imported = [
-            (program, read_file(os.path.join(project, HOOK_FILES[program])), {PROJECT: project})
-            for program in (self.imports if project else ())
-        ]
-        own = [("claude", self.claude, {}), ("codex", self.codex, {})]
-        foreign: list[tuple[Format, Mapping[str, Any], dict[str, str]]] = [
-            *plugins,
-            *own,
-            *imported,
-        ]
+        if project is not None:
+            for program in self.imports:
+                file = os.path.join(project, HOOK_FILES[program])
+                documents.append((program, read_file(file), {PROJECT: project}))
         hooks = [
             hook
-            for program, groups, variables in foreign
+            for program, groups, variables in documents
             for hook in read_hooks(groups, program, variables=variables, problems=problems)
         ]
         return [*self.hooks, *hooks], problems
@@ -118,6 +124,7 @@ class ShellConfig(ModuleConfig):
 
 logger = logging.getLogger(__name__)
 
+_DECISIONS = {"deny": "deny", "ask_user": "ask"}
 _TWINS = {"tool_input": "input", "tool_result": "result"}
 _CARRIED = (
     *("session_id", "turn_id", "span_id", "parent_span_id", "iteration"),
@@ -169,6 +176,25 @@ class ShellHooks:
             unregister()
         self._listening.clear()
         await self._runner.close()
+
+    async def test(
+        self, programs: Sequence[str], tool: str, values: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """See the capability `guards.test`."""
+        data = {"tool_name": tool, "tool_input": dict(values), "tool_call_id": "test"}
+        rows: list[dict[str, Any]] = []
+        for hook in self._hooks:
+            if not isinstance(hook, ForeignHook) or hook.on != "PreToolUse":
+                continue
+            for program in programs:
+                guard = hook.model_copy(update={"format": program})
+                runs = guard.means_data(data)
+                result = await self._decide(guard, "tool:pre", data) if runs else None
+                decision = _DECISIONS.get(result.action, "allow") if result else None
+                reason = (result.reason or result.approval_prompt) if result else None
+                row = {"guard": hook.title, "program": program, "decision": decision}
+                rows.append({**row, "reason": reason})
+        return rows
 
     async def _decide(self, hook: ShellHook, event: str, data: Any) -> HookResult:
         """Handle an event. A handler that raises is skipped, so its own errors count as
@@ -327,6 +353,7 @@ async def mount(coordinator: Any, settings: ShellConfig) -> Callable[[], Corouti
     hooks = ShellHooks(coordinator, settings)
     hooks.listen(ALL_EVENTS)
     HOOKS.register(coordinator, hooks)
+    TEST_GUARDS.register(coordinator, hooks.test)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(EVENTS))
     return hooks.close
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,16 @@ CALLS = [
     ("bash", {"command": "ls"}),
     ("bash", {"command": "touch z && rm z"}),
 ]
+
+
+GUARD = """\
+import json, sys
+
+given = json.load(sys.stdin)["tool_input"]
+if given.get("file_path", "").endswith(".env") or "rm -rf" in given.get("command", ""):
+    print("refused by the guard", file=sys.stderr)
+    sys.exit(2)
+"""
 
 
 def plan(folder: Path, rules: Any = RULES, **more: Any) -> Path:
@@ -289,3 +300,58 @@ def test_files_of_namespaces_are_decided_on_like_in_a_session(tmp_path: Path) ->
     done = policy(tmp_path, "test", "-f", "plan.yaml", "read_file: @kit:a.md")
     assert done.stdout.startswith("deny ")
     assert "files of @kit cannot be read" in done.stderr
+
+
+def guarded_plan(folder: Path) -> Path:
+    (folder / "guard.py").write_text(GUARD)
+    hook = {"type": "command", "command": f"'{sys.executable}' '{folder}/guard.py'"}
+    config = {"claude": {"PreToolUse": [{"matcher": "Bash|Write|Edit|Read", "hooks": [hook]}]}}
+    return plan(folder, hooks=[{"module": "hooks-shell", "config": config}])
+
+
+@pytest.mark.parametrize(
+    ("call", "claude", "codex"),
+    [
+        (["bash: rm -rf build"], "deny", "deny"),
+        (["bash: ls"], "allow", "allow"),
+        # The guard does not read patches.
+        (["write_file", '{"file_path": "a/.env", "content": "x"}'], "deny", "allow"),
+        (["glob", '{"pattern": "*"}'], None, None),
+    ],
+)
+def test_guards_decide_on_a_call_in_the_formats_of_other_programs(
+    tmp_path: Path, call: list[str], claude: str | None, codex: str | None
+) -> None:
+    file = guarded_plan(tmp_path)
+    done = policy(tmp_path, "test", "-f", file, *call, "--as", "claude,codex", "--output", "json")
+    rows = {row["program"]: row for row in json.loads(done.stdout)}
+    assert (rows["claude"]["decision"], rows["codex"]["decision"]) == (claude, codex)
+    assert done.code == (8 if "deny" in (claude, codex) else 0), done.stderr
+    if claude == "deny":
+        assert rows["claude"]["reason"] == "refused by the guard"
+
+
+def test_guards_decide_on_the_calls_of_a_session(tmp_path: Path, session: str) -> None:
+    options = ("--as", "claude,codex", "--session", session)
+    done = policy(tmp_path, "test", "-f", guarded_plan(tmp_path), *options)
+    assert done.code == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(CALLS) + 2
+    assert done.stdout.endswith(f"{len(CALLS)} decisions, 0 different\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "reported"),
+    [
+        (["bash: ls", "--as", "cursor"], 2, "unknown program 'cursor'"),
+        ([], 2, "give either a call or --session"),
+        (["--session", "good"], 2, "--session needs --as"),
+        (["bash: ls", "--as", "claude", "--session", "good"], 2, "give either"),
+        (["bash: ls", "--as", "claude"], 78, "has no hooks-shell"),
+    ],
+)
+def test_invalid_requests_for_guards_are_reported(
+    tmp_path: Path, options: list[str], code: int, reported: str
+) -> None:
+    done = policy(tmp_path, "test", "-f", plan(tmp_path), *options)
+    assert done.code == code
+    assert reported in done.stderr
