@@ -129,12 +129,26 @@ class _RedactedText(_Text):
     """
 
     divert: Callable[[str], bool] | None = None
+    _waiting = ""
 
     def write(self, text: str, /) -> int:
-        shown = redact(text)
+        self._waiting += text
+        self._write_waiting()
+        return len(text)
+
+    def flush(self) -> None:
+        self._write_waiting()
+        super().flush()
+
+    def _write_waiting(self) -> None:
+        try:
+            shown = redact(self._waiting)
+        except ImportError:
+            # This very import of the rules has printed it; the next text, or the end, is after that.
+            return
+        self._waiting = ""
         if self.divert is None or not self.divert(shown):
             super().write(shown)
-        return len(text)
 
 
 def open_standard_streams() -> Output:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -68,3 +70,22 @@ async def test_nothing_is_kept_back_at_the_end() -> None:
     assert os.read(reading, 100) == b"kept"
     for descriptor in (before, reading, writing):
         os.close(descriptor)
+
+
+def test_texts_printed_while_the_rules_for_secrets_are_loaded_appear_later() -> None:
+    program = """
+import sys
+from amplifier_app.base.stdio import open_standard_streams
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "amplifier_support.secret_shapes":
+            print("a warning with the key", "sk-ant-" + "a1B2c3D4" * 6, file=sys.stderr)
+
+open_standard_streams()
+sys.meta_path.insert(0, Finder())
+import amplifier_support.redaction
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr.startswith("a warning with the key [REDACTED")
