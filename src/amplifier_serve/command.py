@@ -14,7 +14,8 @@ from amplifier_serve.json_rpc import claim_stdin
 
 _OPTIONS = (
     *("profile", "plan", "provider", "model", "sets", "mode", "sandbox", "trust", "no_project"),
-    *("no_context_files", "no_web", "tools", "max_cost", "max_tokens", "max_steps", "offline"),
+    *("no_context_files", "no_web", "no_skills", "no_plugins", "tools"),
+    *("max_cost", "max_tokens", "max_steps", "offline"),
 )
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)

@@ -32,10 +32,12 @@ class Fetcher:
         locked: Require every bundle to match the lock.
         keep: Use the lock, if there is one, for the bundles in it.
         lock: The lock file; None for the plan's own.
+        plugins: Whether to read the plugins that it names.
         project: The folder of the project, which has the locks of the project's profiles.
 
     Attributes:
         found: Source, without its password → lock entry.
+        reads_plugins: Whether to read the plugins that it names.
     """
 
     def __init__(
@@ -45,9 +47,11 @@ class Fetcher:
         locked: bool = False,
         keep: bool = False,
         lock: Path | None = None,
+        plugins: bool = True,
         project: Path | None = None,
     ) -> None:
         self.found: dict[str, LockEntry] = {}
+        self.reads_plugins = plugins
         self._offline = is_offline() if offline is None else offline
         self._locked = locked
         self._keep = keep

@@ -31,12 +31,14 @@ class Fetching(NamedTuple):
         locked: Require every bundle to match the lock.
         keep: Use the lock, if there is one, for the bundles in it.
         lock: The lock file; None for the plan's own.
+        plugins: Whether to read the plugins that it names.
     """
 
     offline: bool | None = None
     locked: bool = False
     keep: bool = False
     lock: Path | None = None
+    plugins: bool = True
 
     def open(self, project: Path | None) -> BundleFetcher:
         """A fetcher for the bundles of one plan."""

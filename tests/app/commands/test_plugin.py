@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli import Finished, run_amplifier
+from tests.support.llm_server import ScriptedLLM
 from tests.support.module_repositories import Repository, git, write_files
 from tests.support.plugins import SKILL, write_plugin
 
@@ -190,3 +191,36 @@ def test_an_untrusted_project_adds_no_plugin(home: Path) -> None:
         "plan", "show", "-P", "mock", "--output", "json", home=home, cwd=project
     )
     assert str(project / "review/skills") not in changed.stdout
+
+
+def test_a_run_leaves_plugins_or_skills_out(home: Path) -> None:
+    folder = write_plugin(home.parent / "review")
+    assert plugin(home, "add", "review", "--yes").code == 0
+    provider = "providers.provider-anthropic.config.base_url"
+
+    def offered(*options: str) -> str:
+        with ScriptedLLM.running(["fine"]) as server:
+            done = run_amplifier(
+                *(
+                    "run",
+                    "-p",
+                    "anthropic",
+                    "--set",
+                    f"{provider}={server.base_url}",
+                    *options,
+                    "hi",
+                ),
+                home=home,
+                cwd=home.parent,
+                env={"ANTHROPIC_API_KEY": "sk-test"},
+            )
+            assert done.code == 0, done.stderr
+            return json.dumps(server.completions[0].body["tools"])
+
+    assert "triage" in offered()
+    assert "triage" not in offered("--no-skills")
+    assert "review:reviewer" in offered("--no-skills")
+    write_files(folder, {"skills/second/SKILL.md": SKILL.format(name="second")})
+    without = offered("--no-plugins")
+    assert "triage" not in without
+    assert "review:reviewer" not in without

@@ -235,7 +235,10 @@ def _plan(
         project=None if project is None else project.folder,
         lenient=lenient,
         fetching=Fetching(
-            offline=is_offline(request.offline), locked=request.locked, lock=request.lock
+            offline=is_offline(request.offline),
+            locked=request.locked,
+            lock=request.lock,
+            plugins=not request.no_plugins,
         ),
         adds_provider=uses_saved_plan(request, resume),
         without=request.without,

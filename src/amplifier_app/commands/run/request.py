@@ -212,6 +212,13 @@ class Request(NamedTuple):
     no_web: Annotated[
         bool, Option("--no-web", group=_PLAN, help="Leave out tool-web: read no web pages.")
     ] = False
+    no_skills: Annotated[
+        bool, Option("--no-skills", group=_PLAN, help="Leave out tool-skills: offer no skills.")
+    ] = False
+    no_plugins: Annotated[
+        bool,
+        Option("--no-plugins", group=_PLAN, help="Leave out the plugins of plan and settings."),
+    ] = False
     tools: Annotated[
         str | None,
         Option(
@@ -361,7 +368,11 @@ class Request(NamedTuple):
     @property
     def without(self) -> list[str]:
         """The modules to leave out of the plan."""
-        switches = {"hooks-context-files": self.no_context_files, "tool-web": self.no_web}
+        switches = {
+            "hooks-context-files": self.no_context_files,
+            "tool-skills": self.no_skills,
+            "tool-web": self.no_web,
+        }
         return [module for module, is_off in switches.items() if is_off]
 
     def screen_mode(self, display: Mapping[str, Any]) -> str:

@@ -69,10 +69,14 @@ class BundleFetcher(Protocol):
 
     Attributes:
         found: The sources of the fetched bundles, with what each was resolved to.
+        reads_plugins: Whether to read plugins, too.
     """
 
     @property
     def found(self) -> Mapping[str, Any]: ...
+
+    @property
+    def reads_plugins(self) -> bool: ...
 
     def fetch(self, source: str, plan: Path) -> Fetched:
         """A bundle.

@@ -304,7 +304,7 @@ class _Chain:
 
     def _plugins_in(self, document: Document) -> list[Document]:
         """The documents of the plugins that a document names."""
-        if "plugins" not in document.tree.items:
+        if "plugins" not in document.tree.items or not self._fetcher.reads_plugins:
             return []
         first = self._documents[0] if self._documents else document
         return self._plugins.documents(document, first.path)
