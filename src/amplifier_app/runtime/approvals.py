@@ -16,22 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.json_text import value_text
 from amplifier_app.base.outcome import Ending, Outcome
-from amplifier_app.base.sanitize import for_terminal, visible
-from amplifier_app.base.stdio import to_stderr
+from amplifier_app.base.sanitize import visible
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.capabilities import (
-    register_capabilities,
-    register_mentions,
-    register_trusted_dir,
-)
-from amplifier_app.runtime.sandbox import register_sandbox
+from amplifier_app.runtime.mounting.entries import mount_entries
 from amplifier_app.sessions.summary import short_id
-from amplifier_app.sources.resolver import resolver_for
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
-from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.interfaces import ApprovalResponse
-from amplifier_core.loader import ModuleLoader
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import (
     APPROVAL_POLICY,
@@ -510,7 +501,7 @@ async def open_policy(plan: ResolvedPlan) -> AsyncGenerator[Decide]:
         SourceError: The module is not available.
     """
     entries = _entries(plan.mount_plan())
-    async with _mounted(plan, entries) as coordinator:
+    async with mount_entries(plan, entries) as coordinator:
         decide = APPROVAL_POLICY.of(coordinator)
         if decide is None:
             raise ConfigError(f"the plan '{plan.name}' has no approval rules", hint=ADD_MODULE)
@@ -526,42 +517,13 @@ async def open_guards(plan: ResolvedPlan) -> AsyncGenerator[TestGuards]:
         SourceError: The module is not available.
     """
     entries = [e for e in plan.mount_plan()["hooks"] if e["module"] == "hooks-shell"]
-    async with _mounted(plan, entries, runs_commands=True) as coordinator:
+    async with mount_entries(plan, entries, runs_commands=True) as coordinator:
         test = TEST_GUARDS.of(coordinator)
         if test is None:
             raise ConfigError(
                 f"the plan '{plan.name}' has no hooks-shell", hint="See: amplifier docs hooks-shell"
             )
         yield test
-
-
-@contextlib.asynccontextmanager
-async def _mounted(
-    plan: ResolvedPlan, entries: Sequence[Mapping[str, Any]], *, runs_commands: bool = False
-) -> AsyncGenerator[ModuleCoordinator]:
-    mount_plan = plan.mount_plan()
-    sources = resolver_for(plan)
-    coordinator = ModuleCoordinator()
-    coordinator.config.update(mount_plan)
-    register_capabilities(coordinator, sources)
-    if runs_commands:
-        register_trusted_dir(coordinator, plan.chosen.reads_project)
-        register_sandbox(coordinator, mount_plan, plan)
-    for text in await register_mentions(coordinator, plan.namespaces, sources.offline):
-        to_stderr(for_terminal(f"amplifier: warning: {text}"))
-    await sources.prefetch_modules((entry["module"], entry.get("source")) for entry in entries)
-    await coordinator.mount("module-source-resolver", sources)
-    loader = ModuleLoader(coordinator)
-    try:
-        for entry in entries:
-            try:
-                mount = await loader.load(entry["module"], entry["config"], entry.get("source"))
-                coordinator.register_cleanup(await mount(coordinator))
-            except ValueError as error:
-                raise ConfigError(str(error)) from error
-        yield coordinator
-    finally:
-        await coordinator.cleanup()
 
 
 def policy_of_session(plan: ResolvedPlan, coordinator: Any) -> Decide | None:

@@ -43,6 +43,10 @@ _Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 _Commit: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
 
 
+Pins: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Name, such as `skill pdf`, → part, such as a file, → its text or digest."""
+
+
 class _Unreadable(Exception):
     """The file is not a usable lock; `hint` has the next step."""
 
@@ -86,6 +90,7 @@ class Lock(BaseModel):
         plan: The name of the plan.
         modules: Module id → entry.
         bundles: Source of a fetched bundle → entry.
+        pins: What modules bring from outside; None in a lock that was made without it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -97,6 +102,7 @@ class Lock(BaseModel):
     plan: str
     modules: Mapping[str, LockEntry] = Field(default_factory=dict)
     bundles: Mapping[str, LockEntry] = Field(default_factory=dict)
+    pins: Pins | None = None
 
     def entry(self, module_id: str) -> LockEntry | None:
         """The lock entry of a module; None if it has none."""
@@ -224,6 +230,9 @@ UPDATE = "if the change is intended, update the lock: amplifier plan lock"
 
 class ModuleLock(Protocol):
     """The lock entries of modules, such as `amplifier_app.sources.lockfile.Lock`."""
+
+    @property
+    def pins(self) -> Pins | None: ...
 
     def entry(self, module_id: str) -> LockEntry | None:
         """The lock entry of a module; None if it has none."""

@@ -20,6 +20,7 @@ from typing import Any
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.paths import is_offline
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.modules import (
     SourcedModule,
@@ -33,11 +34,16 @@ from amplifier_app.plan.source_spec import FolderSource, Source, parse_source
 from amplifier_app.plan.tree.entries import mounted_entries
 from amplifier_app.sources.errors import DriftError, SourceError, SourceErrors
 from amplifier_app.sources.fetch.staging import content_hash
-from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path_for, needs_no_lock
+from amplifier_app.sources.lockfile import Lock, LockEntry, Pins, lock_path_for, needs_no_lock
 from amplifier_app.sources.resolved import Place, ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.module_sources import ModuleNotFoundError
 from amplifier_support.named_tuple import NamedTuple
+
+_MAX_PIN = 120
+"""Characters shown of a pinned text."""
+_BEFORE = 20
+"""Of these, characters before the first one that differs."""
 
 
 class Wanted(NamedTuple):
@@ -162,7 +168,12 @@ async def make_lock(
     found = await resolve_all(plan, old, renew=renew)
     entries = {module.module: lock_entry(module, source) for module, source in found}
     bundles = dict(sorted(plan.merged.fetched.items()))
-    return Lock(plan=plan.name, modules=dict(sorted(entries.items())), bundles=bundles)
+    return Lock(
+        plan=plan.name,
+        modules=dict(sorted(entries.items())),
+        bundles=bundles,
+        pins=None if old is None else old.pins,
+    )
 
 
 async def resolve_all(
@@ -236,7 +247,32 @@ def differences(old: Lock, new: Lock) -> list[Difference]:
             found += _entry_differences(name, before, after)
         else:
             found.append(Difference(name, "module", _describe(before), _describe(after)))
-    return found
+    return [*found, *pin_differences(old.pins or {}, new.pins or {})]
+
+
+def pin_differences(old: Pins, new: Pins) -> list[Difference]:
+    """Return the changes of what modules bring from outside."""
+    return [
+        Difference(name, part, *_shorten_alike(before.get(part), after.get(part)))
+        for name in sorted({*old, *new})
+        if (before := old.get(name, {})) != (after := new.get(name, {}))
+        for part in sorted({*before, *after})
+        if before.get(part) != after.get(part)
+    ]
+
+
+def _shorten_alike(old: str | None, new: str | None) -> tuple[str | None, str | None]:
+    """Return two texts in one line each, from shortly before the first character that differs."""
+    start = 0
+    if old is not None and new is not None and not old.startswith("sha256:"):
+        pairs = enumerate(zip(old, new, strict=False))
+        same = next((n for n, (one, other) in pairs if one != other), min(len(old), len(new)))
+        start = max(same - _BEFORE, 0)
+
+    def shorten(text: str | None) -> str | None:
+        return text and ("…" if start else "") + one_line(text[start:], _MAX_PIN)
+
+    return shorten(old), shorten(new)
 
 
 def _describe(entry: LockEntry | None) -> str | None:

@@ -231,6 +231,7 @@ class AppModuleSourceResolver:
 
     Attributes:
         offline: Whether only the cache is used.
+        lock: The lock that every module must match; None without one.
     """
 
     def __init__(
@@ -255,7 +256,7 @@ class AppModuleSourceResolver:
             os.environ if environ is None else environ, workspace, overrides, origin
         )
         self.offline = offline
-        self._lock = lock
+        self.lock = lock
         self._partial = partial
         self._fetching = (folder, cache)
         self._renew = renew
@@ -353,7 +354,7 @@ class AppModuleSourceResolver:
             from amplifier_app.sources.shared_versions import agree
 
             named = {self._named(*key): source for key, source in found.items()}
-            locked = self._lock is not None and not self._partial
+            locked = self.lock is not None and not self._partial
             agree(named, self._fetcher.dependencies, locked=locked, stop=stop)
 
     def _named(self, module_id: str, hint: str | None) -> str:
@@ -432,10 +433,10 @@ class AppModuleSourceResolver:
         self, module_id: str, chosen: Candidate, stop: threading.Event | None
     ) -> ResolvedSource:
         locked = None
-        if self._lock is not None:
+        if self.lock is not None:
             from amplifier_app.sources import lockfile
 
-            locked = self._lock.entry(module_id)
+            locked = self.lock.entry(module_id)
             exempt = self._partial or lockfile.needs_no_lock(module_id, chosen.place)
             if locked is None and not exempt:
                 raise lockfile.unknown()

@@ -3,6 +3,7 @@ description."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -205,6 +206,26 @@ def list_files(skill: Skill) -> list[str]:
             if len(found) == _MAX_FILES:
                 return found
     return found
+
+
+def hash_files(skill: Skill) -> dict[str, str]:
+    """Return the SHA-256 of every file of a skill, by its path in the folder.
+
+    Raises:
+        InvalidSkill: One cannot be read.
+    """
+    digests: dict[str, str] = {}
+    for folder, folders, names in os.walk(skill.folder):
+        folders[:] = sorted(name for name in folders if name not in _IGNORED)
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            try:
+                with open(open_regular(path, os.O_RDONLY), "rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise InvalidSkill(f"cannot read {printable(path)}: {error.strerror}") from error
+            digests[os.path.relpath(path, skill.folder)] = f"sha256:{digest}"
+    return digests
 
 
 def _read(folder: str) -> tuple[dict[str, Any], str]:

@@ -16,6 +16,7 @@ from amplifier_modules.tool_skills.catalogue import (
     InvalidSkill,
     Root,
     find_skills,
+    hash_files,
     list_files,
     list_roots,
     read_instructions,
@@ -68,6 +69,7 @@ class SkillTool(CheckedTool):
         self._coordinator = coordinator
         self._skills = catalogue.skills
         self._loaded: set[str] = set()
+        self._pins: dict[str, dict[str, str]] = {}
         limit = max(_SHORTEST, _MAX_CATALOGUE // len(self._skills))
         self.description_parts = {
             skill.name: f"- {skill.name}: {cut_text(skill.description, limit)}"
@@ -90,10 +92,25 @@ class SkillTool(CheckedTool):
             "required": ["name"],
         }
 
+    def list_pins(self) -> dict[str, dict[str, str]]:
+        """Return the files of each skill but for the user's own; from now on they must stay as they are.
+
+        Raises:
+            InvalidSkill: A file cannot be read.
+        """
+        self._pins = {
+            skill.name: hash_files(skill)
+            for skill in self._skills.values()
+            if skill.origin != "user"
+        }
+        return {f"skill {name}": files for name, files in self._pins.items()}
+
     async def run(self, values: dict[str, Any]) -> ToolResult:
         skill = self._skills.get(values["name"])
         if skill is None:
             raise InvalidSkill(f"there is no skill {values['name']!r}: {', '.join(self._skills)}")
+        if self._pins.get(skill.name, {}) not in ({}, hash_files(skill)):
+            raise InvalidSkill(f"the skill {skill.name!r} has changed since the session began")
         text, files = read_instructions(skill), list_files(skill)
         self._loaded.add(skill.name)
         await self._coordinator.hooks.emit(LOADED, {"name": skill.name, "folder": skill.folder})
@@ -140,4 +157,5 @@ async def mount(coordinator: Any, settings: SkillsConfig) -> None:
         "during_turn": True,
     }
     coordinator.register_contributor("chat.commands", MODULE_ID, lambda: command)
+    coordinator.register_contributor("lock.pins", MODULE_ID, tool.list_pins)
     await coordinator.mount("tools", tool, name=tool.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from amplifier_modules.tool_skills.catalogue import Root, find_skills, list_roots
-from tests.support.cli import run_amplifier
+from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.plans import mock_plan
 
 
 def add_skill(
@@ -148,3 +150,62 @@ def test_a_large_catalogue_stays_small(tmp_path: Path, count: int) -> None:
     assert tool is not None
     assert len(tool["input_schema"]["properties"]["name"]["enum"]) == count
     assert len(tool["description"]) < 20_000
+
+
+class Locked:
+    """A plan with one skill, and its lock."""
+
+    def __init__(self, folder: Path, replies: list[Any]) -> None:
+        self.folder = folder
+        self.skill = add_skill(folder / "skills", "notes")
+        tools = [{"module": "tool-skills", "config": {"paths": ["skills"]}}, "tool-bash"]
+        mock_plan(folder, [*replies, "done"], tools=tools)
+
+    def __call__(self, *words: str) -> Finished:
+        return run_amplifier(*words, "-f", "plan.yaml", cwd=self.folder, home=self.folder / "home")
+
+    def run(self, *options: str) -> Finished:
+        return self("run", "--locked", "--no-save", *options, "go")
+
+
+def test_a_lock_pins_the_files_of_skills(tmp_path: Path) -> None:
+    locked = Locked(tmp_path, [])
+    assert locked("plan", "lock").code == 0
+    assert locked("plan", "lock", "--check").code == 0
+    assert locked.run().code == 0
+
+    (locked.skill / "SKILL.md").write_text("---\nname: notes\ndescription: Other things.\n---\n")
+    (locked.skill / "more.md").write_text("more")
+    refused = locked.run()
+    assert refused.code == 78
+    assert "skill notes: SKILL.md " in refused.stderr
+    assert "skill notes: more.md none → " in refused.stderr
+    assert "plan lock" in refused.stderr
+    assert locked("plan", "lock", "--check").code == 78
+    assert "skill notes: more.md none" in locked("plan", "lock").stdout
+    assert locked.run().code == 0
+
+    add_skill(tmp_path / "skills", "second")
+    assert "skill second: SKILL.md none → " in locked.run().stderr
+
+
+def test_a_lock_without_pins_says_what_it_does_not_pin(tmp_path: Path) -> None:
+    locked = Locked(tmp_path, [])
+    assert locked("plan", "lock").code == 0
+    file = tmp_path / "plan.lock.json"
+    lock = json.loads(file.read_text())
+    del lock["pins"]
+    file.write_text(json.dumps(lock))
+    done = locked.run()
+    assert done.code == 0
+    assert "not pinned by the lock: skill notes" in done.stderr
+
+
+def test_a_skill_that_changes_during_a_locked_session_is_refused(tmp_path: Path) -> None:
+    change = {"name": "bash", "input": {"command": "echo x >> skills/notes/SKILL.md"}}
+    load = {"name": "skill", "input": {"name": "notes"}}
+    locked = Locked(tmp_path, [{"tool_calls": [change]}, {"tool_calls": [load]}])
+    assert locked("plan", "lock").code == 0
+    done = locked.run("--output", "stream-json")
+    assert done.code == 0, done.stderr
+    assert "has changed since the session began" in done.stdout

@@ -15,7 +15,9 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
+from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.table import OutputOption
+from amplifier_app.runtime.pins import find_pins
 from amplifier_app.sources.loading import Fetching
 from amplifier_app.sources.lockfile import Lock, lock_path_for
 from amplifier_app.sources.plan_lock import Difference, make_lock
@@ -40,14 +42,16 @@ def lock(
     ] = False,
     output: OutputOption = "text",
 ) -> None:
-    """Pin every module of the plan to an exact commit, content hash and version.
+    """Pin every module of the plan to an exact commit, content hash and version, and what MCP servers and
+    skills bring.
 
     \b
       amplifier plan lock -f plan.yaml
       amplifier plan lock -P review --check
 
     Existing pins are kept while their source is unchanged; `amplifier module update` moves them.
-    Modules of agents, and providers skipped on this machine, are pinned as well.
+    Modules of agents, and providers skipped on this machine, are pinned as well. This starts the
+    plan's MCP servers. Your own skills are not pinned.
     """
     # Locking a provider does not need its credentials.
     fetching = Fetching(keep=True, lock=file)
@@ -55,7 +59,7 @@ def lock(
     path = file or lock_path_for(chosen)
     while True:
         old = Lock.read(path) if check or path.exists() else None
-        new = run_loop(make_lock(chosen, old))
+        new = run_loop(_make_lock(chosen, old))
         changed = old is None or old != new
         if not changed or check:
             break
@@ -72,6 +76,14 @@ def lock(
         _report(differences, path, len(new.modules), changed=changed, check=check)
     if check and changed:
         raise typer.Exit(Ending.CONFIGURATION.exit_code)
+
+
+async def _make_lock(plan: ResolvedPlan, old: Lock | None) -> Lock:
+    new, pins = await make_lock(plan, old), await find_pins(plan)
+    # An older lock without pins stays as it is if there is nothing to pin.
+    if not pins and old is not None and old.pins is None:
+        return new
+    return new.model_copy(update={"pins": pins})
 
 
 def _report(

@@ -298,6 +298,7 @@ class Mounting:
         try:
             await self._initialize()
             self._check()
+            await self._check_pins()
         except AppError:
             # If it is missing, that is why other things fail.
             check_sandbox(sandbox)
@@ -353,6 +354,17 @@ class Mounting:
         self._require_chosen()
         for reason in reasons:
             self._renderer.notice(f"not mounted: {reason}", "info", "session")
+
+    async def _check_pins(self) -> None:
+        lock = self._sources.lock
+        if lock is None:
+            return
+        from amplifier_app.runtime.pins import check_pins
+
+        unpinned = await check_pins(self._session.coordinator, lock.pins)
+        if unpinned:
+            text = f"not pinned by the lock: {', '.join(unpinned)}; pin with: amplifier plan lock"
+            self._renderer.notice(text, "warning", "session")
 
     def _require_chosen(self) -> None:
         """Refuse to ask another provider than the one the user chose."""
