@@ -12,7 +12,7 @@ CODE_LINES = {
     "amplifier_extras": 3_800,
     "amplifier_serve": 1_950,
     "amplifier_kit": 4_700,
-    "amplifier_modules": 19_700,
+    "amplifier_modules": 19_850,
     "amplifier_support": 5_500,
 }
 

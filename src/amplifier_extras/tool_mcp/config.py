@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -51,6 +51,8 @@ class ServerConfig(ModuleConfig):
         timeout: Time limit of a call, in seconds.
         start_timeout: Time limit for starting, in seconds.
         tools: Which of its tools to mount.
+        defer: Whether requests leave its tools out until the model searches for them; by default as the
+            module's `defer`.
         resources: Mount tools to list and read its resources, if it has any.
         prompts: Mount tools to list and fill in its prompts, if it has any.
     """
@@ -68,6 +70,7 @@ class ServerConfig(ModuleConfig):
     timeout: float = Field(default=120, gt=0)
     start_timeout: float = Field(default=30, gt=0)
     tools: ToolFilter = Field(default_factory=ToolFilter)
+    defer: bool | None = None
     resources: bool = True
     prompts: bool = True
 
@@ -102,6 +105,10 @@ class McpConfig(ModuleConfig):
         servers: The servers, by a short name of letters, digits, `_` and `-`.
         wait: Longest time the start waits for servers that are not required, in seconds; tools of
             later ones are mounted when they are ready.
+        defer: Whether requests leave tools out until the model searches for them; by default if the
+            servers have more than 30.
+        keep: Tools that requests never leave out: their names, where `*` matches any text, or how many
+            of the first ones.
         max_output: Bytes of a result shown to the model; longer results are cut in the middle and
             kept whole in a file.
     """
@@ -121,6 +128,8 @@ class McpConfig(ModuleConfig):
 
     servers: dict[str, ServerConfig] = Field(default_factory=dict[str, ServerConfig])
     wait: float = Field(default=3, ge=0)
+    defer: bool | None = None
+    keep: Annotated[int, Field(ge=0)] | list[str] = 3
     max_output: int = Field(default=50_000, ge=1000)
 
     @field_validator("servers")

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
@@ -192,6 +192,9 @@ _MAX_DESCRIPTION = 8000
 _MAX_NAME = 64
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_LISTED = 200
+MAX_SENT = 30
+"""Tools of the servers that are sent with every request; if there are more, they are deferred."""
+
 _MAX_PAGES = 20
 
 
@@ -204,7 +207,12 @@ class MountedTool(ABC):
         input_schema: JSON schema of its input.
         server: The server that runs it.
         results: Creates results from responses.
+
+    Attributes:
+        deferrable: Whether requests leave it out until the model searches for it.
     """
+
+    deferrable = False
 
     def __init__(
         self,
@@ -451,8 +459,11 @@ class Hub(Listener):
     def describe(self) -> Iterator[str]:
         """Yield a line for each server, with its state and the names of its tools."""
         for server in self._servers:
-            names = ", ".join(self._mounted.get(server.name, ()))
+            tools = self._tools_of(server)
+            names = ", ".join(tool.name for tool in tools)
             state = "ready" if server.is_ready else server.problem
+            deferred = sum(tool.deferrable for tool in tools)
+            state += f", {deferred} of {len(tools)} tools deferred" if deferred else ""
             yield f"{server.name}: {state}{f': {names}' if names else ''}"
 
     async def start(self) -> None:
@@ -589,6 +600,26 @@ class Hub(Listener):
         for name, tool in wanted.items():
             await self._coordinator.mount("tools", tool, name=name)
         self._mounted[server] = wanted
+        self._defer()
+
+    def _defer(self) -> None:
+        """Decide which tools are deferrable; the first ones are those of the plan's first servers."""
+        mounted = [tool for server in self._servers for tool in self._tools_of(server)]
+        by_default = len(mounted) > MAX_SENT if self._config.defer is None else self._config.defer
+        for tool in mounted:
+            own = tool.server.config.defer
+            tool.deferrable = by_default if own is None else own
+        deferred = [tool for tool in mounted if tool.deferrable]
+        keep = self._config.keep
+        if isinstance(keep, int):
+            kept = deferred[:keep]
+        else:
+            kept = [tool for tool in deferred if any(fnmatchcase(tool.name, name) for name in keep)]
+        for tool in kept:
+            tool.deferrable = False
+
+    def _tools_of(self, server: Server) -> Collection[MountedTool]:
+        return self._mounted.get(server.name, {}).values()
 
     # -- transports --------------------------------------------------------------------
 

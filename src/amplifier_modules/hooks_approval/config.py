@@ -93,7 +93,16 @@ MODULE_ID = "hooks-approval"
 Action = Literal["allow", "ask", "deny"]
 RuleAction = Literal["allow", "sandboxed", "ask", "deny"]
 
-READ_ONLY = ("read_file", "list_directory", "grep", "glob", "todo", "skill", "bash_output")
+READ_ONLY = (
+    "read_file",
+    "list_directory",
+    "grep",
+    "glob",
+    "todo",
+    "skill",
+    "tool_search",
+    "bash_output",
+)
 """Tools of the bundled modules that change nothing outside the session."""
 
 

@@ -34,6 +34,7 @@ KINDS = {
     "grep": "search",
     "glob": "search",
     "web_search": "search",
+    "tool_search": "search",
     "web_fetch": "fetch",
     "todo": "think",
 }

@@ -3,7 +3,8 @@
     python raw_server.py OPTION…        options as below
 
 It knows the tools `echo`, `pid`, `die` (ends during the call), `hang` (never answers), `more` (adds
-the tool `added`), `bad` (answers nonsense) and `refuse` (answers with an error). Every call that arrives becomes a line of the file CALLS, if that is set.
+the tool `added`), `bad` (answers nonsense) and `refuse` (answers with an error). With the option `many`, it
+has 200 tools of 1.4 KB each that echo. Every call that arrives becomes a line of the file CALLS, if that is set.
 """
 
 from __future__ import annotations
@@ -18,6 +19,42 @@ from typing import Any
 
 OPTIONS = set(sys.argv[1:])
 TOOLS = ["echo", "pid", "die", "hang", "more", "bad", "refuse"]
+VERBS = [
+    "create",
+    "read",
+    "list",
+    "update",
+    "delete",
+    "archive",
+    "export",
+    "approve",
+    "refund",
+    "send",
+]
+NOUNS = [
+    "invoice",
+    "payment",
+    "customer",
+    "order",
+    "product",
+    "shipment",
+    "contract",
+    "employee",
+    "vehicle",
+    "project",
+    "ticket",
+    "article",
+    "survey",
+    "webhook",
+    "coupon",
+    "budget",
+    "warehouse",
+    "meeting",
+    "account",
+    "report",
+]
+if "many" in OPTIONS:
+    TOOLS = [f"{verb}_{noun}" for noun in NOUNS for verb in VERBS]
 
 
 def send(message: dict[str, Any]) -> None:
@@ -30,7 +67,13 @@ def answer(number: Any, result: Any) -> None:
 
 
 def listed() -> list[dict[str, Any]]:
-    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    schema: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+    if "many" in OPTIONS:
+        about = "One of the fields that the system of record keeps for each entry. " * 3
+        fields = {
+            f"field_{number}": {"type": "string", "description": about} for number in range(5)
+        }
+        schema["properties"] |= fields
     return [
         {"name": name, "description": f"The tool {name}", "inputSchema": schema} for name in TOOLS
     ]

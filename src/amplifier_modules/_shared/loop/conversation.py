@@ -18,11 +18,15 @@ async def add_message(context: Any, message: dict[str, Any]) -> None:
         await added
 
 
+async def stored_messages(context: Any) -> list[Any]:
+    """All messages of the context, not compacted."""
+    messages = context.get_messages()
+    return await messages if inspect.isawaitable(messages) else messages
+
+
 async def last_answer(context: Any) -> str:
     """The text of the last message if it is an answer without tool calls, else an empty one."""
-    messages = context.get_messages()
-    if inspect.isawaitable(messages):
-        messages = await messages
+    messages = await stored_messages(context)
     last: dict[str, Any] = dict(as_mapping(messages[-1]) or {}) if messages else {}
     is_answer = last.get("role") == "assistant" and not call_ids(last)
     return join_text(read_blocks(last)) if is_answer else ""

@@ -254,7 +254,9 @@ class Exchanges:
         """The request to the provider after hooks, and the model it will use."""
         name, provider, requested = target.name, target.provider, target.requested
         messages = with_injections(view, injections)
-        tools = offered_tools(provider, await self._offer_tools(name, span), self._loop.checker)
+        offer = await self._offer_tools(name, span)
+        offer = await self._loop.tool_search.select(offer, self._parts.context)
+        tools = offered_tools(provider, offer, self._loop.checker)
         model = target.model
         names = [tool.name for tool in tools]
         data = {"provider": name, "model": model, "messages": messages, "tools": names}

@@ -16,6 +16,7 @@ from amplifier_modules._shared.loop.interrupt import StopSignal
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.steering import Steering
 from amplifier_modules._shared.loop.streaming import AnswerFormat
+from amplifier_modules._shared.loop.tool_search import ToolSearch
 from amplifier_modules._shared.module.spans import Span
 
 Ask = Callable[[Any, Any, Channel, Span], Awaitable[Any]]
@@ -35,6 +36,7 @@ class LoopState:
         steering: Messages to the running turn.
         window: The part of the conversation that fits into requests.
         answer_format: The form of the answers.
+        tool_search: Selects the tools to offer.
     """
 
     name: str
@@ -45,6 +47,7 @@ class LoopState:
     steering: Steering = field(default_factory=Steering)
     window: ContextWindow = field(default_factory=ContextWindow)
     answer_format: AnswerFormat = field(default_factory=AnswerFormat)
+    tool_search: ToolSearch = field(default_factory=ToolSearch)
 
 
 class TurnParts:

@@ -41,6 +41,7 @@ from amplifier_modules._shared.loop.results import (
     find_fault,
 )
 from amplifier_modules._shared.loop.schema import InputChecker
+from amplifier_modules._shared.loop.tool_search import TOOL_SEARCH
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
@@ -183,6 +184,7 @@ class Runner:
         self._channel = parts.channel
         self._token = parts.stop_signal
         self._checker = parts.loop.checker
+        self._search = parts.loop.tool_search
         self.results: dict[str, ToolResult] = {}
         self._spans: dict[str, Span] = {}
         self._refused: dict[str, ToolResult] = {}
@@ -243,6 +245,8 @@ class Runner:
 
     async def _tool_for(self, call: Call, data: dict[str, Any]) -> Any:
         """The tool to run, or the result if none can run."""
+        if call.name == TOOL_SEARCH and self._search.is_offered:
+            return self._search
         mounted = tool_called(call.name, self.tools)
         if mounted is not None:
             if mounted != call.name:
