@@ -91,6 +91,8 @@ class AnthropicConfig(HTTPProviderConfig):
         prompt_caching: Off, on, or the lifetime of a cached prompt (on is 5 minutes).
         beta: Names for the `anthropic-beta` header, as a list or with commas between them.
         api_version: The `anthropic-version` header; by default the newest compatible one.
+        tool_references: Load the tools that `tool_search` finds by a reference in the conversation; by
+            default at Anthropic's address.
         web_search: Searches of the web by the service: true, false or details.
         client: `builtin` for the HTTP client of Amplifier, `sdk` for that of the `anthropic` SDK.
         transport: Anthropic's own API or a compatible one over HTTP, or Claude on Amazon Bedrock or
@@ -157,6 +159,7 @@ class AnthropicConfig(HTTPProviderConfig):
         list[str], BeforeValidator(_as_list, json_schema_input_type=list[str] | str)
     ] = Field(default_factory=list[str])
     api_version: str | None = None
+    tool_references: bool | None = None
     web_search: Annotated[
         WebSearchConfig | None,
         BeforeValidator(_spelled_out, json_schema_input_type=WebSearchConfig | bool | None),

@@ -104,6 +104,8 @@ class AnthropicProvider(HTTPProvider):
     def __init__(
         self, config: AnthropicConfig, transport: Transport, coordinator: Any = None
     ) -> None:
+        if config.tool_references is None:
+            config = config.model_copy(update={"tool_references": transport.is_anthropic})
         super().__init__(PROVIDER, config, coordinator)
         self._config = config
         self._transport = transport

@@ -7,13 +7,14 @@ in the response's `degradation`, instead of being sent and refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from amplifier_core.message_models import ChatRequest, Degradation, Message, ToolSpec
 from amplifier_modules._shared.history import portable_id
+from amplifier_modules._shared.history.values import TOOL_SEARCH, found_tools
 from amplifier_modules._shared.providers.catalogue import Catalogue, Model
 from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_anthropic.config import AnthropicConfig, ThinkingConfig
@@ -35,17 +36,23 @@ def split_system(messages: list[Message]) -> tuple[list[Block], list[Message]]:
     return system, messages[begin:]
 
 
-def conversation(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def conversation(
+    messages: Iterable[Message], found: Mapping[str, list[str]]
+) -> list[dict[str, Any]]:
     """Messages for the API in user and assistant turns; consecutive messages of a role are joined.
 
     Tool results become blocks of a user message. A system message within the conversation becomes a
     marked text in the user's turn at its place: moving it to the front would change the start of
     every later request and so lose the prompt cache.
+
+    Args:
+        messages: Normalised, without the system prompt.
+        found: The tools to refer to instead of a search's result, by the id of its call.
     """
     turns: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = _blocks(message)
+        blocks = _blocks(message, found)
         if not blocks:
             continue
         if turns and turns[-1]["role"] == role:
@@ -70,6 +77,8 @@ def mark_for_caching(
         ttl: `"1h"` for the longer life; None for the usual 5 minutes.
     """
     mark = {"type": "ephemeral", "ttl": ttl} if ttl else {"type": "ephemeral"}
+    # Tools that are loaded later are not in the prefix, and may have no mark.
+    tools = [tool for tool in tools if not tool.get("defer_loading")]
     for blocks in (tools, system):
         if blocks:
             blocks[-1]["cache_control"] = mark
@@ -84,9 +93,9 @@ def _last_that_stays(blocks: list[Block]) -> Block:
     return next(kept, blocks[-1])
 
 
-def _blocks(message: Message) -> list[Block]:
+def _blocks(message: Message, found: Mapping[str, list[str]]) -> list[Block]:
     if message.role == "tool":
-        return [_tool_result(message)]
+        return [_tool_result(message, found.get(message.tool_call_id or "", ()))]
     if message.role in _SYSTEM_ROLES:
         notes = _text_blocks(message)
         return [_text(f"<system-reminder>\n{note['text']}\n</system-reminder>") for note in notes]
@@ -139,13 +148,15 @@ def _text_blocks(message: Message) -> list[Block]:
     return [_text(text) for text in texts if text.strip()]
 
 
-def _tool_result(message: Message) -> Block:
+def _tool_result(message: Message, found: Iterable[str]) -> Block:
     content = message.content
     result: Block = {
         "type": "tool_result",
         "tool_use_id": portable_id(message.tool_call_id or ""),
     }
-    if isinstance(content, str):
+    if found:
+        result["content"] = [_reference(name) for name in found]
+    elif isinstance(content, str):
         result["content"] = content
     else:
         result["content"] = [wire for block in content if (wire := _block(block)) is not None]
@@ -153,6 +164,10 @@ def _tool_result(message: Message) -> Block:
     if message.get("is_error") and not _has_image(result["content"]):
         result["is_error"] = True
     return result
+
+
+def _reference(name: str) -> Block:
+    return {"type": "tool_reference", "tool_name": portable_id(name)}
 
 
 def _has_image(content: Any) -> bool:
@@ -202,6 +217,7 @@ class Features:
         sampling: Whether it takes temperature and top_p.
         forced_tools: Whether a tool call can be forced.
         checks_prefix: Whether it refuses returned thinking if something before it has changed.
+        tool_references: Whether a reference in the conversation can load a tool.
     """
 
     __slots__ = (
@@ -212,6 +228,7 @@ class Features:
         "sampling",
         "thinking",
         "thinks_by_default",
+        "tool_references",
     )
 
     def __init__(self, model: Model | None) -> None:
@@ -223,6 +240,7 @@ class Features:
         self.sampling: bool = facts.get("sampling", True)
         self.forced_tools: bool = facts.get("forced_tools", True)
         self.checks_prefix: bool = facts.get("checks_prefix", False)
+        self.tool_references: bool = facts.get("tool_references", True)
 
 
 @lru_cache(maxsize=1)
@@ -299,8 +317,9 @@ class _Builder:
 
     def build(self) -> Prepared:
         system, messages = split_system(self.request.messages)
-        turns = conversation(messages)
-        tools, choice = self._tools(turns)
+        found = self._found_tools()
+        turns = conversation(messages, found)
+        tools, choice = self._tools(turns, {name for names in found.values() for name in names})
         effort = self._effort()
         body: dict[str, Any] = {
             "model": self.model_id,
@@ -453,8 +472,26 @@ class _Builder:
             self._degrade("response_format json", "an instruction to answer in JSON", reason)
         return output
 
-    def _tools(self, turns: list[dict[str, Any]]) -> tuple[list[Block], dict[str, Any] | None]:
-        tools = [_tool(spec) for spec in self.request.tools or ()]
+    def _found_tools(self) -> dict[str, list[str]]:
+        """The tools that searches have found, by the id of the call.
+
+        The API loads a tool where the conversation refers to it. Otherwise the tool would change the start
+        of the request: the prompt cache would be lost, and models that check it would lose their thinking.
+        """
+        offered = {tool.name for tool in self.request.tools or ()}
+        usable = self.config.tool_references and self.features.tool_references
+        if not usable or TOOL_SEARCH not in offered:  # one tool must be loaded from the start
+            return {}
+        found = {
+            message.tool_call_id or "": [name for name in found_tools(message) if name in offered]
+            for message in self.request.messages
+        }
+        return {call: names for call, names in found.items() if names}
+
+    def _tools(
+        self, turns: list[dict[str, Any]], found: Container[str]
+    ) -> tuple[list[Block], dict[str, Any] | None]:
+        tools = [_tool(spec, deferred=spec.name in found) for spec in self.request.tools or ()]
         # The API requires a description of every tool in the conversation, even if none may be used.
         if not tools and (placeholders := [_placeholder(name) for name in _used_tools(turns)]):
             return placeholders, {"type": "none"}
@@ -498,9 +535,11 @@ def _rank(effort: str) -> int:
     return _EFFORTS.index(effort) if effort in _EFFORTS else len(_EFFORTS)
 
 
-def _tool(spec: ToolSpec) -> Block:
+def _tool(spec: ToolSpec, *, deferred: bool) -> Block:
     schema = {"type": "object", **spec.parameters}
     tool: Block = {"name": portable_id(spec.name), "input_schema": schema}
+    if deferred:
+        tool["defer_loading"] = True
     if spec.description:
         tool["description"] = spec.description
     for key in ("strict", "input_examples", "eager_input_streaming"):

@@ -17,9 +17,11 @@ from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
 PROVIDERS: dict[str, dict[str, Any]] = {
     "anthropic": {"module": "provider-anthropic"},
+    "references": {"module": "provider-anthropic", "config": {"tool_references": True}},
     "chat": {"module": "provider-openai", "config": {"api": "chat", "model": "gpt-4.1"}},
     "responses": {"module": "provider-openai", "config": {"api": "responses", "model": "gpt-4.1"}},
 }
+WITHOUT_REFERENCES = [name for name in PROVIDERS if name != "references"]
 RIGHT = "mcp_many_refund_payment"
 
 
@@ -70,13 +72,15 @@ def search(query: str) -> Reply:
 
 def call_first_match(request: Request) -> Reply:
     """Call the first tool that the search found, as a model would, if its schema is offered."""
-    match = re.search(r"- (mcp_many_\w+): ", json.dumps(request.body))
+    pattern = r'(?:- |"tool_name": ")(mcp_many_\w+)'
+    conversation = request.body.get("messages") or request.body["input"]
+    match = re.search(pattern, json.dumps(conversation))
     assert match is not None
     assert match[1] in names(request)
     return Reply(tool_calls=[ToolCall(match[1], {"text": "order 12"})])
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("provider", WITHOUT_REFERENCES)
 def test_one_search_finds_the_right_of_200_tools(tmp_path: Path, provider: str) -> None:
     script = [search("refund a payment"), call_first_match, "done"]
     with ScriptedLLM.running(script) as server:
@@ -97,6 +101,20 @@ def test_one_search_finds_the_right_of_200_tools(tmp_path: Path, provider: str) 
         [whole] = server.completions
     assert tokens(whole) > 50_000
     assert len(names(whole)) == 200
+
+
+def test_a_reference_leaves_the_whole_prefix_as_it_was(tmp_path: Path) -> None:
+    script = [search("refund a payment"), call_first_match, "done"]
+    with ScriptedLLM.running(script) as server:
+        run(tmp_path, server, "--plan", write_plan(tmp_path, "references"), "go")
+        first, second, third = server.completions
+    assert (tmp_path / "calls").read_text() == "refund_payment\n"
+    for later in (second, third):
+        loaded = [tool for tool in later.body["tools"] if not tool.get("defer_loading")]
+        assert loaded == first.body["tools"]
+        assert later.body.get("system") == first.body.get("system")
+        [result] = later.body["messages"][2]["content"]
+        assert result["content"][0] == {"type": "tool_reference", "tool_name": RIGHT}
 
 
 def test_a_resumed_session_offers_the_same_tools(tmp_path: Path) -> None:
@@ -174,6 +192,9 @@ async def test_some_tools_are_always_offered(config: dict[str, Any], kept: list[
         assert [name for name, tool in tools.items() if not tool.deferrable] == [
             f"mcp_many_{name}" for name in kept
         ]
+        [command] = await mcp.coordinator.collect_contributions("chat.commands")
+        states: str = command["handler"]()
+    assert states.startswith(f"many: ready, {200 - len(kept)} of 200 tools deferred: mcp_many_")
 
 
 async def test_the_plan_decides_which_servers_are_deferred() -> None:

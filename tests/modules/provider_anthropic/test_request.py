@@ -9,6 +9,8 @@ import pytest
 from amplifier_core.message_models import ToolSpec
 from amplifier_modules._shared.history import normalise
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
+from amplifier_modules.provider_anthropic.mounting import open_transport
+from amplifier_modules.provider_anthropic.provider import AnthropicProvider
 from amplifier_modules.provider_anthropic.request import Prepared, prepare
 
 OLD = "claude-haiku-4-5"  # budgets, sampling, forced tools
@@ -525,3 +527,58 @@ def test_the_request_itself_is_not_changed():
     first = prepare(request, AnthropicConfig()).body
     assert request.model_dump() == before
     assert prepare(request, AnthropicConfig()).body == first
+
+
+# -- tools that a search has found -----------------------------------------------------------
+
+SEARCH = {"name": "tool_search", "description": "Finds.", "input_schema": {"type": "object"}}
+FOUND = [
+    USER,
+    {"role": "assistant", "content": [call("find", "tool_search", query="read")]},
+    {
+        "role": "tool",
+        "tool_call_id": "find",
+        "name": "tool_search",
+        "content": "Found:\n- read: Reads.\n- gone: Was here.",
+    },
+]
+
+
+def test_a_found_tool_is_loaded_by_a_reference():
+    config = {"tool_references": True, "prompt_caching": True}
+    made = body(FOUND, config, model=PLAIN, tools=[SEARCH, TOOL])
+    search, tool = made["tools"]
+    assert (search["name"], search["cache_control"]) == ("tool_search", {"type": "ephemeral"})
+    assert (tool["name"], tool["defer_loading"]) == ("read", True)
+    assert "cache_control" not in tool
+    [result] = made["messages"][2]["content"]
+    assert result["content"] == [{"type": "tool_reference", "tool_name": "read"}]
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "tools"),
+    [
+        ({}, PLAIN, [SEARCH, TOOL]),
+        ({"tool_references": True}, OLD, [SEARCH, TOOL]),
+        ({"tool_references": True}, PLAIN, [TOOL]),
+        ({"tool_references": True}, PLAIN, [SEARCH]),
+    ],
+    ids=["off", "model", "nothing else is loaded", "the tool is gone"],
+)
+def test_without_references_the_result_of_a_search_is_text(
+    config: dict[str, Any], model: str, tools: list[dict[str, Any]]
+):
+    made = body(FOUND, config, model=model, tools=tools)
+    assert not any("defer_loading" in tool for tool in made["tools"])
+    assert made["messages"][2]["content"][0]["content"].startswith("Found:")
+
+
+@pytest.mark.parametrize(
+    ("address", "is_used"),
+    [("https://api.anthropic.com", True), ("https://gateway.example", False)],
+)
+def test_references_are_used_at_the_address_of_anthropic(address: str, is_used: bool):
+    config = AnthropicConfig.model_validate({"api_key": "sk-test", "base_url": address})
+    transport = open_transport(config)
+    assert transport is not None
+    assert AnthropicProvider(config, transport)._config.tool_references is is_used

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator
 from typing import Any, cast
 
 from tests.support.llm.anthropic_thinking import REDACTED_DATA, Issued, check_thinking, sign
@@ -47,6 +48,7 @@ _BLOCK_KEYS: dict[str, frozenset[str]] = {
         "redacted_thinking": "type data",
         "tool_use": "type id name input cache_control",
         "tool_result": "type tool_use_id content is_error cache_control",
+        "tool_reference": "type tool_name cache_control",
     }.items()
 }
 _REQUIRED = {
@@ -57,6 +59,7 @@ _REQUIRED = {
     "redacted_thinking": ("data",),
     "tool_use": ("id", "name", "input"),
     "tool_result": ("tool_use_id",),
+    "tool_reference": ("tool_name",),
 }
 _ROLES_OF = {
     "user": {"text", "image", "document", "tool_result"},
@@ -97,6 +100,7 @@ def check_request(body: Any, issued: Issued, *, counting: bool = False) -> None:
     _check_system(body.get("system"))
     tools = _check_tools(body.get("tools"), body.get("tool_choice"))
     _check_messages(body["messages"], has_tools=bool(tools))
+    _check_deferred(body.get("tools") or [], body["messages"])
     check_thinking(body, issued)
     if "format" in (body.get("output_config") or {}):
         check_anthropic_format(body["output_config"]["format"])
@@ -168,6 +172,27 @@ def _check_tools(tools: Any, choice: Any) -> list[str]:
         raise Rejected("tools: Tool names must be unique.")
     _check_choice(choice, names)
     return names
+
+
+def _check_deferred(tools: list[dict[str, Any]], messages: list[dict[str, Any]]) -> None:
+    deferred = {tool["name"] for tool in tools if tool.get("defer_loading")}
+    if tools and len(deferred) == len(tools):
+        raise Rejected("All tools have defer_loading set. At least one tool must be non-deferred.")
+    for tool in tools:
+        if tool["name"] in deferred and "cache_control" in tool:
+            raise Rejected(
+                f"Tool '{tool['name']}' cannot have both defer_loading and cache_control"
+            )
+    for name in _references(messages):
+        if name not in deferred:
+            raise Rejected(f"Tool reference '{name}' not found in available tools")
+
+
+def _references(value: Any) -> Iterator[str]:
+    for block in value if isinstance(value, list) else ():
+        if block.get("type") == "tool_reference":
+            yield block["tool_name"]
+        yield from _references(block.get("content"))
 
 
 def _check_choice(choice: Any, names: list[str]) -> None:
@@ -288,7 +313,9 @@ def _check_tool_result(block: dict[str, Any], where: str) -> None:
         raise Rejected(f"{where}.tool_result.content: Input should be a valid list")
     for at, part in enumerate(content):
         inner = f"{where}.tool_result.content.{at}"
-        if isinstance(part, dict) and part.get("type") not in ("text", "image", "document"):
+        if isinstance(part, dict) and part.get("type") not in (
+            *("text", "image", "document", "tool_reference"),
+        ):
             raise Rejected(f"{inner}: Input tag '{part.get('type')}' is not allowed here")
         _check_block(part, inner)
         if block.get("is_error") and part["type"] != "text":

@@ -148,6 +148,21 @@ def result_ids(message: Mapping[str, Any] | Message) -> list[str]:
     return list(dict.fromkeys(i for i in (*ids, own) if i))
 
 
+TOOL_SEARCH = "tool_search"
+"""The tool with which a model finds tools that requests leave out."""
+
+_FOUND = re.compile(r"^- ([A-Za-z0-9_-]+): ", re.MULTILINE)
+
+
+def found_tools(message: Mapping[str, Any] | Message) -> list[str]:
+    """Names of the tools that a search has found, if the message is its result: of lines `- NAME: …`."""
+    if message.get("role") not in RESULT_ROLES or message.get("name") != TOOL_SEARCH:
+        return []
+    content = message.get("content")
+    blocks = [content] if isinstance(content, str) else [b.get("text") for b in mappings(content)]
+    return [name for text in blocks if isinstance(text, str) for name in _FOUND.findall(text)]
+
+
 def as_mapping(raw: object) -> Mapping[str, Any] | None:
     """Keys and values of a mapping, a typed model (what was set on it) or a content dataclass."""
     if isinstance(raw, (dict, Mapping)):  # dict first: the check of an abstract class is slow

@@ -31,6 +31,7 @@ from amplifier_core.hooks import ToolResultData
 from amplifier_core.message_models import ToolSpec
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.history import portable_id
+from amplifier_modules._shared.history.values import TOOL_SEARCH
 from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import Call
 from amplifier_modules._shared.loop.results import (
@@ -41,7 +42,6 @@ from amplifier_modules._shared.loop.results import (
     find_fault,
 )
 from amplifier_modules._shared.loop.schema import InputChecker
-from amplifier_modules._shared.loop.tool_search import TOOL_SEARCH
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple

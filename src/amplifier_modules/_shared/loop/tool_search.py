@@ -17,14 +17,17 @@ from typing import Any, ClassVar, cast
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.history import portable_id
-from amplifier_modules._shared.history.values import CALL_TYPES, RESULT_ROLES, mappings, read_kind
+from amplifier_modules._shared.history.values import (
+    CALL_TYPES,
+    TOOL_SEARCH,
+    found_tools,
+    mappings,
+    read_kind,
+)
 from amplifier_modules._shared.loop.conversation import stored_messages
-from amplifier_modules._shared.loop.replies import join_text, read_blocks
 from amplifier_modules._shared.loop.schema import input_schema
 from amplifier_modules._shared.module.tools import CheckedTool
 from amplifier_support.text import cut_text
-
-TOOL_SEARCH = "tool_search"
 
 MAX_FOUND = 5
 """Tools that one search finds; more if the query names them."""
@@ -34,7 +37,6 @@ _MAX_LISTED = 8_000
 """Characters of the names in the description."""
 
 _MAX_ABOUT = 200
-_FOUND = re.compile(r"^- ([A-Za-z0-9_-]+)", re.MULTILINE)
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"[^\W_]+")
 
@@ -106,7 +108,7 @@ class ToolSearch(CheckedTool):
         texts = {name: Counter(_words_about(name, tool)) for name, tool in self._deferred.items()}
         mean_length = sum(words.total() for words in texts.values()) / len(texts)
         scores: defaultdict[str, float] = defaultdict(float)
-        for word in set(_words(query)):
+        for word in dict.fromkeys(_words(query)):
             having = {name: words for name, words in texts.items() if word in words}
             rarity = math.log(1 + (len(texts) - len(having) + 0.5) / (len(having) + 0.5))
             for name, words in having.items():
@@ -133,13 +135,11 @@ def _describe(tools: Iterable[str]) -> str:
 def _names_in(messages: Iterable[Any]) -> Iterator[str]:
     """The names of the tools that a conversation calls or finds, in order."""
     for message in mappings(messages):
-        role, content = message.get("role"), message.get("content")
-        if role == "assistant":
-            calls = [block for block in mappings(content) if read_kind(block) in CALL_TYPES]
-            for call in (*mappings(message.get("tool_calls")), *calls):
+        yield from found_tools(message)
+        if message.get("role") == "assistant":
+            blocks = [b for b in mappings(message.get("content")) if read_kind(b) in CALL_TYPES]
+            for call in (*mappings(message.get("tool_calls")), *blocks):
                 yield str(call.get("name") or call.get("tool"))
-        elif role in RESULT_ROLES and message.get("name") == TOOL_SEARCH:
-            yield from _FOUND.findall(join_text(read_blocks(message)))
 
 
 def _summary(tool: Any) -> str:

@@ -44,7 +44,7 @@ async def test_requests_name_deferrable_tools_and_offer_found_ones_last(rig: Rig
     assert first == ["echo", "shell", "tool_search"]
     assert later == [[*first, "refundPayment"]] * 2
     assert rig.context.results()["pay"] == "NOW"
-    descriptions = [request.tools[2].description for request in provider.requests]
+    descriptions = [request.tools[2].description or "" for request in provider.requests]
     assert descriptions[0].endswith("Tools: archive, list_orders, refundPayment")
     assert len(set(descriptions)) == 1
 
@@ -131,6 +131,7 @@ async def test_a_long_list_of_names_is_cut_and_still_searched(rig: Rig) -> None:
     provider = rig.replies(calls(call("tool_search", query="number 999")), "done")
     await rig.run()
     [search] = provider.requests[0].tools
-    assert len(search.description) < 9_000
-    assert search.description.endswith("and more that a search finds")
+    description = search.description or ""
+    assert len(description) < 9_000
+    assert description.endswith("and more that a search finds")
     assert "tool_number_999" in offered(rig)[1]
