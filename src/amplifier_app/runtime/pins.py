@@ -15,6 +15,8 @@ from amplifier_app.sources.lockfile import UPDATE, Pins
 from amplifier_app.sources.plan_lock import pin_differences
 
 CHANNEL = "lock.pins"
+PROBLEM = "problem"
+"""The part of what cannot be pinned: the reason."""
 _MODULES = ("tool-mcp", "tool-skills")
 """The modules that contribute: only these are mounted for a lock."""
 
@@ -23,7 +25,7 @@ async def find_pins(plan: ResolvedPlan) -> Pins:
     """Return what the modules of a plan bring now; this starts its MCP servers.
 
     Raises:
-        ConfigError: One of these modules cannot be mounted.
+        ConfigError: One of these modules cannot be mounted, or a server does not answer.
         SourceError: One of them is not available.
     """
     tools = plan.mount_plan()["tools"]
@@ -31,7 +33,11 @@ async def find_pins(plan: ResolvedPlan) -> Pins:
     if not entries:
         return {}
     async with mount_entries(plan, entries, runs_commands=True) as coordinator:
-        return await collect_pins(coordinator)
+        pins = await collect_pins(coordinator)
+    for name, parts in pins.items():
+        if PROBLEM in parts:
+            raise ConfigError(f"cannot pin {name}: {parts[PROBLEM]}")
+    return pins
 
 
 async def collect_pins(coordinator: Any) -> Pins:

@@ -446,6 +446,8 @@ class Hub(Listener):
         self._config = config
         self._results = Results(config.max_output, lambda: output_dir(coordinator))
         self._mounted: dict[str, dict[str, MountedTool]] = {}
+        self._offers: dict[str, Offers] = {}
+        self._accepted: dict[str, dict[str, Any]] = {}
         self._logs: list[ErrorLog] = []
         self._started = False
         self._sdk: asyncio.Task[None] | None = None
@@ -464,6 +466,8 @@ class Hub(Listener):
             state = "ready" if server.is_ready else server.problem
             deferred = sum(tool.deferrable for tool in tools)
             state += f", {deferred} of {len(tools)} tools deferred" if deferred else ""
+            refused = [tool.name for tool in self._list_refused(server)]
+            state += f", refused as changed: {', '.join(refused)}" if refused else ""
             yield f"{server.name}: {state}{f': {names}' if names else ''}"
 
     async def start(self) -> None:
@@ -534,8 +538,16 @@ class Hub(Listener):
     # -- server notifications ----------------------------------------------------------
 
     async def connected(self, server: Server, offers: Offers, seconds: float) -> None:
+        self._offers[server.name] = offers
+        self._accepted.setdefault(server.name, _by_name(offers))
         tools = self._build_tools(server, offers)
         await self._mount(server.name, tools)
+        if refused := [shorten(tool.name) for tool in self._list_refused(server)]:
+            text = "MCP server %s has changed tools since it was started, which are refused: %s"
+            logger.warning(
+                f"{text}; to use them: /mcp accept %s",
+                *(server.name, ", ".join(refused), server.name),
+            )
         data = {
             "transport": "stdio" if server.config.command else "http",
             "tools": list(tools),
@@ -572,15 +584,52 @@ class Hub(Listener):
             await self._coordinator.hooks.emit(name, held)
         return HookResult()
 
+    async def accept(self, name: str) -> bool:
+        """Use the tools of a server as they are now; False if there is no such server with changes."""
+        for server in self._servers:
+            if server.name == name and any(self._list_refused(server)):
+                offers = self._offers[name]
+                self._accepted[name] = _by_name(offers)
+                await self._mount(name, self._build_tools(server, offers))
+                return True
+        return False
+
+    async def list_pins(self) -> dict[str, dict[str, str]]:
+        """Return the definition of each tool by its server, once every server has answered or is given up."""
+        await asyncio.gather(*(server.settled.wait() for server in self._servers))
+        return {f"mcp {server.name}": dict(self._pins_of(server)) for server in self._servers}
+
+    def _pins_of(self, server: Server) -> Iterator[tuple[str, str]]:
+        offers = self._offers.get(server.name)
+        if offers is None:
+            yield "problem", server.problem
+            return
+        for tool in offers.tools:
+            if _is_wanted(tool.name, server.config):
+                for key, value in tool.model_dump(
+                    mode="json", by_alias=True, exclude_none=True
+                ).items():
+                    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+                    yield f"{tool.name} {key}", text
+
     # -- tools -------------------------------------------------------------------------
+
+    def _list_refused(self, server: Server) -> Iterator[Any]:
+        """Tools that the server has added or changed since it was first connected, or accepted."""
+        offers = self._offers.get(server.name)
+        accepted = self._accepted.get(server.name, {})
+        for tool in offers.tools if offers is not None else ():
+            if accepted.get(tool.name) != tool and _is_wanted(tool.name, server.config):
+                yield tool
 
     def _build_tools(self, server: Server, offers: Offers) -> dict[str, MountedTool]:
         """A server's tools by their mounted names."""
         own = self._mounted.get(server.name, {})
         others = self._coordinator.get("tools").keys() - own.keys()
         tools: dict[str, MountedTool] = {}
+        refused = [tool.name for tool in self._list_refused(server)]
         for remote in offers.tools:
-            if _is_wanted(remote.name, server.config):
+            if _is_wanted(remote.name, server.config) and remote.name not in refused:
                 name = tool_name(server.name, remote.name, {*others, *tools})
                 tools[name] = RemoteTool(name, server, self._results, remote, self._emit)
         extra: dict[str, Callable[[str, Server, Results], MountedTool]] = {}
@@ -645,6 +694,10 @@ class Hub(Listener):
         return LocalWay(config, self._coordinator, log)
 
 
+def _by_name(offers: Offers) -> dict[str, Any]:
+    return {tool.name: tool for tool in offers.tools}
+
+
 def _is_wanted(name: str, config: ServerConfig) -> bool:
     allowed = any(fnmatchcase(name, pattern) for pattern in config.tools.allow)
     return allowed and not any(fnmatchcase(name, pattern) for pattern in config.tools.deny)
@@ -678,17 +731,26 @@ async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable
     hubs = _hubs.setdefault(coordinator, [])
     hubs.append(hub)
 
-    def describe(argument: str = "") -> str:
+    async def answer(argument: str = "") -> str:
+        verb, _, name = argument.strip().partition(" ")
+        if verb == "accept":
+            accepted = [await each.accept(name.strip()) for each in hubs]
+            return (
+                f"The tools of {name} are used as they are now."
+                if any(accepted)
+                else (f"No server {name!r} has changed its tools.")
+            )
         lines = [line for each in hubs for line in each.describe()]
         return "\n".join(lines) or "The plan has no MCP servers."
 
     if len(hubs) == 1:
         command = {
             "name": "mcp",
-            "summary": "List the MCP servers, their state and their tools",
-            "handler": describe,
+            "summary": "List the MCP servers, their state and their tools; accept NAME uses changed tools",
+            "handler": answer,
             "during_turn": True,
         }
         coordinator.register_contributor("chat.commands", MODULE_ID, lambda: command)
+    coordinator.register_contributor("lock.pins", MODULE_ID, hub.list_pins)
     await hub.start()
     return hub.close

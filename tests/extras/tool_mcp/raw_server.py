@@ -4,7 +4,7 @@
 
 It knows the tools `echo`, `pid`, `die` (ends during the call), `hang` (never answers), `more` (adds
 the tool `added`), `bad` (answers nonsense) and `refuse` (answers with an error). With the option `many`, it
-has 200 tools of 1.4 KB each that echo. Every call that arrives becomes a line of the file CALLS, if that is set.
+has 200 tools of 1.4 KB each that echo; with `first=FILE`, the first tool has the fields in FILE, too. Every call that arrives becomes a line of the file CALLS, if that is set.
 """
 
 from __future__ import annotations
@@ -74,9 +74,14 @@ def listed() -> list[dict[str, Any]]:
             f"field_{number}": {"type": "string", "description": about} for number in range(5)
         }
         schema["properties"] |= fields
-    return [
+    tools = [
         {"name": name, "description": f"The tool {name}", "inputSchema": schema} for name in TOOLS
     ]
+    for option in OPTIONS:
+        if option.startswith("first="):
+            with open(option.partition("=")[2]) as file:
+                tools[0] |= json.load(file)
+    return tools
 
 
 def call(number: Any, name: str, arguments: dict[str, Any]) -> None:

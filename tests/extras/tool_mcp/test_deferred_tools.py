@@ -193,7 +193,7 @@ async def test_some_tools_are_always_offered(config: dict[str, Any], kept: list[
             f"mcp_many_{name}" for name in kept
         ]
         [command] = await mcp.coordinator.collect_contributions("chat.commands")
-        states: str = command["handler"]()
+        states: str = await command["handler"]()
     assert states.startswith(f"many: ready, {200 - len(kept)} of 200 tools deferred: mcp_many_")
 
 

@@ -193,12 +193,19 @@ async def test_a_server_that_does_not_come_back_is_not_waited_for(tmp_path: Path
         assert "not found" in error["message"]
 
 
-async def test_a_server_that_changes_its_tools_is_listed_again() -> None:
+async def test_tools_that_a_server_adds_later_are_used_once_they_are_accepted() -> None:
     async with session({"raw": raw()}) as mcp:
+        [command] = await mcp.coordinator.collect_contributions("chat.commands")
         await mcp.call("raw_more")
-        await eventually(lambda: "mcp_raw_added" in mcp.tools)
-        assert "mcp_raw_hang" not in mcp.tools
+        await eventually(lambda: "mcp_raw_hang" not in mcp.tools)
+        assert "mcp_raw_added" not in mcp.tools
+        assert "refused as changed: added" in await command["handler"]("")
+        assert (
+            await command["handler"]("accept other") == "No server 'other' has changed its tools."
+        )
+        assert "are used as they are now" in await command["handler"]("accept raw")
         assert read_text(await mcp.call("raw_added")) == "added"
+        assert "refused" not in await command["handler"]("")
 
 
 async def test_output_that_is_not_a_message_is_harmless(tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+"""The tools of servers in the lock of a plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.extras.tool_mcp.support import raw
+from tests.support.cli import Finished, run_amplifier
+from tests.support.plans import mock_plan
+
+FIRST: dict[str, Any] = {
+    "name": "first",
+    "title": "First",
+    "description": "Does something " * 30,
+    "inputSchema": {
+        "type": "object",
+        "properties": {"a": {"type": "string", "description": "An a."}, "b": {"type": "string"}},
+        "required": ["a"],
+    },
+    "outputSchema": {"type": "object", "properties": {"c": {"type": "string"}}},
+    "annotations": {
+        "title": "The first",
+        "readOnlyHint": True,
+        "destructiveHint": False,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    },
+    "icons": [{"src": "https://example.com/icon.png"}],
+}
+
+
+class Machine:
+    """A plan with a server whose first tool is in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.offer(FIRST)
+        config = {"servers": {"files": raw(f"first={folder / 'first.json'}")}, "wait": 60}
+        mock_plan(folder, ["done"], tools=[{"module": "tool-mcp", "config": config}])
+
+    def offer(self, tool: dict[str, Any]) -> None:
+        (self.folder / "first.json").write_text(json.dumps(tool))
+
+    def __call__(self, *words: str) -> Finished:
+        return run_amplifier(*words, "-f", "plan.yaml", cwd=self.folder, home=self.folder / "home")
+
+    def run(self) -> Finished:
+        return self("run", "--locked", "--no-save", "go")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    machine = Machine(tmp_path_factory.mktemp("mcp-lock"))
+    locked = machine("plan", "lock")
+    assert locked.code == 0, locked.stderr
+    return machine
+
+
+def changed(*path: str, value: Any) -> dict[str, Any]:
+    tool = json.loads(json.dumps(FIRST))
+    parent = tool
+    for key in path[:-1]:
+        parent = parent[key]
+    parent[path[-1]] = value
+    return tool
+
+
+@pytest.mark.parametrize(
+    ("tool", "difference"),
+    [
+        (changed("name", value="other"), "mcp files: other name none → other"),
+        (changed("title", value="1st"), "first title First → 1st"),
+        (changed("description", value=FIRST["description"] + "else "), "…hing Does something else"),
+        (changed("inputSchema", "properties", "a", "type", value="number"), '"number"'),
+        (changed("inputSchema", "properties", "a", "description", value="Any a."), "Any a."),
+        (changed("inputSchema", "required", value=["a", "b"]), "first inputSchema"),
+        (changed("outputSchema", "properties", "d", value={}), "first outputSchema"),
+        (changed("annotations", "title", value="1st"), "1st"),
+        (changed("annotations", "readOnlyHint", value=False), "first annotations"),
+        (changed("annotations", "destructiveHint", value=True), "first annotations"),
+        (changed("annotations", "openWorldHint", value=True), "first annotations"),
+        (changed("icons", value=[{"src": "https://example.com/other.png"}]), "other.png"),
+    ],
+)
+def test_each_changed_field_ends_a_locked_run(
+    machine: Machine, tool: dict[str, Any], difference: str
+) -> None:
+    machine.offer(tool)
+    done = machine.run()
+    assert done.code == 78, done.stderr
+    assert done.stdout == ""
+    assert difference in done.stderr
+    assert "mcp files: echo" not in done.stderr
+    assert "amplifier plan lock" in done.stderr
+
+
+def test_keys_in_another_order_are_no_change(machine: Machine) -> None:
+    def reversed_keys(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: reversed_keys(value[key]) for key in reversed(value)}
+        return value
+
+    machine.offer(reversed_keys(FIRST))
+    assert machine.run().code == 0
+    assert machine("plan", "lock", "--check").code == 0
+
+
+def test_a_server_that_does_not_answer_cannot_be_pinned(tmp_path: Path) -> None:
+    config = {"servers": {"files": {"command": "/nowhere"}}, "wait": 0}
+    mock_plan(tmp_path, ["done"], tools=[{"module": "tool-mcp", "config": config}])
+    done = run_amplifier("plan", "lock", "-f", "plan.yaml", cwd=tmp_path)
+    assert done.code == 78
+    assert "cannot pin mcp files: " in done.stderr
+    assert not (tmp_path / "plan.lock.json").exists()
