@@ -28,7 +28,9 @@ from amplifier_batch.engines.pool import (
     StopTime,
 )
 from amplifier_batch.input import PromptTemplate, Row, build_session_id
+from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.results import result_line
+from amplifier_batch.record.waiting_rows import approve_command
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.named_tuple import NamedTuple
@@ -251,10 +253,14 @@ class Dispatcher:
             await self.stop(Stop(ending, error.get("message") or outcome, error.get("hint")))
             return
         self._forget(row.key)
+        if outcome == WAITING:
+            # That of a run names the session, which is not among those of the user.
+            command = approve_command(self._writer.folder, row.id)
+            result["error"]["hint"] = f"Answer with: {command} --allow (or --deny)"
         self._writer.end(self._line(row, result))
         if result["steps"] and result["cost"] is None:
             await self._check_has_price()
-        if outcome == Ending.OK.value:
+        if outcome in (Ending.OK.value, WAITING):
             self._crowd = min(self._crowd + 1 / self._crowd, self._limits.workers)
             return
         await self._count_failure()

@@ -71,11 +71,11 @@ NewFolderOption = Annotated[
     ),
 ]
 ApproveOption = Annotated[
-    Literal["deny", "allow", "policy"],
+    Literal["deny", "allow", "policy", "park"],
     typer.Option(
         "--approve",
         rich_help_panel="Permissions",
-        help="How to handle tool calls that need approval.",
+        help="How to handle tool calls that need approval; 'park' ends the row as 'waiting', for 'amplifier batch approve'.",
     ),
 ]
 QuietOption = Annotated[
@@ -263,12 +263,13 @@ class BatchOptions(NamedTuple):
             raise UsageError("--address requires --engine ray")
         return self
 
-    def check_economy(self, economy: bool, engine: str | None) -> None:
-        """Check the options that belong to batch prices.
+    def check_engine(self, economy: bool, engine: str | None, approve: str | None) -> None:
+        """Check the options that belong to an engine, or to batch prices.
 
         Args:
             economy: Whether the batch has answers at batch prices.
             engine: What runs its rows.
+            approve: How their approval requests are answered.
 
         Raises:
             UsageError: They cannot be used with the others.
@@ -276,6 +277,11 @@ class BatchOptions(NamedTuple):
         for option, value in (("--deadline", self.deadline), ("--waiting", self.waiting)):
             if value is not None and not economy:
                 raise UsageError(f"{option} requires a batch that is run with --economy")
+        if approve == "park" and engine == "ray":
+            raise UsageError(
+                "--approve park and --engine ray are mutually exclusive",
+                hint="An answer counts only on the machine of the user who gives it.",
+            )
         if economy and engine == "ray":
             raise UsageError(
                 "--economy and --engine ray are mutually exclusive",

@@ -34,6 +34,7 @@ from amplifier_batch.input import Row, read_batch_rows
 from amplifier_batch.judging import Judgement, judge
 from amplifier_batch.record.folder import WORK, BatchFolder
 from amplifier_batch.record.journal import Record
+from amplifier_batch.record.progress import WAITING
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_support import journal
 from amplifier_support.named_tuple import NamedTuple
@@ -178,6 +179,8 @@ class Scoring:
         results = folder.results(by_number=True)
         try:
             for result, row in with_rows(results, read_batch_rows(folder.facts)):
+                if result["outcome"] == WAITING:
+                    continue
                 done = known.get((result["number"], result["repeat"]), {})
                 for scorer in self._scorers:
                     by, score = self._digests[scorer], done.get(scorer.name)

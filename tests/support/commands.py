@@ -126,6 +126,8 @@ batch results {batch}
 batch results {batch} --where outcome=ok --to {out}/results.csv
 batch score {batch} --score size=python:{scorer}:size
 batch score {batch} --score size=python:{scorer}:size --output json
+batch approve {batch}
+batch approve {batch} --output json
 batch retry {batch}
 batch resume {batch}
 batch set {batch}

@@ -16,7 +16,8 @@ class Case(NamedTuple):
     Attributes:
         group: The dotted name of its group.
         name: Its name.
-        problem: `failure` if it failed, `error` if it could not be decided; None if it passed.
+        problem: `failure` if it failed, `error` if it could not be decided, `skipped` if it has not come to its end;
+            None if it passed.
         message: Why, in a line.
         output: What it wrote.
         seconds: How long it ran; None if unknown.
@@ -24,7 +25,7 @@ class Case(NamedTuple):
 
     group: str
     name: str
-    problem: Literal["failure", "error"] | None = None
+    problem: Literal["failure", "error", "skipped"] | None = None
     message: str = ""
     output: str = ""
     seconds: float | None = None
@@ -37,10 +38,13 @@ def suite(
     tests: int,
     failures: int,
     errors: int,
+    skipped: int = 0,
     seconds: float | None = None,
 ) -> Iterator[str]:
     """A test suite in pieces; the counts come first, so that the cases are read only once."""
     counts = f'tests="{tests}" failures="{failures}" errors="{errors}"'
+    if skipped:
+        counts += f' skipped="{skipped}"'
     yield '<?xml version="1.0" encoding="UTF-8"?>\n'
     yield f"<testsuite name={_attribute(name)} {counts}{_time(seconds)}>\n"
     for case in cases:

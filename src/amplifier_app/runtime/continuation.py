@@ -10,6 +10,7 @@ from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.recording_context import answer_at_end
+from amplifier_app.sessions.waiting import ANSWERED
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -59,11 +60,13 @@ async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
     messages = await read_messages(session.session)
     steered = session.steering.sent
     answered = [*messages]
-    while _role(answered) == "user" and _content(answered[-1]) in (prompt, CONTINUE, *steered):
+    while _role(answered) == "user" and (
+        _content(answered[-1]) in (prompt, *steered) or _goes_on(answered[-1])
+    ):
         del answered[-1]
     unanswered = messages[len(answered) :]
     # Messages to the turn.
-    kept = [message for message in unanswered if _content(message) not in (prompt, CONTINUE)]
+    kept = [one for one in unanswered if _content(one) != prompt and not _goes_on(one)]
     is_unanswered = prompt in map(_content, unanswered)
     if len(kept) < len(unanswered):
         await session.context.set_messages(answered if is_unanswered else [*answered, *kept])
@@ -71,8 +74,8 @@ async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
         session.steering.following = [*map(_content, kept)]
         return prompt
     # Without the prompt in the conversation, an answer at its end belongs to an earlier one.
-    asked = (_content(message) for message in reversed(answered) if message.get("role") == "user")
-    last = next((text for text in asked if text not in (CONTINUE, *steered)), None)
+    asked = (one for one in reversed(answered) if one.get("role") == "user" and not _goes_on(one))
+    last = next((text for text in map(_content, asked) if text not in steered), None)
     is_known = prompt == CONTINUE or (isinstance(last, str) and last.startswith(prompt))
     begun = _role(answered) == "tool" or (_role(answered) == "assistant" and is_known)
     return CONTINUE if begun else prompt
@@ -115,6 +118,12 @@ async def last_prompt(session: OpenSession, recorded: Conversation) -> LastPromp
 async def finished_answer(session: OpenSession) -> str | None:
     """The answer to the last prompt, if the model has given it; None if the prompt is unfinished."""
     return answer_at_end(await read_messages(session.session))
+
+
+def _goes_on(message: dict[str, Any]) -> bool:
+    """Return True for a prompt that only goes on with an earlier one."""
+    content = _content(message)
+    return content == CONTINUE or (isinstance(content, str) and content.startswith(ANSWERED))
 
 
 def _content(message: dict[str, Any]) -> Any:

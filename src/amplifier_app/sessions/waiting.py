@@ -35,6 +35,12 @@ from amplifier_support.named_tuple import NamedTuple
 FILE = "waiting.jsonl"
 _KEY_FILE, _USED_FILE = "waiting.key", "waiting.used.jsonl"
 
+WEEK = 7 * 24 * 3600.0
+"""Seconds an answer counts, unless its user chooses another time."""
+
+ANSWERED = "The user has answered what waited for approval."
+"""How the prompt with the answers begins."""
+
 Decision = Literal["allow", "deny", "answer"]
 
 
@@ -93,6 +99,40 @@ class Question(NamedTuple):
     def is_open(self) -> bool:
         """True while it has no answer that counts."""
         return not self.is_used and (self.answer is None or not self.answer.counts)
+
+    @property
+    def state(self) -> str:
+        """`waiting`, `used`, or who has answered it and how."""
+        answer = self.answer
+        if self.is_used:
+            return "used"
+        if answer is None:
+            return "waiting"
+        words = {"allow": "allowed", "deny": "denied", "answer": f"answered {answer.text!r}"}
+        state = f"{words[answer.decision]} by {answer.by}"
+        if not answer.is_own:
+            return f"waiting; {state}, which does not count here"
+        return f"waiting; {state}, which has expired" if answer.has_expired else state
+
+    def describe(self) -> str:
+        """The question in lines: its number and state, its text, the call."""
+        lines = [f"{self.id}  {self.state}", *self.text.splitlines()]
+        if self.tool is not None:
+            lines.append(f"{self.tool} {json.dumps(self.input, ensure_ascii=False)}")
+        return "\n   ".join(lines)
+
+    def as_data(self) -> dict[str, Any]:
+        """The question as JSON data."""
+        answer = self.answer
+        return {
+            "id": self.id,
+            "state": "used" if self.is_used else "waiting" if self.is_open else "answered",
+            "tool": self.tool,
+            "input": self.input,
+            "question": self.text,
+            "agent": self.agent,
+            "answer": None if answer is None else answer._asdict() | {"counts": answer.counts},
+        }
 
 
 class Waiting:
@@ -280,5 +320,5 @@ def prompt_of_answers(folder: Path) -> str | None:
             lines.append(f"- {word}: {what}{f' ({answer.text})' if answer.text else ''}")
     if not lines:
         return None
-    begin = "The user has answered what waited for approval. Make an allowed call again with exactly the same input."
+    begin = f"{ANSWERED} Make an allowed call again with exactly the same input."
     return "\n".join([begin, *lines])

@@ -11,6 +11,7 @@ app = command_group(
         "run": ("running", "Run a plan over every row of an input."),
         "resume": ("running", "Continue a batch that was interrupted or stopped."),
         "status": ("results", "Show the progress of a batch."),
+        "approve": ("approving", "List or answer the questions of waiting rows."),
         "retry": ("running", "Run the failed rows again."),
         "set": ("results", "Change the limits of a batch, also while it runs."),
         "report": ("reporting", "Write a report of the results."),

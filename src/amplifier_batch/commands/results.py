@@ -17,9 +17,13 @@ from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_batch.options import DEFAULT_WORKERS, BatchOptions, FolderArgument
 from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.results import batch_schema
+from amplifier_batch.record.waiting_rows import approve_command, find_waiting
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, PassRate
 from amplifier_batch.statistics.summary import cost_in_words, totals
+
+_MAX_QUESTIONS = 20
 
 status_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -35,6 +39,8 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
     batch = BatchFolder(folder)
     counts, running = batch.counts()
     found = totals(batch, counts, running=running)
+    waiting = list(find_waiting(batch)) if counts.outcomes[WAITING] else []
+    found["questions"] = [row.as_data() for row in waiting]
     if output == "json":
         print(json_text(found))
         return
@@ -50,7 +56,10 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
         requests = describe.count(open_batch["requests"], "request")
         print(f"waiting for {name} with {requests}, sent {describe.age(open_batch['sent'])}")
     rows = [
-        *((name, f"{number:,}") for name, number in found["outcomes"].items()),
+        *(
+            ("waiting for approval" if name == WAITING else name, f"{number:,}")
+            for name, number in found["outcomes"].items()
+        ),
         *((name, f"{found[name]:,}") for name in ("running", "waiting") if found[name]),
     ]
     print_table(["OUTCOME", Column(f"{batch.unit}s".upper(), right=True)], rows)
@@ -61,6 +70,14 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
         heads = (Column(head, right=True) for head in ("RATE", "FROM", "TO"))
         print()
         print_table([f"{CONFIDENCE:.0%} INTERVAL", *heads], shown)
+    if waiting:
+        print()
+        shown = [(row.name, *call) for row in waiting for call in row.list_calls()]
+        columns = [Column("WAITS", fit="middle"), "", Column("CALL", fit="end"), "STATE"]
+        print_table(columns, shown[:_MAX_QUESTIONS])
+        if len(shown) > _MAX_QUESTIONS:
+            print(f"… and {len(shown) - _MAX_QUESTIONS:,} more")
+        print(f"\nAnswer with: {approve_command(batch)}")
 
 
 def _percent(values: Sequence[float]) -> list[str]:

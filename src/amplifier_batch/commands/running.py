@@ -86,7 +86,7 @@ def run(
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
-    options.validate().check_economy(row.economy, options.engine)
+    options.validate().check_engine(row.economy, options.engine, approve)
     row = row._replace(shard=choose_shard(row.shard, os.environ))
     request = plan_request(plan, request, parse_dollars(row.max_cost_row, "--max-cost-row"))
     request = request._replace(approve=approve)
@@ -138,15 +138,15 @@ def resume(
       amplifier batch resume out --max-cost 50
 
     Rows that have ended are not run again. An interrupted row continues its session: what it has done is
-    not repeated.
+    not repeated. A row that waits for approval goes on once its questions are answered: amplifier batch approve
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
     options = options.validate()
     batch = BatchFolder(folder)
-    economy = bool(batch.facts.get("economy"))
-    options.check_economy(economy, options.engine or batch.facts.get("engine"))
     request = reopen_request(batch, invocation.stdout)
+    economy, engine = bool(batch.facts.get("economy")), options.engine or batch.facts.get("engine")
+    options.check_engine(economy, engine, request.approve)
     plan = choose(request, invocation.stdout).plan
     invocation.outcome = _execute(batch, request, plan, options, quiet)
 
@@ -159,7 +159,7 @@ def _select(batch: BatchFolder, where: str) -> set[tuple[int, int]]:
 
 retry_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-_OUTCOMES = [ending.value for ending in Ending if ending is not Ending.OK]
+_OUTCOMES = [ending.value for ending in Ending if ending not in (Ending.OK, Ending.WAITING)]
 
 
 @retry_app.command()
@@ -188,8 +188,8 @@ def retry(
       amplifier batch retry out --only provider,unavailable
       amplifier batch retry out --where "answered_model!=claude-opus-5-5"
 
-    With --where alone, rows that passed run again, too. A row that reached a limit continues its session;
-    any other begins a new one.
+    With --where alone, rows that passed run again, too. A row that reached a limit or waits for approval
+    continues its session; any other begins a new one.
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
@@ -201,9 +201,9 @@ def retry(
             hint=f"Outcomes: {', '.join(_OUTCOMES)}",
         )
     batch = BatchFolder(folder)
-    economy = bool(batch.facts.get("economy"))
-    options.check_economy(economy, options.engine or batch.facts.get("engine"))
     request = reopen_request(batch, invocation.stdout)
+    economy, engine = bool(batch.facts.get("economy")), options.engine or batch.facts.get("engine")
+    options.check_engine(economy, engine, request.approve)
     selected = None if where is None else _select(batch, where)
     with writing(batch) as writer:
         number = writer.reopen(

@@ -27,8 +27,14 @@ from amplifier_batch.execution.setup import open_broker, read_limits
 from amplifier_batch.input import PromptTemplate, Row, read_batch_rows
 from amplifier_batch.options import BatchOptions
 from amplifier_batch.record.folder import RESULTS, WORK, BatchFolder, has_begun
+from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.writer import BatchWriter, writing
-from amplifier_batch.statistics.summary import cost_in_words, in_words, outcome_of_batch
+from amplifier_batch.statistics.summary import (
+    cost_in_words,
+    failed_outcomes,
+    in_words,
+    outcome_of_batch,
+)
 from amplifier_batch.workdirs import Workdirs
 
 _REDRAW_SECONDS = 0.2
@@ -52,6 +58,7 @@ def execute(
     """
     with writing(folder) as writer:
         folder.change(options.settings())
+        writer.reopen_answered()
         try:
             return run_loop(_execute(writer, request, quiet))
         except AppError as error:
@@ -240,8 +247,7 @@ class _ProgressLine:
             self._drawn = 0.0
 
     def _text(self, dispatcher: Dispatcher, writer: BatchWriter, ended: int, now: float) -> str:
-        failed = writer.progress.counts.outcomes.copy()
-        failed.pop(Ending.OK.value, None)
+        failed = failed_outcomes(writer.progress.counts)
         waits = "" if dispatcher.broker is None else dispatcher.broker.describe()
         running = waits or f"{dispatcher.running} running"
         bar = _bar(ended / self._rows) if self._redraws else ""
@@ -251,6 +257,8 @@ class _ProgressLine:
             parts.append(_rate_text(rate, self._unit))
         if failed:
             parts.append(f"failed: {in_words(failed)}")
+        if parked := writer.progress.counts.outcomes[WAITING]:
+            parts.append(f"{parked:,} waiting for approval")
         if cost := cost_in_words(dispatcher.cost):
             parts.append(cost)
         if rate:

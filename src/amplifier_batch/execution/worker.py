@@ -35,18 +35,19 @@ from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.choose import Chosen, choose, open_sources, session_to_resume
 from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, read_schema, requirements
-from amplifier_app.commands.run.opening import open_chosen
+from amplifier_app.commands.run.opening import keep_questions, open_chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import Approvals, Policy
-from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
+from amplifier_app.runtime.continuation import CONTINUE, finished_answer, prompt_to_continue
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession
 from amplifier_app.runtime.turns.turn import EventHandler
 from amplifier_app.sessions.lock import InUse
+from amplifier_app.sessions.waiting import prompt_of_answers
 from amplifier_batch.engines.pool import RowTask, StopTime
 from amplifier_batch.open_files import allow_many_files
 from amplifier_batch.workdirs import Workdir
@@ -249,6 +250,7 @@ class RowRun:
             os.chdir(task.workdir.target)
         async with worker.open(task, approvals, opening, self._notices) as session:
             report.note_session(session)
+            keep_questions(session, approvals)
             if worker.is_economical:
                 deferral = _Deferral(worker, task.id, session)
                 DEFERRAL.register(session.session.coordinator, deferral)
@@ -256,18 +258,27 @@ class RowRun:
             self._watch_cost(session)
             self._shot = worker.shot(session, task, approvals, opening)
             try:
-                return await self._send(session, self._shot)
+                return await self._send(session, self._shot, approvals)
             finally:
                 self._totals = _totals(session)
 
-    async def _send(self, session: OpenSession, shot: OneShot) -> Outcome | None:
+    async def _send(
+        self, session: OpenSession, shot: OneShot, approvals: Approvals
+    ) -> Outcome | None:
         prompt, answer = self._task.prompt, None
         if self._is_stopped:
             return None
+        if self._task.begun and approvals.waiting is not None and approvals.waiting.open:
+            # A kill came between the question and the end of the row.
+            approvals.parked.extend(approvals.waiting.open)
+            shot.fill(self._report)
+            return approvals.wait
         if self._task.begun:
             answer = await finished_answer(session)
         if self._task.begun and answer is None:
             prompt = await prompt_to_continue(session, prompt)
+            if prompt == CONTINUE and session.saved is not None:
+                prompt = prompt_of_answers(session.saved.path) or prompt
         try:
             timeout = self._worker.timeout
             return await shot.send(prompt, timeout, lambda: self._is_stopped, answer)

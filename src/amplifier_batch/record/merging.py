@@ -16,7 +16,7 @@ from amplifier_batch.input import build_session_id, parse_key
 from amplifier_batch.open_files import allow_many_files
 from amplifier_batch.record.folder import WORK, BatchFolder, new_folder
 from amplifier_batch.record.journal import Record
-from amplifier_batch.record.progress import OF_PROVIDER_BATCHES, Progress
+from amplifier_batch.record.progress import OF_PROVIDER_BATCHES, WAITING, Progress
 from amplifier_batch.record.writer import BatchWriter, writing
 from amplifier_support.files import open_to_read
 
@@ -70,11 +70,12 @@ def _fill(
             writer.end(result)
         for key, (part, progress) in states.items():
             state = progress.of(key)
-            if state.outcome is None:
-                # It goes on with its session, and in its own folder if it has one.
-                row_id, run = parse_key(key, merged.repeat)
-                session = build_session_id(row_id, state.attempt, run)
+            # It goes on with its session, and in its own folder if it has one.
+            row_id, run = parse_key(key, merged.repeat)
+            session = build_session_id(row_id, state.attempt, run)
+            if state.outcome in (None, WAITING):
                 _copy_folders(part.path / WORK, merged.path / WORK, session)
+            if state.outcome is None:
                 writer.claim(key, state.attempt, session)
                 writer.release(key, "merged", progress.recorded.get(key))
 

@@ -12,7 +12,7 @@
 
 `size` is that of results.jsonl after the record. `cost` is in US dollars: what the row cost since it was
 claimed, or, in a reopened row, what its session has cost so far. `runs`, with `--repeat`, is how many runs of the
-row have ended by then, and how many of them have passed.
+row have ended by then, and how many of them have passed; runs that wait for approval have neither.
 
 A batch of requests is recorded before it is sent, and its id at the provider before it is waited for. A session
 that is continued repeats its last request; the record leads to the answer that is already paid for.
@@ -35,6 +35,12 @@ from amplifier_support.provider_batches import DeferredRequest
 REPLACEMENT = re.compile(r"results-[0-9a-f]{8}\.jsonl")
 """The name of the file that will replace results.jsonl."""
 
+
+WAITING = Ending.WAITING.value
+"""The outcome of rows that wait for approval: neither passed nor failed."""
+
+_GO_ON = (Ending.BUDGET.value, WAITING)
+"""The outcomes of rows that go on with their session when they are reopened."""
 
 OF_PROVIDER_BATCHES = ("sending", "sent", "dropped", "answered")
 """The records about batches at a provider."""
@@ -156,9 +162,14 @@ class Counts:
         return sum(self.outcomes.values())
 
     @property
+    def decided(self) -> int:
+        """The number of rows that have passed or failed."""
+        return self.ended - self.outcomes[WAITING]
+
+    @property
     def knows_cells(self) -> bool:
         """True if the cells are complete; otherwise only `Progress` has them."""
-        return sum(ended * rows for (ended, _), rows in self.cells.items()) == self.ended
+        return sum(ended * rows for (ended, _), rows in self.cells.items()) == self.decided
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as JSON data."""
@@ -307,15 +318,14 @@ class Progress:
             self.running.discard(record["id"])
             self.recorded.pop(record["id"], None)
             self._set(record["id"], RowState(int(record["attempt"]), str(record["outcome"])))
-            self._move(record["id"], 1, has_passed=_has_passed(record))
+            self._move(record["id"], 1, record)
         elif event == "reopened":
             for row_id, row in record["rows"].items():
-                # A row that reached a limit goes on with its session.
-                goes_on = row["outcome"] == "budget"
+                goes_on = row["outcome"] in _GO_ON
                 self._set(row_id, RowState(self.rows[row_id].attempt, None, goes_on))
                 if goes_on:
                     self.recorded[row_id] = read_cost(row)
-                self._move(row_id, -1, has_passed=_has_passed(row))
+                self._move(row_id, -1, row)
             self.counts.cells = Counter(self.cells.values())
 
     def of(self, row_id: str) -> RowState:
@@ -327,9 +337,9 @@ class Progress:
         ended, passed = self.cells.get(parse_key(key, self._repeat)[0], (0, 0))
         return ended + by, passed + by * has_passed
 
-    def _move(self, key: str, by: int, *, has_passed: bool) -> None:
-        if self._repeat > 1:
-            cell = self.cell_after(key, by, has_passed=has_passed)
+    def _move(self, key: str, by: int, record: Mapping[str, Any]) -> None:
+        if self._repeat > 1 and record["outcome"] != WAITING:
+            cell = self.cell_after(key, by, has_passed=_has_passed(record))
             self.cells[parse_key(key, self._repeat)[0]] = self._cells.setdefault(cell, cell)
 
     def _set(self, row_id: str, state: RowState) -> None:

@@ -17,8 +17,9 @@ from amplifier_app.base.private_files import open_private, write_private
 from amplifier_app.sessions.lock import InUse, SessionLock
 from amplifier_batch.record.folder import RESULTS, BatchFolder, fixed_facts, read_facts
 from amplifier_batch.record.journal import Appender, Record, check_lines, damage_error, scan
-from amplifier_batch.record.progress import REPLACEMENT, Progress
+from amplifier_batch.record.progress import REPLACEMENT, WAITING, Progress
 from amplifier_batch.record.results import is_result, read_dollars
+from amplifier_batch.record.waiting_rows import find_waiting
 from amplifier_support import journal as lines
 
 
@@ -141,6 +142,19 @@ class BatchWriter:
         self._results = Appender(path, scan(path, lambda record: None, size))
         return len(rows)
 
+    def reopen_answered(self) -> int:
+        """Return the waiting rows whose questions are all answered to the queue, and how many there are.
+
+        Raises:
+            SessionError: Questions cannot be read, or the folder cannot be written; no row is reopened.
+        """
+        if not self.progress.counts.outcomes[WAITING]:
+            return 0
+        ready = {row.key for row in find_waiting(self.folder) if not row.questions.open}
+        if not ready:
+            return 0
+        return self.reopen(lambda result: self.folder.build_key(result) in ready)
+
     def save_status(self) -> None:
         """Write the sums, so that others can read them quickly."""
         counts = self.progress.counts.as_dict()
@@ -168,7 +182,7 @@ class BatchWriter:
             "cost": None if total is None else _number(Decimal(str(total)) - before),
             "size": size,
         }
-        if self.folder.repeat > 1:
+        if self.folder.repeat > 1 and result["outcome"] != WAITING:
             has_passed = result["outcome"] == Ending.OK.value
             record["runs"] = self.progress.cell_after(key, 1, has_passed=has_passed)
         self.note(record)

@@ -16,7 +16,7 @@
     const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
     let number = 0;
     for (const row of rows) {
-      const isFailed = row.dataset.outcome !== "ok";
+      const isFailed = !["ok", "waiting"].includes(row.dataset.outcome);
       const fits = (!outcome.value || outcome.value === row.dataset.outcome
           || (outcome.value === "failed" && isFailed))
         && words.every((word) => contentOf(row).includes(word));

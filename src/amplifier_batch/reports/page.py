@@ -26,7 +26,7 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
-from amplifier_batch.record.progress import Counts
+from amplifier_batch.record.progress import WAITING, Counts
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
 from amplifier_batch.reports.session_pages import SessionPages
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
@@ -333,7 +333,7 @@ class _Found:
             self.cost.add(cost, passed=passed)
         if model := result.get("model"):
             self.models[model] += 1
-        if not passed:
+        if not passed and result["outcome"] != WAITING:
             self.reasons[result["outcome"], _classify(read_reason(result))] += 1
         rows = self.rows[passed]
         if self._size > _MAX_TEXT or (passed and len(rows) >= _MAX_PASSED):
@@ -354,7 +354,7 @@ class _Found:
             what += self._answer(result["response"])
         return (
             f'<tr data-outcome="{_text(outcome)}"><td class="n number" data-value="{number}">{number}<td class=id>{name}'
-            f'<td><span class="outcome {"pass" if passed else "fail"}">{_text(outcome)}</span>'
+            f'<td><span class="outcome {_kind(outcome)}">{_text(outcome)}</span>'
             f"<td class=what>{what}"
             f'<td class=n data-unit={"step" if result["steps"] == 1 else "steps"} data-value="{result["steps"]}">{result["steps"]}'
             f'<td class=n data-value="{seconds:g}">{describe.duration(seconds)}'
@@ -404,7 +404,7 @@ def _facts(folder: BatchFolder, found: _Found, is_running: bool) -> Iterator[str
 
 def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
     rows, passed = folder.runs, counts.outcomes[_OK]
-    failed, waiting = counts.ended - passed, rows - counts.ended
+    failed, waiting = counts.decided - passed, rows - counts.ended
     yield "<dl class=sums>"
     rates = pass_rates(folder, counts)
     if folder.repeat > 1:
@@ -414,6 +414,8 @@ def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
     share = f"{rates[0]} of those that ended" if rates else ""
     yield _sum("Passed", f"{passed:,}", share if folder.repeat == 1 else "")
     yield _sum("Failed", f"{failed:,}", f"of {describe.count(rows, folder.unit)}")
+    if counts.outcomes[WAITING]:
+        yield _sum("Waiting", f"{counts.outcomes[WAITING]:,}", "for an answer: batch approve")
     if waiting:
         yield _sum("Not ended", f"{waiting:,}", "continue with: batch resume")
     if counts.cost:
@@ -423,8 +425,7 @@ def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
         yield _sum("Time", describe.duration(found.time.total), "of all rows together")
     yield "</dl>\n"
     yield _shares(rows, passed, failed)
-    names = [(_OK, "pass"), *((name, "fail") for name in counts.outcomes if name != _OK)]
-    legend = [(name, kind, counts.outcomes[name]) for name, kind in names]
+    legend = [(name, _kind(name), counts.outcomes[name]) for name in {_OK: 0, **counts.outcomes}]
     legend = sorted(legend, key=lambda one: (one[1] != "pass", -one[2]))
     if waiting:
         legend.append(("not ended", "wait", waiting))
@@ -434,6 +435,10 @@ def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
     yield "</ul>\n"
     if rates:
         yield f"<p class=note>Intervals: {CONFIDENCE:.0%}.</p>\n"
+
+
+def _kind(outcome: str) -> str:
+    return {_OK: "pass", WAITING: "wait"}.get(outcome, "fail")
 
 
 def _sum(name: str, value: str, more: str) -> str:

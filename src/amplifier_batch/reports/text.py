@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
@@ -11,18 +12,24 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
-from amplifier_batch.record.progress import Counts
+from amplifier_batch.record.progress import WAITING, Counts
 from amplifier_batch.record.results import read_reason, read_seconds
+from amplifier_batch.record.waiting_rows import approve_command, find_waiting
 from amplifier_batch.scores import SCORES
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
 from amplifier_batch.statistics.score_means import batch_means, group_means, mean_in_words
 
+_Problem = Literal["failure", "error", "skipped"]
+_PROBLEMS: Mapping[str, _Problem] = {
+    Ending.CHECK_FAILED.value: "failure",
+    WAITING: "skipped",
+}
 _MAX_CELL = 100
 _OK = Ending.OK.value
 
 
 def as_markdown(folder: BatchFolder) -> Iterator[str]:
-    """The outcomes and the rows that failed, as two tables."""
+    """The outcomes the rows that failed, and what waits for approval, as tables."""
     counts, _ = folder.counts()
     passed, redact = counts.outcomes[_OK], redactor().text
     yield f"# Batch {_cell(folder.path.name)}: {passed:,} of {folder.runs:,} {folder.unit}s passed\n\n"
@@ -34,13 +41,25 @@ def as_markdown(folder: BatchFolder) -> Iterator[str]:
     if counts.cost:
         prices = ", at batch prices" if folder.facts.get("economy") else ""
         yield f"\nCost: {describe.cost(counts.cost)}{prices}\n"
-    failed = (result for result in folder.results(by_number=True) if result["outcome"] != _OK)
+    failed = (
+        result
+        for result in folder.results(by_number=True)
+        if result["outcome"] not in (_OK, WAITING)
+    )
     head = "\n| number | row | outcome | why |\n|---:|---|---|---|\n"
     for result in failed:
         name, why = folder.read_name(result), redact(read_reason(result))
         cells = (str(result["number"]), name, result["outcome"], why)
         yield head + "| " + " | ".join(_cell(cell) for cell in cells) + " |\n"
         head = ""
+    head = "\n| waits for approval | question | call | state |\n|---|---:|---|---|\n"
+    for row in find_waiting(folder):
+        for number, call, state in row.list_calls():
+            cells = (row.name, number, redact(call), redact(state))
+            yield head + "| " + " | ".join(_cell(cell) for cell in cells) + " |\n"
+            head = ""
+    if not head:
+        yield f"\nAnswer with `{approve_command(folder)}`.\n"
 
 
 def _rates(folder: BatchFolder, counts: Counts) -> Iterator[str]:
@@ -79,7 +98,7 @@ def _cell(text: str) -> str:
 
 
 def as_junit(folder: BatchFolder) -> Iterator[str]:
-    """A test suite in which every row is a case: a failure if a check failed, otherwise an error."""
+    """A test suite in which every row is a case: a failure if a check failed, skipped if it waits, otherwise an error."""
     counts, _ = folder.counts()
     failed, redact = counts.outcomes[Ending.CHECK_FAILED.value], redactor().text
     return suite(
@@ -90,17 +109,18 @@ def as_junit(folder: BatchFolder) -> Iterator[str]:
         ),
         tests=counts.ended,
         failures=failed,
-        errors=counts.ended - counts.outcomes[_OK] - failed,
+        errors=counts.decided - counts.outcomes[_OK] - failed,
+        skipped=counts.outcomes[WAITING],
     )
 
 
 def _case(name: str, result: Record, redact: Callable[[str], str]) -> Case:
     outcome = result["outcome"]
-    problem = "failure" if outcome == Ending.CHECK_FAILED.value else "error"
+    problem: _Problem | None = None if outcome == _OK else _PROBLEMS.get(outcome, "error")
     return Case(
         "amplifier.batch",
         name,
-        None if outcome == _OK else problem,
+        problem,
         redact(read_reason(result)),
         redact(result["response"]),
         read_seconds(result),

@@ -10,6 +10,7 @@ from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.outcome import Ending
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
+from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.results import read_dollars, read_seconds
 from amplifier_support.named_tuple import NamedTuple
 
@@ -121,6 +122,8 @@ def _by_row(batch: BatchFolder) -> dict[str, _Row]:
     """Each row; one that ran several times with the means of its runs."""
     runs: dict[str, list[_Row]] = {}
     for result in batch.results():
+        if result["outcome"] == WAITING:
+            continue
         row = _Row(result["number"], result["outcome"], _values(result))
         runs.setdefault(result["row"], []).append(row)
     return {row: rows[0] if len(rows) == 1 else _average(rows) for row, rows in runs.items()}

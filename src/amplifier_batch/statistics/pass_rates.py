@@ -47,7 +47,7 @@ class PassRate(NamedTuple):
 
 
 def pass_rates(folder: BatchFolder, counts: Counts) -> list[PassRate]:
-    """The pass rates of a batch so far; none if no row has ended.
+    """The pass rates of a batch so far; none if no row has passed or failed.
 
     Args:
         folder: The batch.
@@ -61,7 +61,7 @@ def pass_rates(folder: BatchFolder, counts: Counts) -> list[PassRate]:
         cells = counts.cells if known else Counter(folder.progress().cells.values())
         return compute_rates(cells, folder.repeat)
     passed = counts.outcomes[Ending.OK.value]
-    return compute_rates({(1, 1): passed, (1, 0): counts.ended - passed}, 1)
+    return compute_rates({(1, 1): passed, (1, 0): counts.decided - passed}, 1)
 
 
 def compute_rates(cells: Cells, repeat: int) -> list[PassRate]:

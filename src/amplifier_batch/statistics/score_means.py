@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.progress import WAITING
 from amplifier_batch.scores import Mean, Scores, Value, compute_mean, read_scores
 from amplifier_batch.statistics.pass_rates import PassRate, compute_rates
 from amplifier_batch.table import Table
@@ -72,6 +73,8 @@ def _groups(table: Table, field: str | None) -> list[Group]:
     names = [name for name in table.columns if name.startswith(_PREFIX)]
     runs: dict[str, list[tuple[object, bool, list[Value]]]] = {}
     for cells in table.rows():
+        if cells["outcome"] == WAITING:
+            continue
         value = "" if field is None else str(cells[field])
         if value not in runs and len(runs) == _MAX_GROUPS:
             raise UsageError(f"--by: {field!r} has more than {_MAX_GROUPS:,} values")

@@ -10,7 +10,8 @@ from typing import Any
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.runtime import describe
 from amplifier_batch.record.folder import BatchFolder
-from amplifier_batch.record.progress import Counts, SentBatch
+from amplifier_batch.record.progress import WAITING, Counts, SentBatch
+from amplifier_batch.record.waiting_rows import approve_command
 from amplifier_batch.statistics.pass_rates import pass_rates, rates_as_data, rates_in_words
 from amplifier_support.clock import utc_time
 
@@ -25,9 +26,12 @@ _OF_THE_BATCH = (
 
 def outcome_of_batch(folder: BatchFolder, counts: Counts) -> Outcome:
     """The outcome of a batch whose rows have all ended."""
-    failed = Counter({name: n for name, n in counts.outcomes.items() if name != Ending.OK.value})
+    failed = failed_outcomes(counts)
+    what = shlex.quote(folder.shown)
+    waiting = f"{counts.outcomes[WAITING]} of {counts.ended} {folder.unit}s wait for approval"
+    answer = f"Answer: {approve_command(folder)}\nThen continue: amplifier batch resume {what}"
     if not failed:
-        return OK
+        return Outcome(Ending.WAITING, waiting, answer) if counts.outcomes[WAITING] else OK
     # `unavailable` asks to try again, which does not help the others.
     others = failed.copy()
     del others[Ending.UNAVAILABLE.value]
@@ -40,12 +44,20 @@ def outcome_of_batch(folder: BatchFolder, counts: Counts) -> Outcome:
     message = f"{number} of {counts.ended} {folder.unit}s failed: {in_words(failed)}"
     if folder.repeat > 1:
         message += f"; {rates_in_words(pass_rates(folder, counts))}"
-    what = shlex.quote(folder.shown)
     hint = (
         f"See why: amplifier batch report {what}\n"
         f"Run them again: amplifier batch retry {what} --only {','.join(sorted(failed))}"
     )
+    if counts.outcomes[WAITING]:
+        message, hint = f"{message}; {waiting}", f"{hint}\n{answer}"
     return Outcome(ending, message, hint)
+
+
+def failed_outcomes(counts: Counts) -> Counter[str]:
+    """The outcomes of rows that neither passed nor wait for approval."""
+    failed = counts.outcomes.copy()
+    del failed[Ending.OK.value], failed[WAITING]
+    return +failed
 
 
 def in_words(outcomes: Counter[str]) -> str:

@@ -50,7 +50,6 @@ from amplifier_support.session_capabilities import TRUSTED_DIR
 
 if TYPE_CHECKING:
     from amplifier_app.render.screen import Screen
-    from amplifier_app.sessions.waiting import Waiting
     from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 
@@ -201,10 +200,7 @@ async def open_requested_session(
         open_chosen(request, chosen, approvals, renderer, sources, opening) as session,
     ):
         approvals.stop = lambda: session.stop(immediate=True)
-        approvals.session_id = session.id
-        approvals.waiting = _waiting_questions(session, request)
-        if request.approve == "park":
-            _end_when_parked(session, approvals)
+        keep_questions(session, approvals)
         approvals.warn = lambda text: renderer.notice(text, "warning", "approval")
         report_slow_steps(False)
         # Disabled since the process started; what exists by now is never garbage. The default threshold
@@ -233,16 +229,20 @@ def _end_when_parked(session: OpenSession, approvals: Approvals) -> None:
     session.session.coordinator.hooks.register(PROVIDER_REQUEST, end, name="parked approvals")
 
 
-def _waiting_questions(session: OpenSession, request: Request) -> Waiting | None:
-    """The questions that wait in a session; None if there are none, and none are to be kept."""
-    if session.saved is None:
-        return None
-    folder = session.saved.path
-    if request.approve != "park" and not (folder / "waiting.jsonl").exists():
-        return None
+def keep_questions(session: OpenSession, approvals: Approvals) -> None:
+    """Let approvals use the answers to a session's questions, and with the policy `park` add new questions.
+
+    Raises:
+        SessionError: The questions cannot be read.
+    """
+    approvals.session_id, parks = session.id, approvals.policy == "park"
+    if parks:
+        _end_when_parked(session, approvals)
+    if session.saved is None or not (parks or (session.saved.path / "waiting.jsonl").exists()):
+        return
     from amplifier_app.sessions.waiting import Waiting
 
-    return Waiting(folder)
+    approvals.waiting = Waiting(session.saved.path)
 
 
 def _notice_unread_instructions(session: OpenSession, renderer: Renderer) -> None:

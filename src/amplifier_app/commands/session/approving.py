@@ -11,17 +11,21 @@ from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.duration import parse_duration
+from amplifier_app.commands.approval_options import (
+    AllowOption,
+    AnswerOption,
+    DenyOption,
+    ExpiresOption,
+    read_decision,
+)
 from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import short_id
-from amplifier_app.sessions.waiting import Decision, Question, Waiting
+from amplifier_app.sessions.waiting import WEEK, Decision, Question, Waiting
 
 approve_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-_WEEK = 7 * 24 * 3600.0
 
 
 @approve_app.command()
@@ -31,26 +35,10 @@ def approve(
         str | None,
         typer.Argument(metavar="[CALL]", help="The question, by its number.", show_default=False),
     ] = None,
-    allow: Annotated[bool, typer.Option("--allow", help="Allow the call, once.")] = False,
-    deny: Annotated[bool, typer.Option("--deny", help="Deny the call.")] = False,
-    answer: Annotated[
-        str | None,
-        typer.Option(
-            "--answer",
-            metavar="TEXT",
-            help="With --deny, the reason for the model; alone, the answer to a question.",
-        ),
-    ] = None,
-    expires: Annotated[
-        float | None,
-        typer.Option(
-            "--expires",
-            metavar="TIME",
-            parser=parse_duration,
-            help="How long the answer counts: 90m, 24h. [default: 7 days]",
-            show_default=False,
-        ),
-    ] = None,
+    allow: AllowOption = False,
+    deny: DenyOption = False,
+    answer: AnswerOption = None,
+    expires: ExpiresOption = None,
     output: OutputOption = "text",
 ) -> None:
     """List the questions that wait in a session (run --approve park), or answer one.
@@ -65,7 +53,7 @@ def approve(
     you have given it yourself.
     """
     folder = SessionStore().find(session_id).path
-    decision = _decision(allow, deny, answer)
+    decision = read_decision(allow, deny, answer)
     if decision is None:
         _list(Waiting(folder), number, output)
         return
@@ -73,18 +61,10 @@ def approve(
     try:
         waiting = Waiting(folder)
         question = _choose(waiting, number)
-        waiting.answer(question, decision, answer or "", expires or _WEEK)
+        waiting.answer(question, decision, answer or "", expires or WEEK)
     finally:
         lock.release()
     _report(folder, waiting, question, decision)
-
-
-def _decision(allow: bool, deny: bool, answer: str | None) -> Decision | None:
-    if allow and (deny or answer is not None):
-        raise UsageError("--allow cannot be used with --deny or --answer")
-    if deny or allow:
-        return "deny" if deny else "allow"
-    return None if answer is None else "answer"
 
 
 def _choose(waiting: Waiting, number: str | None) -> Question:
@@ -108,41 +88,12 @@ def _choose(waiting: Waiting, number: str | None) -> Question:
 def _list(waiting: Waiting, number: str | None, output: str) -> None:
     questions = [_choose(waiting, number)] if number is not None else [*waiting.questions.values()]
     if output == "json":
-        print(json_text([_facts(question) for question in questions]))
+        print(json_text([question.as_data() for question in questions]))
         return
     if not questions:
         to_stderr("nothing waits for approval in this session")
     for question in questions:
-        lines = [f"{question.id}  {_state(question)}", *question.text.splitlines()]
-        if question.tool is not None:
-            lines.append(f"{question.tool} {json_text(question.input)}")
-        print(for_terminal("\n   ".join(lines)))
-
-
-def _state(question: Question) -> str:
-    answer = question.answer
-    if question.is_used:
-        return "used"
-    if answer is None:
-        return "waiting"
-    words = {"allow": "allowed", "deny": "denied", "answer": f"answered {answer.text!r}"}
-    state = f"{words[answer.decision]} by {answer.by}"
-    if not answer.is_own:
-        return f"waiting; {state}, which does not count here"
-    return f"waiting; {state}, which has expired" if answer.has_expired else state
-
-
-def _facts(question: Question) -> dict[str, object]:
-    answer = question.answer
-    return {
-        "id": question.id,
-        "state": "used" if question.is_used else "waiting" if question.is_open else "answered",
-        "tool": question.tool,
-        "input": question.input,
-        "question": question.text,
-        "agent": question.agent,
-        "answer": None if answer is None else answer._asdict() | {"counts": answer.counts},
-    }
+        print(for_terminal(question.describe()))
 
 
 def _report(folder: Path, waiting: Waiting, question: Question, decision: Decision) -> None:
