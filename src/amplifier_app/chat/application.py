@@ -219,6 +219,7 @@ class Keyboard(Protocol):
     def send(self) -> None: ...
     def interrupt(self) -> None: ...
     def leave(self) -> None: ...
+    def to_background(self) -> None: ...
     def suspend_to_background(self) -> None: ...
     def cycle_mode(self) -> None: ...
     def edit(self) -> None: ...
@@ -306,6 +307,10 @@ def _add_chat_keys(bindings: KeyBindings, chat: Keyboard) -> None:
     @bindings.add("c-d", filter=empty & ~is_searching)
     def leave(event: KeyPressEvent) -> None:
         chat.leave()
+
+    @bindings.add("c-b", filter=busy & empty & quiet)
+    def to_background(event: KeyPressEvent) -> None:
+        chat.to_background()
 
     @bindings.add("s-tab", filter=~has_completions & ~is_searching)
     def cycle_mode(event: KeyPressEvent) -> None:
@@ -766,6 +771,11 @@ class ChatApplication:
         """Leave the chat."""
         if self.listener is not None:
             self.listener.on_leave()
+
+    def to_background(self) -> None:
+        """Let the running prompt go on without the chat."""
+        if self.listener is not None:
+            self.listener.on_background()
 
     def edit(self) -> None:
         """Edit the input line in the user's editor."""

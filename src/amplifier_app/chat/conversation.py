@@ -7,8 +7,9 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -36,6 +37,7 @@ from amplifier_app.chat.slash.registry import (
     Leave,
     Reopen,
     SlashCommand,
+    ToBackground,
     all_commands,
     command_in,
     find,
@@ -50,6 +52,7 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.checks import run_shell
 from amplifier_app.runtime.continuation import (
+    CONTINUE,
     build_conversation,
     last_prompt,
     prompt_to_continue,
@@ -57,6 +60,7 @@ from amplifier_app.runtime.continuation import (
 from amplifier_app.runtime.observers.observer import FIRST, LAST, Renderer
 from amplifier_app.runtime.status import read_status
 from amplifier_app.sessions.store import SessionStore
+from amplifier_core.models import HookResult
 from amplifier_support.process.commands import CommandError
 from amplifier_support.session_capabilities import SECRET_VARIABLES, START_BACKGROUND
 
@@ -274,6 +278,7 @@ async def chat(
     *,
     prompt: str | None = None,
     greets: bool = True,
+    find_obstacle: Callable[[], str | None] = lambda: None,
 ) -> Outcome:
     """Run the chat until the user leaves. A failed turn is reported and the chat continues.
 
@@ -284,15 +289,18 @@ async def chat(
         stdout: Receives the line that says how to resume.
         prompt: The first prompt; None to wait for it.
         greets: Whether to show what the session continues, and how to get help.
+        find_obstacle: Returns why a prompt cannot go on in the background; None if it can.
 
     Raises:
         Reopen: The chat continues with another session.
+        ToBackground: The running prompt goes on without the chat.
         Terminated: SIGTERM or SIGHUP arrived.
         SessionError: The session can no longer be saved.
     """
     commands = all_commands()
     commands |= await contributed_commands(session, commands, renderer)
     conversation = Conversation(session, renderer, terminal, commands)
+    conversation.find_obstacle = find_obstacle
     await begin(conversation, prompt, greets=greets)
     is_over = True
     try:
@@ -301,7 +309,7 @@ async def chat(
                 pass
     except Leave:
         pass
-    except Reopen:
+    except (Reopen, ToBackground):
         is_over = False
         raise
     finally:
@@ -311,6 +319,14 @@ async def chat(
                 id = SessionStore().shortest_id(session.id)
                 stdout.write(f"Resume with: amplifier run --resume {id}\n")
     return OK
+
+
+class _Background(Enum):
+    """How far a turn is on its way to a process of its own."""
+
+    NO = "no"
+    REQUESTED = "requested"
+    LEFT = "left"
 
 
 class Conversation:
@@ -324,6 +340,7 @@ class Conversation:
         last_prompt: The prompt sent last.
         on_empty_line: What Enter on an empty line sends, if anything.
         files: Adds files to prompts.
+        find_obstacle: Returns why a prompt cannot go on in the background; None if it can.
     """
 
     def __init__(
@@ -342,6 +359,8 @@ class Conversation:
         self._upcoming: list[str] = []  # to run after the turn, in order
         self.files = PromptFiles(renderer)
         self._turn_runs = False
+        self.find_obstacle: Callable[[], str | None] = lambda: None
+        self._background = _Background.NO
         self.on_empty_line: str | None = None
         self._command: asyncio.Task[None] | None = None
         # Commands during the turn, changes of the mode.
@@ -359,6 +378,9 @@ class Conversation:
         hooks.register("steer:injected", lambda *_: terminal.refresh(), LAST, name="app-chat")
         # Queued messages become part of the conversation before a request.
         hooks.register("provider:request", self._show_arrived, FIRST, name="app-chat")
+        hooks.register(
+            "provider:request", self._end_for_background, FIRST, name="app-chat-background"
+        )
 
     @contextmanager
     def receive_input(self) -> Generator[None]:
@@ -423,9 +445,22 @@ class Conversation:
     def on_interrupt(self) -> None:
         """Stop what runs: the turn, or else the command."""
         if self._turn_runs:
+            self._background = _Background.NO
             self.session.stop(immediate=self.session.stopping.is_requested)
         elif self._command is not None:
             self._command.cancel()
+
+    def on_background(self) -> None:
+        """Let the running prompt go on without the chat, from its next model request."""
+        obstacle = "no prompt runs" if not self._turn_runs else self.find_obstacle()
+        if obstacle is None and not self.session.is_saved:
+            obstacle = "the session is not saved"
+        if obstacle is not None:
+            self.renderer.notice(f"nothing goes to the background: {obstacle}", "info", "chat")
+        elif self._background is _Background.NO:
+            self._background = _Background.REQUESTED
+            text = "going to the background at the next model request; Ctrl-C stops the prompt"
+            self.renderer.notice(text, "info", "chat")
 
     def on_leave(self) -> None:
         """Leave as soon as no turn runs."""
@@ -546,8 +581,27 @@ class Conversation:
         finally:
             self._turn_runs = False
             await self._show_arrived()
-            self._plan_next(succeeded)
+            if self._background is not _Background.LEFT:
+                self._plan_next(succeeded)
             self.terminal.refresh()
+        background, self._background = self._background, _Background.NO
+        if background is _Background.LEFT:
+            raise ToBackground(self._prompt_for_background())
+        if background is _Background.REQUESTED:
+            self.renderer.notice("the prompt has ended in the chat", "info", "chat")
+
+    def _prompt_for_background(self) -> str:
+        """The messages that the turn has not used, or else the prompt that continues it."""
+        waiting = [*self.session.steering.take_back(), *self._upcoming]
+        if self.terminal.draft.strip():
+            self.renderer.notice(f"not sent: {self.terminal.draft}", "warning", "chat")
+        return "\n\n".join(text for text in waiting if not is_command(text)) or CONTINUE
+
+    async def _end_for_background(self, event: str, data: dict[str, Any]) -> HookResult:
+        if self._background is _Background.NO:
+            return HookResult()
+        self._background = _Background.LEFT
+        return HookResult(action="deny", reason="the prompt goes on in the background")
 
     async def _run(self, prompt: str) -> bool:
         """Run a turn; return whether it succeeded."""
@@ -572,7 +626,7 @@ class Conversation:
                 self.on_empty_line = RETRY
         if interrupts.terminated:
             raise Terminated
-        if self.on_empty_line is None:
+        if self.on_empty_line is None and self._background is not _Background.LEFT:
             self.on_empty_line = show_ending(self.session, self.renderer, self.retry_key())
         return self.on_empty_line is None and self.session.turn.status == "success"
 

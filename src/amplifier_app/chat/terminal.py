@@ -66,6 +66,10 @@ class Listener(Protocol):
         """Ctrl-C or Esc was pressed while the conversation is busy."""
         ...
 
+    def on_background(self) -> None:
+        """Ctrl-B was pressed on an empty line while the conversation is busy."""
+        ...
+
     def on_leave(self) -> None:
         """Ctrl-D was pressed on an empty line, or the terminal is gone."""
         ...

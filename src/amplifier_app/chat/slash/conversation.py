@@ -32,6 +32,7 @@ _KEYS = (
     ("Ctrl-X Ctrl-E", "Write the prompt in your editor"),
     ("Ctrl-C, Esc", "Stop the prompt; again to kill a running tool"),
     ("Ctrl-C", "Clear the line; twice on an empty line, leave"),
+    ("Ctrl-B", "Let the running prompt go on in the background, and end the chat"),
     ("Ctrl-D", "Leave the chat"),
 )
 _PLAIN_KEYS = (
@@ -72,6 +73,14 @@ async def clear(chat: Chat, argument: str) -> Reply:
     # The instruction is added again with the next prompt.
     await chat.session.context.clear()
     return "Context cleared. The earlier conversation stays in the session file."
+
+
+@command(
+    "/background", "Let the running prompt go on without the chat, which ends", during_turn=True
+)
+async def background(chat: Chat, argument: str) -> Reply:
+    chat.on_background()
+    return None
 
 
 @command("/quit", "Leave the chat", aliases=("/exit",))

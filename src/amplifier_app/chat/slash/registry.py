@@ -73,6 +73,22 @@ class Reopen(Exception):
         self.back: dict[str, Any] | None = None
 
 
+class ToBackground(Exception):
+    """The running prompt goes on in a process of its own, and the chat ends.
+
+    Args:
+        prompt: The prompt that goes on with it.
+
+    Attributes:
+        changes: Fields of the request that differ from those of the chat.
+    """
+
+    def __init__(self, prompt: str) -> None:
+        super().__init__()
+        self.prompt = prompt
+        self.changes: dict[str, Any] = {}
+
+
 class Chat(Protocol):
     """The part of the chat that a command may use."""
 
@@ -104,6 +120,10 @@ class Chat(Protocol):
     @property
     def is_plain(self) -> bool:
         """True if the terminal itself edits the input line."""
+        ...
+
+    def on_background(self) -> None:
+        """Let the running prompt go on in a process of its own, from its next model request."""
         ...
 
     def send(self, prompt: str, *, adds_files: bool = True) -> None:

@@ -14,7 +14,7 @@ from amplifier_app.base.signals import hold_signals, signal_behind
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.application import ChatApplication
 from amplifier_app.chat.history import project_history
-from amplifier_app.chat.slash.registry import Reopen
+from amplifier_app.chat.slash.registry import Reopen, ToBackground
 from amplifier_app.chat.terminal import PlainTerminal
 from amplifier_app.chat.terminal_modes import KeyMode
 from amplifier_app.commands.event_loop import run_loop
@@ -46,6 +46,10 @@ def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: 
                 found = with_fork(part.request, choose(part.request, invocation.stdout))
             with _terminal(part, found, invocation.stdout) as terminal:
                 return run_loop(_chat(part, invocation, found, terminal, opening))
+        except ToBackground as leaving:
+            from amplifier_app.commands.run.detached import go_on
+
+            return go_on(_with_changes(part.request, leaving.changes), leaving.prompt)
         except Reopen as reopen:
             back = None if reopen.back is None else _with_changes(part.request, reopen.back)
             part = _Part(_with_changes(part.request, reopen.changes), reopen.greets)
@@ -134,6 +138,13 @@ def _attached(request: Request) -> tuple[str | None, Sequence[AttachedImage]]:
     return None, attached.images
 
 
+def _find_obstacle(request: Request) -> str | None:
+    """Why a prompt of a chat cannot go on in the background; None if it can."""
+    if request.record is not None or request.replay is not None:
+        return "--record and --replay need this process"
+    return None
+
+
 async def _chat(
     part: _Part,
     invocation: Invocation,
@@ -177,7 +188,12 @@ async def _chat(
                     invocation.stdout,
                     prompt=prompt,
                     greets=part.greets,
+                    find_obstacle=lambda: _find_obstacle(request),
                 )
             except Reopen as reopen:
                 reopen.back = reopening_options(session)
+                raise
+            except ToBackground as leaving:
+                policy = "park" if approvals.policy == "ask" else approvals.policy
+                leaving.changes = {**(reopening_options(session) or {}), "approve": policy}
                 raise

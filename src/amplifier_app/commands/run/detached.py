@@ -58,15 +58,44 @@ def detach(request: Request, invocation: Invocation, words: list[str]) -> Outcom
     options = ["--session", folder.name] if is_new and request.session is None else []
     if invocation.output == "text":
         options += ["--output", "json"]
-    process = _start(["run", *options, *(word for word in words if word != "--detach")], folder)
+    words = ["run", *options, *(word for word in words if word != "--detach")]
+    outcome = _begin(words, folder, is_new=is_new)
+    if outcome is OK:
+        print(folder.name)
+    return outcome
+
+
+def go_on(request: Request, prompt: str) -> Outcome:
+    """Let a saved session go on with a prompt in the background.
+
+    Args:
+        request: Resumes the session.
+        prompt: The prompt.
+
+    Raises:
+        SessionError: The session is unknown or cannot be written.
+    """
+    assert request.resume is not None
+    folder = SessionStore().find(request.resume).path
+    words = ["run", "--output=json", *request.as_words(), "--", prompt]
+    outcome = _begin(words, folder, is_new=False)
+    if outcome is OK:
+        return OK
+    return outcome._replace(hint=f"Go on with: amplifier run --resume {short_id(folder.name)}")
+
+
+def _begin(words: list[str], folder: Path, *, is_new: bool) -> Outcome:
+    """Start a process with a command line, and return once it has opened the session."""
+    process = _start(words, folder)
     end = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < end:
         if (folder / "metadata.json").exists() and is_running(folder):
             break
         time.sleep(_LOOK_SECONDS)
-    if process.returncode and is_new and not (folder / "metadata.json").exists():
-        return _failed(folder, process.returncode)
-    print(folder.name)
+    result = read_result(folder) or {}
+    has_session = (folder / "metadata.json").exists() if is_new else result.get("session_id")
+    if process.returncode and not has_session:
+        return _failed(folder, process.returncode, is_new=is_new)
     to_stderr(
         f"amplifier: running in the background: amplifier session join {short_id(folder.name)}"
     )
@@ -94,12 +123,13 @@ def _start(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
         os.close(result)
 
 
-def _failed(folder: Path, code: int) -> Outcome:
+def _failed(folder: Path, code: int, *, is_new: bool) -> Outcome:
     """The outcome of a run that failed before it had a session; what it wrote is shown."""
     with contextlib.suppress(OSError):
         to_stderr((folder / LOG).read_text("utf-8", "replace").strip())
     result = read_result(folder) or {}
     ending = next((one for one in Ending if one.value == result.get("outcome")), Ending.ERROR)
     message = (result.get("error") or {}).get("message") or f"it ended with code {code}"
-    shutil.rmtree(folder, ignore_errors=True)
+    if is_new:
+        shutil.rmtree(folder, ignore_errors=True)
     return Outcome(ending, f"the run did not start: {message}")

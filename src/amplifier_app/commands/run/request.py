@@ -3,7 +3,7 @@
 # Without `from __future__ import annotations`, whose strings would be compiled at every start.
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import is_dumb
@@ -364,6 +364,18 @@ class Request(NamedTuple):
             if name in cls._fields
         }
         return cls(**fields)
+
+    def as_words(self) -> list[str]:
+        """The options of a command line that makes this request, without its prompt."""
+        words: list[str] = []
+        for name, default in self._field_defaults.items():
+            marks = get_args(self.__annotations__[name])[1:]
+            flag = next((mark.flags[0] for mark in marks if isinstance(mark, Option)), None)
+            value: Any = getattr(self, name)
+            if flag is not None and value != default:
+                values: list[Any] = value if isinstance(value, list) else [value]
+                words += [flag] if value is True else [f"{flag}={one}" for one in values]
+        return words
 
     @property
     def without(self) -> list[str]:
