@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
+from amplifier_app.base.json_rpc import claim_stdin
 from amplifier_app.base.stdio import Output, claim_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_serve.acp.server import Server
-from amplifier_serve.json_rpc import claim_stdin
 
 _OPTIONS = (
     *("profile", "plan", "provider", "model", "sets", "mode", "sandbox", "trust", "no_project"),

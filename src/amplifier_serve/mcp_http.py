@@ -16,15 +16,15 @@ import secrets
 from concurrent.futures import Future
 from typing import Any, cast
 
-from amplifier_app.base.json_text import json_line
-from amplifier_app.base.stdio import to_stderr
-from amplifier_serve.json_rpc import (
+from amplifier_app.base.json_rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
     RpcError,
 )
+from amplifier_app.base.json_text import json_line
+from amplifier_app.base.stdio import to_stderr
 from amplifier_serve.local_http import HOST, LocalHandler, Refused, start_server
 from amplifier_serve.mcp_server import NEWEST, VERSION_KEY, Caller, McpServer
 from amplifier_support.fields import to_mapping

@@ -17,6 +17,13 @@ from typing import Any, cast
 
 from amplifier_app import api
 from amplifier_app.base.errors import AppError
+from amplifier_app.base.json_rpc import (
+    INVALID_PARAMS,
+    MCP_CANCELLATION,
+    NO_SUCH_METHOD,
+    Peer,
+    RpcError,
+)
 from amplifier_app.base.stdio import Output
 from amplifier_app.base.version import version_line
 from amplifier_app.commands.run.choose import Chosen
@@ -24,13 +31,6 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.agent_plan import agent_plan
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.store import SessionStore
-from amplifier_serve.json_rpc import (
-    INVALID_PARAMS,
-    MCP_CANCELLATION,
-    NO_SUCH_METHOD,
-    Peer,
-    RpcError,
-)
 from amplifier_support.fields import to_mapping
 
 NEWEST = "2026-07-28"

@@ -64,6 +64,16 @@ AskAboutTool = Callable[[ToolApproval, str, float | None], Awaitable[ToolApprova
 """Asks the user about a tool call of an agent, or of the session if that is empty; like `Ask`."""
 
 
+class Attendant(Protocol):
+    """Someone who may come and go while a session runs. Both return None if no one has answered."""
+
+    async def ask(self, prompt: str, options: list[str], timeout: float | None) -> str | None: ...
+
+    async def ask_about_tool(
+        self, request: ToolApproval, agent: str, timeout: float | None
+    ) -> ToolApprovalAnswer | None: ...
+
+
 class Approvals:
     """The session's `amplifier_core.approval.ApprovalSystem`, also a `ToolApprovalSystem`.
 
@@ -76,6 +86,7 @@ class Approvals:
     Attributes:
         policy: How to answer; may be changed at any time.
         program: Answers first, in the user's place; None if nothing does.
+        attendant: Is asked before the policy applies; None if the policy is final.
         session_id: The session's id, for the program.
         warn: Shows that the program failed.
         denied: The questions that were denied, in order.
@@ -100,6 +111,7 @@ class Approvals:
         self.waiting: Waiting | None = None
         self.parked: list[Question] = []
         self.program: AskProgram | None = None
+        self.attendant: Attendant | None = None
         self.session_id = ""
         self.warn: Callable[[str], object] = lambda text: None
 
@@ -183,6 +195,13 @@ class Approvals:
                 if decided.decision == "deny":
                     self.denied.append(request.question)
                 return ToolApprovalAnswer(option, decided.reason, "program", input=decided.input)
+        if self.attendant is not None:
+            async with self._one_at_a_time:
+                answer = await self.attendant.ask_about_tool(request, agent, timeout)
+            if answer is not None:
+                if not answer.option.lower().startswith("allow"):
+                    self.denied.append(request.question)
+                return answer
         if self.policy == "park" and waiting is not None:
             values = dict(request.tool_input)
             self._park(waiting, key, request.tool_name, values, request.question, agent)
@@ -238,6 +257,14 @@ class Approvals:
                 if decided.decision == "deny":
                     self.denied.append(prompt)
                 return _option(options, decided.decision)
+        if self.attendant is not None:
+            async with self._one_at_a_time:
+                asked = f"{agent}: {prompt}" if agent else prompt
+                chosen = await self.attendant.ask(asked, options, timeout)
+            if chosen is not None:
+                if not chosen.lower().startswith("allow"):
+                    self.denied.append(prompt)
+                return chosen
         if self.policy == "park" and waiting is not None:
             self._park(waiting, key, None, {"options": options}, prompt, agent)
             return _option(options, "deny")

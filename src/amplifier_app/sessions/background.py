@@ -2,23 +2,49 @@
 
 run.json    the result of the run, as `--output json` prints it; empty while it runs
 run.log     what it wrote to stderr
+socket      where it takes messages and answers; see `amplifier_app.commands.run.attended`
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.sessions import waiting
 from amplifier_app.sessions.lock import is_locked
 
-RESULT, LOG = "run.json", "run.log"
+RESULT, LOG, SOCKET = "run.json", "run.log", "socket"
 
 
 def is_running(folder: Path) -> bool:
     """Return True if a process has the session in a folder open."""
     return (folder / "lock").exists() and is_locked(folder / "lock")
+
+
+def is_detached(folder: Path, stdout: int) -> bool:
+    """Return True if this process runs a session in the background: its stdout is the result's file."""
+    try:
+        return os.path.samestat(os.fstat(stdout), os.stat(folder / RESULT))
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def socket_address(folder: Path) -> Generator[str]:
+    """The address of a session's socket, which is shorter than its path: a UNIX address has at most 107 bytes."""
+    path = str(folder / SOCKET)
+    if not os.path.isdir("/proc/self/fd"):
+        yield path
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ REMOVED = ".removed-"
 UNFINISHED = ".unfinished-"
 """Beginnings of the names of folders that are being removed or filled; no session has such a name."""
 
-_CREATED_FIRST = {"lock", "plan.yaml", "transcript.jsonl", "run.log", "run.json"}
+_CREATED_FIRST = {"lock", "plan.yaml", "transcript.jsonl", "run.log", "run.json", "socket"}
 
 
 class AlreadyExists(SessionError):

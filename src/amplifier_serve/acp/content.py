@@ -7,13 +7,13 @@ import binascii
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from amplifier_app.base.json_rpc import INVALID_PARAMS, RpcError
 from amplifier_app.base.sanitize import visible
 from amplifier_app.runtime.attachments import MAX_TEXT_BYTES, AttachedImage, read_attachments
 from amplifier_app.runtime.continuation import build_conversation
 from amplifier_app.runtime.observers.visibility import shown_blocks
 from amplifier_app.sessions.conversation import Call, Note, Prompt, Step
 from amplifier_serve.acp.updates import Updates, result_content, text_block
-from amplifier_serve.json_rpc import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession

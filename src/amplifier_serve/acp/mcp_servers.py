@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from amplifier_serve.json_rpc import INVALID_PARAMS, RpcError
+from amplifier_app.base.json_rpc import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession

@@ -6,12 +6,12 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from amplifier_app.base.json_rpc import INVALID_PARAMS, RpcError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan.documents.profile_paths import profile_files
 from amplifier_app.runtime.approvals import MEANINGS, mode_control
 from amplifier_app.runtime.capabilities import first_provider
 from amplifier_serve.acp.updates import Updates
-from amplifier_serve.json_rpc import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession

@@ -6,9 +6,9 @@ import asyncio
 import itertools
 from typing import Any
 
+from amplifier_app.base.json_rpc import Peer, RpcError
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 from amplifier_serve.acp.updates import Updates, text_block
-from amplifier_serve.json_rpc import Peer, RpcError
 
 
 class Permissions:

@@ -15,13 +15,19 @@ from collections.abc import Awaitable
 from typing import Any
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.json_rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    NO_SUCH_METHOD,
+    Peer,
+    RpcError,
+)
 from amplifier_app.base.stdio import Output
 from amplifier_app.base.version import version_line
 from amplifier_app.commands.run.request import Request
 from amplifier_app.sessions.index import ask_index
 from amplifier_app.sessions.removal import remove_sessions, with_sub_sessions
 from amplifier_app.sessions.store import SessionStore
-from amplifier_serve.json_rpc import INTERNAL_ERROR, INVALID_PARAMS, NO_SUCH_METHOD, Peer, RpcError
 
 PROTOCOL_VERSION = 1
 NOT_FOUND = -32002

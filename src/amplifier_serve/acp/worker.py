@@ -11,6 +11,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from amplifier_app.base.errors import AppError, ConfigError
+from amplifier_app.base.json_rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    NO_SUCH_METHOD,
+    Peer,
+    RpcError,
+    claim_stdin,
+)
 from amplifier_app.base.outcome import Ending, Outcome, to_outcome
 from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
 from amplifier_app.commands.event_loop import run_loop
@@ -30,15 +39,6 @@ from amplifier_serve.acp.options import Options
 from amplifier_serve.acp.permissions import Permissions
 from amplifier_serve.acp.server import NOT_FOUND
 from amplifier_serve.acp.updates import Updates, count_tokens, text_block
-from amplifier_serve.json_rpc import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    NO_SUCH_METHOD,
-    Peer,
-    RpcError,
-    claim_stdin,
-)
 from amplifier_serve.project import without_untrusted_project
 from amplifier_support.environment import forbid_inspection
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,11 +133,26 @@ async def run_once(
             session.attach(attached.images)
             prompt = attached.add_to(prompt)
         try:
-            return await shot.run(prompt, request.timeout)
+            async with _attended(request, invocation, session, approvals):
+                return await shot.run(prompt, request.timeout)
         finally:
             shot.fill(invocation.report)
             if session.is_saved and stderr_is_tty():
                 renderer.notice(f"session {session.id}", "info", "session")
+
+
+def _attended(
+    request: Request, invocation: Invocation, session: OpenSession, approvals: Approvals
+) -> AbstractAsyncContextManager[None]:
+    """Let a terminal join a run in the background."""
+    if session.saved is None or not (session.saved.path / "run.json").exists():
+        return nullcontext()
+    from amplifier_app.commands.run.attended import attended
+    from amplifier_app.sessions.background import is_detached
+
+    if not is_detached(session.saved.path, invocation.stdout.fd):
+        return nullcontext()
+    return attended(session, approvals, answers=request.approve in (None, "ask", "park"))
 
 
 class OneShot:

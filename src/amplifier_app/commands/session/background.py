@@ -15,12 +15,13 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.base.sanitize import for_pipe
 from amplifier_app.base.stdio import terminal_width, to_stderr
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.conversation import part_lines
 from amplifier_app.runtime.export.parts import Part, build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
-from amplifier_app.sessions.background import RESULT, is_running, read_result
+from amplifier_app.sessions.background import RESULT, SOCKET, is_running, read_result
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import short_id
@@ -41,24 +42,49 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
       id=$(amplifier run --detach "Fix the tests.")
       amplifier session join $id
 
-    Ctrl-C leaves; the run goes on. After a detached run, exits with its exit code. Several can watch.
+    Several can watch a detached run. The first on a terminal also types: a line is a message for the next
+    step, and what needs approval is asked there. Ctrl-C or Ctrl-D leaves; the run goes on. Exits with the
+    exit code of the run.
     """
-    found = SessionStore().find(session_id)
-    width, shown = terminal_width(1), 0
-    while True:
-        runs = is_running(found.path)
-        parts = list(_complete_parts(found, runs))
-        lines = part_lines(parts[shown:], width or _PIPE_WIDTH)
-        if lines:
-            text = "\n".join(["", *lines] if shown else lines)
-            print(for_pipe(text) if width is None else text, flush=True)
-        shown = len(parts)
-        if not runs:
-            break
+    view = _View(SessionStore().find(session_id))
+    if _can_type() and (view.folder / SOCKET).exists():
+        from amplifier_app.commands.session.typing_in import watch_and_type
+
+        run_loop(watch_and_type(view.folder, view.show))
+    while view.show():
         time.sleep(_LOOK_SECONDS)
-    _wait_for_result(found.path)
+    _wait_for_result(view.folder)
     invocation: Invocation = context.obj
-    invocation.outcome = _outcome(found.path)
+    invocation.outcome = _outcome(view.folder)
+
+
+def _can_type() -> bool:
+    """Return True if this process has the keyboard of a terminal and can write to it."""
+    try:
+        return os.isatty(0) and os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp()
+    except (OSError, AttributeError):  # a terminal that is gone; a system without process groups
+        return False
+
+
+class _View:
+    """The conversation of a session as far as it was shown."""
+
+    def __init__(self, session: SessionFolder) -> None:
+        self.folder = session.path
+        self._session = session
+        self._width = terminal_width(1)
+        self._shown = 0
+
+    def show(self) -> bool:
+        """Show what is new; return whether the session still runs."""
+        runs = is_running(self.folder)
+        parts = list(_complete_parts(self._session, runs))
+        lines = part_lines(parts[self._shown :], self._width or _PIPE_WIDTH)
+        if lines:
+            text = "\n".join(["", *lines] if self._shown else lines)
+            print(for_pipe(text) if self._width is None else text, flush=True)
+        self._shown = len(parts)
+        return runs
 
 
 def _complete_parts(found: SessionFolder, runs: bool) -> Iterator[Part]:

@@ -1,0 +1,171 @@
+"""A detached run that a terminal can join: it takes messages and answers from one of them at a time.
+
+The socket in the session's folder speaks JSON-RPC. The terminal calls
+
+    attach {}                       it is the one that types, unless another one does
+    steer {text}                    a message for the next step
+
+and the run calls
+
+    ask {prompt, options}           → the option
+    ask_about_tool {request, agent} → the fields of a `ToolApprovalAnswer`
+    unused {texts}                  (notification) messages that the run has not used
+
+A terminal that is gone frees its place. What it was asked, and everything while there is none, is up to `--approve`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import socket
+import struct
+from collections.abc import AsyncGenerator, Awaitable
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.json_rpc import INVALID_REQUEST, NO_SUCH_METHOD, Peer, RpcError
+from amplifier_app.base.stdio import Output, to_stderr
+from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.session import OpenSession
+from amplifier_app.sessions.background import SOCKET, socket_address
+from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
+from amplifier_support.files import FILE_MODE
+
+_SEND_SECONDS = 2
+"""Seconds to wait for a terminal that reads nothing, after which it is left alone."""
+
+
+@contextlib.asynccontextmanager
+async def attended(
+    session: OpenSession, approvals: Approvals, *, answers: bool
+) -> AsyncGenerator[None]:
+    """Let a terminal type in a saved session for the duration.
+
+    Args:
+        session: The session.
+        approvals: What it asks.
+        answers: Whether the terminal is asked what needs approval.
+    """
+    assert session.saved is not None
+    folder = session.saved.path
+    try:
+        listener = _listen(folder)
+    except (OSError, AttributeError) as error:  # a system or a disk without such sockets
+        to_stderr(f"warning: no terminal can type in this session: {error}")
+        yield
+        return
+    place = _Place(session)
+    if answers:
+        approvals.attendant = place
+    accepting = asyncio.create_task(place.accept(listener))
+    try:
+        yield
+    finally:
+        approvals.attendant = None
+        place.close()
+        accepting.cancel()
+        listener.close()
+        (folder / SOCKET).unlink(missing_ok=True)
+
+
+def _listen(folder: Path) -> socket.socket:
+    """Raises OSError."""
+    # Of a run that was killed: this process holds the lock of the session.
+    (folder / SOCKET).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        with socket_address(folder) as address:
+            listener.bind(address)
+        os.chmod(folder / SOCKET, FILE_MODE)
+        listener.listen()
+    except BaseException:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+class _Place:
+    """The place of the terminal that types; see `amplifier_app.runtime.approvals.Attendant`."""
+
+    def __init__(self, session: OpenSession) -> None:
+        self._session = session
+        self._writer: Peer | None = None
+        self._is_over = False
+        self._connections: dict[asyncio.Task[None], socket.socket] = {}
+
+    async def accept(self, listener: socket.socket) -> None:
+        """Serve connections until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(listener)
+            connection.setblocking(True)
+            seconds = struct.pack("ll", _SEND_SECONDS, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+            task = asyncio.create_task(self._serve(connection))
+            self._connections[task] = connection
+            task.add_done_callback(self._connections.pop)
+
+    def close(self) -> None:
+        """Take nothing more, and return what was not used."""
+        self._is_over = True
+        unused = self._session.steering.take_back()
+        for text in unused:
+            to_stderr(f"warning: not used: {text}")
+        if self._writer is not None and unused:
+            self._writer.notify("unused", {"texts": unused})
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        def handle(method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
+            return self._handle(peer, method, params)
+
+        descriptor = connection.fileno()
+        peer = Peer(descriptor, Output(descriptor), handle, closed="the terminal has left")
+        try:
+            await peer.serve()
+        finally:
+            if self._writer is peer:
+                self._writer = None
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def _handle(self, peer: Peer, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if self._is_over:
+            raise RpcError(INVALID_REQUEST, "the run has ended")
+        if method == "attach":
+            if self._writer not in (None, peer):
+                raise RpcError(INVALID_REQUEST, "another terminal types in this session")
+            self._writer = peer
+        elif method != "steer":
+            raise RpcError(NO_SUCH_METHOD, f"unknown method '{method}'")
+        elif self._writer is not peer:
+            raise RpcError(INVALID_REQUEST, "another terminal types in this session")
+        elif not self._session.steering.send(str(params.get("text"))):
+            raise RpcError(INVALID_REQUEST, "the orchestrator of this session takes no messages")
+        return {}
+
+    async def _request(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
+        """What the terminal answers; None if there is none, it leaves, or it takes too long."""
+        if self._writer is None:
+            return None
+        with contextlib.suppress(RpcError, TimeoutError):
+            async with asyncio.timeout(timeout):
+                return await self._writer.request(method, params)
+
+    async def ask(self, prompt: str, options: list[str], timeout: float | None) -> str | None:
+        answer = await self._request("ask", {"prompt": prompt, "options": options}, timeout)
+        return answer if answer in options else None
+
+    async def ask_about_tool(
+        self, request: ToolApproval, agent: str, timeout: float | None
+    ) -> ToolApprovalAnswer | None:
+        asked = {"request": dataclasses.asdict(request), "agent": agent}
+        answer = await self._request("ask_about_tool", asked, timeout)
+        return ToolApprovalAnswer(**answer) if isinstance(answer, dict) else None
