@@ -6,12 +6,13 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amplifier_app.sessions.lock import is_locked
+from amplifier_app.sessions.lock import SessionLock, is_locked
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.plans import held_plan, let_go, mock_plan
 from tests.support.waiting import wait_until
@@ -164,3 +165,69 @@ def test_an_existing_session_is_not_touched(background: Background) -> None:
     again = background.detach(plan, "go")
     assert again.code == 6
     assert not (background.session / "run.json").exists()
+
+
+def hold_places(background: Background, number: int) -> ExitStack:
+    """Hold the places of so many detached runs, as if they ran in this process."""
+    held = ExitStack()
+    for index in range(number):
+        folder = background.home / "sessions" / f"held-{index}"
+        folder.mkdir(parents=True)
+        (folder / "run.json").touch()
+        lock = SessionLock(folder / "lock", folder.name)
+        held.callback(lock.release)
+    return held
+
+
+def test_eight_runs_are_in_the_background_at_most(background: Background) -> None:
+    plan = held_plan(background.folder, ["the answer"])
+    with hold_places(background, 8):
+        refused = background.detach(plan, "go")
+        assert (refused.code, refused.stdout) == (6, "")
+        assert "8 runs are in the background already" in refused.stderr
+        assert "amplifier session stop ID" in refused.stderr
+        assert not background.session.exists()
+    # Killed runs leave the same files, and take no place.
+    assert background.detach(plan, "go").code == 0
+
+
+def test_the_last_place_is_given_once(background: Background) -> None:
+    plan = held_plan(background.folder, ["the answer"])
+    with hold_places(background, 7):
+        words = ("run", "--detach", "-f", plan, "go")
+        started = [
+            start_amplifier(*words, home=background.home, cwd=background.folder) for _ in range(3)
+        ]
+        sessions = [process.communicate(timeout=120)[0].decode().strip() for process in started]
+        assert sorted(process.returncode for process in started) == [0, 6, 6]
+        [session] = filter(None, sessions)
+    assert background.amplifier("session", "stop", session).code == 0
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome", "code"),
+    [("fine", "ok", 0), ({"error": {"type": "AuthenticationError"}}, "authentication", 4)],
+)
+def test_a_command_is_notified_of_the_end(
+    background: Background, reply: Any, outcome: str, code: int
+) -> None:
+    plan = mock_plan(background.folder, [reply])
+    told = background.folder / "told"
+    background.detach(plan, "go", "--notify", f"cat > {told}.part; mv {told}.part {told}; exit 3")
+    result = background.wait_for_result()
+    sent = json.loads(told.read_text())
+    assert (sent["outcome"], sent["exit_code"], sent["session_id"]) == (outcome, code, ID)
+    # Its own failure changes nothing.
+    assert result["exit_code"] == code
+    assert "--notify: it ended with code 3" in (background.session / "run.log").read_text()
+
+
+def test_a_run_that_waits_notifies(background: Background) -> None:
+    call = {"tool_calls": [{"name": "bash", "input": {"command": "echo x > y"}}]}
+    done = background.amplifier(
+        *("run", "go", "--approve", "park", "--session", ID, "--notify", "cat > told"),
+        *("-f", mock_plan(background.folder, [call], extends="default")),
+    )
+    assert done.code == 10, done.stderr
+    sent = json.loads((background.folder / "told").read_text())
+    assert (sent["outcome"], sent["waiting"][0]["tool"]) == ("waiting", "bash")

@@ -142,7 +142,9 @@ def _find_obstacle(request: Request) -> str | None:
     """Why a prompt of a chat cannot go on in the background; None if it can."""
     if request.record is not None or request.replay is not None:
         return "--record and --replay need this process"
-    return None
+    from amplifier_app.commands.run import detached
+
+    return detached.find_obstacle()
 
 
 async def _chat(

@@ -10,12 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.locks import hold_lock
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
-from amplifier_app.sessions.background import LOG, RESULT, is_running, read_result
+from amplifier_app.sessions.background import LOG, RESULT, SOCKET, is_running, read_result
 from amplifier_app.sessions.removal import AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import short_id
@@ -23,6 +25,10 @@ from amplifier_support.files import make_private_folder, open_private_in
 
 _PROGRAM = "import sys; from amplifier_app.cli import main; sys.exit(main())"
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.02
+_START_LOCK = ".detached.lock"
+
+MAX_DETACHED = 8
+"""Runs of a user in the background at a time."""
 
 
 def detach(request: Request, invocation: Invocation, words: list[str]) -> Outcome:
@@ -84,8 +90,39 @@ def go_on(request: Request, prompt: str) -> Outcome:
     return outcome._replace(hint=f"Go on with: amplifier run --resume {short_id(folder.name)}")
 
 
+def find_obstacle() -> str | None:
+    """Why no further run can go to the background; None if one can."""
+    files = (file for name in (RESULT, SOCKET) for file in SessionStore().root.glob(f"*/{name}"))
+    # The socket comes after the result's file; the result itself, except for a stream, at the end.
+    going = {file.parent for file in files if _is_empty(file)}
+    running = sum(map(is_running, going))
+    if running < MAX_DETACHED:
+        return None
+    return f"{running} runs are in the background already, the most at a time"
+
+
+def _is_empty(file: Path) -> bool:
+    try:
+        return not file.stat().st_size
+    except OSError:  # Its run has just ended.
+        return False
+
+
 def _begin(words: list[str], folder: Path, *, is_new: bool) -> Outcome:
-    """Start a process with a command line, and return once it has opened the session."""
+    """Start a process with a command line, and return once it has opened the session.
+
+    Raises:
+        SessionError: Too many runs are in the background, or the session cannot be written.
+    """
+    # One at a time, so that two commands do not take the last place both.
+    with hold_lock(paths.state_dir() / _START_LOCK, None):
+        if (obstacle := find_obstacle()) is not None:
+            hint = "List them: amplifier session list\nStop one: amplifier session stop ID"
+            raise SessionError(obstacle, hint=hint)
+        return _start_and_wait(words, folder, is_new=is_new)
+
+
+def _start_and_wait(words: list[str], folder: Path, *, is_new: bool) -> Outcome:
     process = _start(words, folder)
     end = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < end:

@@ -31,17 +31,24 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
         AppError: The run cannot start, or a report cannot be written.
         Exception: Any error that ended the turn.
     """
-    invocation.report = invocation.report or RunReport()
-    if not request.report:
+    report = invocation.report = invocation.report or RunReport()
+    if not request.report and request.notify is None:
         return _launch(request, invocation)
-    from amplifier_app.commands.run.one_shot import write_reports
+    from amplifier_app.commands.run.one_shot import notify, write_reports
+
+    def report_ending(outcome: Outcome) -> None:
+        try:
+            write_reports(request.report or (), outcome, report)
+        finally:
+            if request.notify is not None:
+                notify(request.notify, outcome, report)
 
     try:
         outcome = _launch(request, invocation)
     except BaseException as error:
-        write_reports(request.report, to_outcome(signal_behind(error)), invocation.report)
+        report_ending(to_outcome(signal_behind(error)))
         raise
-    write_reports(request.report, outcome, invocation.report)
+    report_ending(outcome)
     return outcome
 
 
@@ -52,8 +59,8 @@ def _launch(request: Request, invocation: Invocation) -> Outcome:
         chat = invocation.output == "text"
     if chat and (invocation.output != "text" or not invocation.stdout.isatty()):
         raise UsageError("the prompt is missing", hint='Give one: amplifier run "…"')
-    if chat and (request.schema is not None or request.check or request.report):
-        message = "--schema, --check and --report need a prompt; a chat does not use them"
+    if chat and (request.schema is not None or request.check or request.report or request.notify):
+        message = "--schema, --check, --report and --notify need a prompt; a chat does not use them"
         raise UsageError(message, hint='Give one: amplifier run "…"')
     schema = None
     if request.schema is not None:

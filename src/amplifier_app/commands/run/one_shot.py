@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from amplifier_app.base.json_text import json_line
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
-from amplifier_app.base.stdio import stderr_is_tty
+from amplifier_app.base.stdio import stderr_is_tty, to_stderr
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen
 from amplifier_app.commands.run.opening import (
@@ -20,7 +23,7 @@ from amplifier_app.commands.run.opening import (
 )
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.render.result import RunReport
+from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime.acceptance import Attempts, Requirements
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.module_modes import active_module_mode
@@ -28,6 +31,7 @@ from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
 from amplifier_app.sessions.summary import short_id
+from amplifier_support.environment import without_secrets
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.answer_schema import AnswerSchema
@@ -85,6 +89,32 @@ def write_reports(reports: Sequence[str], outcome: Outcome, report: RunReport) -
     for one in reports:
         kind, _, file = one.partition("=")
         write_report(kind, Path(file), outcome, response, report.checks)
+
+
+_NOTIFY_SECONDS = 30.0
+
+
+def notify(command: str, outcome: Outcome, report: RunReport) -> None:
+    """Run the command of `--notify` with the result on stdin; its failure is a warning."""
+    text = json_line(result_object(outcome, report)).encode()
+    try:
+        # It is the user's own, with the user's environment; stdout has the answer only.
+        done = subprocess.run(
+            command,
+            shell=True,
+            input=text,
+            stdout=2,
+            env=without_secrets(os.environ, passthrough=("*",)),
+            timeout=_NOTIFY_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        to_stderr(f"warning: --notify: it did not end within {_NOTIFY_SECONDS:g} s")
+    except OSError as error:
+        to_stderr(f"warning: --notify: {error.strerror}")
+    else:
+        if done.returncode:
+            to_stderr(f"warning: --notify: it ended with code {done.returncode}")
 
 
 async def run_once(

@@ -267,6 +267,15 @@ class Request(NamedTuple):
             help="Write the checks to FILE; KIND is 'junit' or 'md'; repeatable.",
         ),
     ] = None
+    notify: Annotated[
+        str | None,
+        Option(
+            "--notify",
+            metavar="COMMAND",
+            group=_OUTPUT,
+            help="Run this shell command at the end, with the JSON result on stdin.",
+        ),
+    ] = None
     stream: Annotated[
         bool,
         Option(
