@@ -149,6 +149,7 @@ def test_an_answer_of_session_approve_counts_too(batch: Batch) -> None:
         env={"AMPLIFIER_SESSIONS": "out/sessions"},
     )
     assert answered.code == 0, answered.stderr
+    assert f"amplifier batch resume {batch.folder / 'out'}" in answered.stderr
     assert batch("resume").code == 0
     assert batch.effects == {"r1": 1}
 

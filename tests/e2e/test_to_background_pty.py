@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import random
 import re
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,7 @@ import yaml
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
+from tests.support.thorough import Scale
 from tests.support.waiting import wait_until
 
 CTRL_B = "\x02"
@@ -169,3 +175,42 @@ def test_a_session_that_is_not_saved_stays(chat: Chat) -> None:
         terminal.prompt()
         terminal.type(CTRL_D)
         assert terminal.finish() == 0
+
+
+def going_on(request: Request) -> Any:
+    """A model that makes three calls, none of them again, and then answers."""
+    messages = json.dumps(request.body["messages"])
+    calls = messages.count('"type": "tool_use"')
+    return call(f"echo {calls} >> made; sleep 0.2") if calls < 3 else Reply("all done")
+
+
+def test_a_chat_that_is_killed_on_the_way_loses_and_repeats_nothing(
+    tmp_path: Path, scale: Scale
+) -> None:
+    draw = random.Random(7)
+    with ScriptedLLM.running([going_on], repeat_last=True) as server:
+        for number in range(scale(4, 30)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            chat = Chat(folder, server)
+            with chat.open("--approve", "allow", "--session", "killed") as terminal:
+                terminal.prompt()
+                terminal.type("go" + ENTER)
+                wait_until(lambda chat=chat: bool(chat.made))
+                terminal.type(CTRL_B)
+                time.sleep(draw.uniform(0, 1.2))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(terminal.process.pid, signal.SIGKILL)
+            # The run in the background goes on, has just begun, or never began.
+            wait_until(lambda chat=chat: is_done(chat))
+            assert sorted(chat.made) == sorted({*chat.made})
+            assert {*chat.made} <= {"0", "1", "2"}
+
+
+def is_done(chat: Chat) -> bool:
+    """Return True if the answer is there; resume the session if nothing else runs it."""
+    if "all done" in chat.amplifier("session", "show", "killed").stdout:
+        return True
+    resumed = chat.amplifier("run", "--resume", "killed", "Go on.", "--approve=allow")
+    assert resumed.code == 0 or "is in use" in resumed.stderr, resumed.stderr
+    return resumed.code == 0

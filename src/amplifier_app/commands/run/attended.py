@@ -167,5 +167,18 @@ class _Place:
         self, request: ToolApproval, agent: str, timeout: float | None
     ) -> ToolApprovalAnswer | None:
         asked = {"request": dataclasses.asdict(request), "agent": agent}
-        answer = await self._request("ask_about_tool", asked, timeout)
-        return ToolApprovalAnswer(**answer) if isinstance(answer, dict) else None
+        return _read_answer(await self._request("ask_about_tool", asked, timeout))
+
+
+def _read_answer(value: Any) -> ToolApprovalAnswer | None:
+    """The answer of a terminal, which may be of another version; None if it is none."""
+    match value:
+        case {
+            "option": str(option),
+            "comment": str() | None as comment,
+            "range": int() | None as range_,
+            "input": dict() | None as changed,
+        }:
+            return ToolApprovalAnswer(option, comment, "user", range_, changed)
+        case _:
+            return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -103,5 +104,9 @@ def _report(folder: Path, waiting: Waiting, question: Question, decision: Decisi
     left = len(waiting.open)
     if left:
         to_stderr(f"amplifier: {left} more {'waits' if left == 1 else 'wait'}")
-    else:
-        to_stderr(f"amplifier: go on with: amplifier run --resume {short_id(folder.name)}")
+        return
+    command = f"run --resume {short_id(folder.name)}"
+    batch = folder.parent.parent
+    if (batch / "batch.json").exists():
+        command = f"batch resume {shlex.quote(str(batch))}"
+    to_stderr(f"amplifier: go on with: amplifier {command}")
