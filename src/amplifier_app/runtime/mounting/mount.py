@@ -359,7 +359,7 @@ class Mounting:
         lock = self._sources.lock
         if lock is None:
             return
-        from amplifier_app.runtime.pins import check_pins
+        from amplifier_app.runtime.mounting.pins import check_pins
 
         unpinned = await check_pins(self._session.coordinator, lock.pins)
         if unpinned:
