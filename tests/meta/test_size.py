@@ -9,7 +9,7 @@ CODE_LINES = {
     "amplifier_app": 34_900,
     "amplifier_batch": 5_300,
     "amplifier_core": 3_600,
-    "amplifier_extras": 3_850,
+    "amplifier_extras": 4_800,
     "amplifier_serve": 1_950,
     "amplifier_kit": 4_700,
     "amplifier_modules": 19_850,

@@ -153,6 +153,8 @@ mcp list
 mcp list --output json
 mcp add --help
 mcp test --help
+mcp login --help
+mcp logout --help
 mcp remove --help
 skill --help
 skill list

@@ -55,10 +55,12 @@ class KeyStore:
 
     Args:
         folder: The folder of the file; by default `keys/` next to the settings.
+        again: What to do about keys that are lost, for the user.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, again: str = _AGAIN) -> None:
         self._folder = folder
+        self._again = again
 
     @property
     def folder(self) -> Path:
@@ -77,23 +79,38 @@ class KeyStore:
         """
         return {name: _where(entry) for name, entry in self._entries().items()}
 
-    def read(self, name: str) -> str:
+    def notes(self) -> dict[str, str]:
+        """The notes on the stored keys, by the names of the keys.
+
+        Raises:
+            ConfigError: See `names`.
+        """
+        return {name: entry.get("note", "") for name, entry in self._entries().items()}
+
+    def read(self, name: str, *, cached: bool = True) -> str:
         """A stored key.
+
+        Args:
+            name: The name it is stored under.
+            cached: False for a key that another process may have replaced.
 
         Raises:
             KeyError: It is not stored.
             ConfigError: It is unavailable.
         """
         entry = self._entries()[name]
-        return entry["value"] if _where(entry) == "file" else _from_keyring(name)
+        if _where(entry) == "file":
+            return entry["value"]
+        return _from_keyring(name, self._again, cached=cached)
 
-    def store(self, name: str, value: str, where: Where | None = None) -> Stored:
+    def store(self, name: str, value: str, where: Where | None = None, *, note: str = "") -> Stored:
         """Store a key, replacing any key of that name.
 
         Args:
             name: The environment variable it replaces.
             value: The key.
             where: Where to store it; by default the keyring, or the file if there is none.
+            note: A text about the key that is not secret; always in the file.
 
         Raises:
             ConfigError: It cannot be stored there, or the file of stored keys is damaged; the file
@@ -107,10 +124,11 @@ class KeyStore:
             stored = (
                 _into_keyring(name, value, must=where == "keyring") if where != "file" else None
             )
+            entries[name] = {"note": note} if note else {}
             if stored is None or stored.where == "file":
-                entries[name] = {"where": "file", "value": value}
+                entries[name] |= {"where": "file", "value": value}
             else:
-                entries[name] = {"where": "keyring"}
+                entries[name] |= {"where": "keyring"}
         now = stored or Stored("file")
         if before is not None and _where(before) == "keyring" and now.where == "file":
             _out_of_keyring(name)
@@ -143,10 +161,10 @@ class KeyStore:
             problem = _distrust(self.folder, os.fstat(stream.fileno()))
             if problem:
                 raise self._unusable(problem)
-            return _parse(stream.read(_MAX_BYTES + 1), self.file)
+            return _parse(stream.read(_MAX_BYTES + 1), self.file, self._again)
 
     def _unusable(self, problem: str) -> ConfigError:
-        return ConfigError(f"cannot use the stored keys: {problem}", hint=_AGAIN)
+        return ConfigError(f"cannot use the stored keys: {problem}", hint=self._again)
 
     @contextlib.contextmanager
     def _changing(self) -> Generator[dict[str, dict[str, str]]]:
@@ -203,9 +221,9 @@ def _distrust(folder: Path, facts: os.stat_result) -> str | None:
     return None
 
 
-def _parse(data: bytes, file: Path) -> dict[str, dict[str, str]]:
+def _parse(data: bytes, file: Path, again: str) -> dict[str, dict[str, str]]:
     def damaged(why: str, line: int | None = None) -> ConfigError:
-        hint = f"Fix or remove the file. {_AGAIN}"
+        hint = f"Fix or remove the file. {again}"
         where = Location(str(file), line)
         return ConfigError(f"the stored keys are damaged: {why}", location=where, hint=hint)
 
@@ -232,7 +250,7 @@ def _parse(data: bytes, file: Path) -> dict[str, dict[str, str]]:
 
 
 def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict):
+    if not isinstance(entry, dict) or not isinstance(entry.get("note", ""), str):
         return False
     if entry.get("where") == "keyring":
         return True
@@ -254,17 +272,16 @@ def _into_keyring(name: str, value: str, *, must: bool) -> Stored:
     return Stored("keyring")
 
 
-def _from_keyring(name: str) -> str:
-
+def _from_keyring(name: str, again: str, *, cached: bool) -> str:
     problem = "it is missing"
     try:
-        value = Keyring().read(name)
+        value = Keyring().read(name, cached=cached)
     except KeyringUnavailable as error:
         value, problem = None, str(error)
     if value is None:
         raise ConfigError(
             f"cannot read the key {name} from the keyring: {problem}",
-            hint=f"Unlock the keyring, set {name}, or store the key again with: amplifier init",
+            hint=f"Unlock the keyring. {again}",
         )
     return value
 
@@ -400,13 +417,13 @@ class Keyring:
         """The name of the backend, for the user."""
         return str(getattr(self._backend, "name", type(self._backend).__name__))
 
-    def read(self, name: str) -> str | None:
+    def read(self, name: str, *, cached: bool = True) -> str | None:
         """The entry called `name`, if there is one.
 
         Raises:
             KeyringUnavailable: It is locked, refuses, or does not answer.
         """
-        if (self._service, name) not in self._known:
+        if not cached or (self._service, name) not in self._known:
             value = _call_with_limit(lambda: self._backend.get_password(self._service, name))
             if not (isinstance(value, str) and value):
                 return None

@@ -11,6 +11,7 @@ import typer
 
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.json_text import json_text
+from amplifier_app.base.logins import LoginStore
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.confirmation import YesOption, confirm
@@ -198,7 +199,7 @@ def _former(entry: dict[str, Any], where: Target) -> list[str]:
 
 @app.command()
 def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
-    """Remove a plugin from your settings, and delete the data it has kept.
+    """Remove a plugin from your settings, and delete the data it has kept and its logins.
 
     Without --scope, changes your own settings for this project, or outside a project your own settings.
     """
@@ -206,8 +207,11 @@ def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
         entries = _entries(where)
         _check_known(name, entries, where)
         position = [known for known, _ in entries].index(name)
+        servers = _servers_to_forget(entries[position][1], where)
         edit.remove_value(where.file, (_SECTION, str(position)))
         report(Changed(where.file, f"removed the plugin {name}"))
+    for login in (login for server in servers for login in LoginStore().forget(server)):
+        to_stderr(f"amplifier: deleted the login for {login.server} at {login.issuer}")
     folder = data_folder(name)
     if folder.is_dir():
         try:
@@ -215,6 +219,13 @@ def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
         except OSError as error:
             raise ConfigError(f"cannot delete {folder}: {error.strerror}") from error
         to_stderr(f"amplifier: deleted its data in {folder}")
+
+
+def _servers_to_forget(entry: dict[str, Any], where: Target) -> list[str]:
+    """The names of a plugin's servers, of which there may be logins."""
+    if not LoginStore().facts():
+        return []
+    return [*_find(entry["source"], where.file.parent, entry.get("as")).plugin.servers]
 
 
 def _plugins_in_use() -> Mapping[str, Plugin]:

@@ -1,10 +1,11 @@
-"""`amplifier mcp add|list|test|remove`: the MCP servers of every profile."""
+"""`amplifier mcp add|list|test|login|logout|remove`: the MCP servers of every profile."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Annotated, Any, cast
@@ -16,11 +17,14 @@ from pydantic import ValidationError
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.installed import DISTRIBUTION
 from amplifier_app.base.json_text import json_text
+from amplifier_app.base.logins import LoginFacts, LoginStore
+from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.commands.confirmation import confirm
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings.modules import Changed, Target, warn_of_secret
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
@@ -37,13 +41,13 @@ from amplifier_app.render.text import StderrNotices
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.dependencies import find_uv
 from amplifier_app.trust import folder_if_trusted
-from amplifier_extras.tool_mcp.config import MODULE_ID, McpConfig
+from amplifier_extras.tool_mcp.config import MODULE_ID, McpConfig, ServerConfig
 from amplifier_support.environment import without_model_keys
 from amplifier_support.fields import read_field
 from amplifier_support.text import did_you_mean
 
 app = typer.Typer(
-    help="Add, list, test and remove MCP servers.",
+    help="Add, list, test and remove MCP servers, and log in to them.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -172,14 +176,21 @@ def list_servers(output: OutputOption = "text") -> None:
         to_stderr("No servers. Add one: amplifier mcp add NAME -- COMMAND")
         return
     rows = [
-        (server["name"], server["how"], "yes" if server["enabled"] else "no", server["from"])
+        (
+            server["name"],
+            server["how"],
+            "yes" if server["enabled"] else "no",
+            _login_text(server["login"]),
+            server["from"],
+        )
         for server in servers
     ]
     print_table(
         [
             Column("SERVER"),
             Column("PROGRAM OR URL", "end", least=20),
-            Column("ENABLED", drop=1),
+            Column("ENABLED", drop=2),
+            Column("LOGIN", drop=1),
             Column("FROM", "middle"),
         ],
         rows,
@@ -193,12 +204,43 @@ def _planned() -> Iterator[dict[str, Any]]:
         servers = find(tree, _ADDRESS)
     except NoSuchPath:
         return
+    logins = {(login.server, login.url): login for login in LoginStore().facts()}
     for name, node in servers.items.items() if isinstance(servers, MapNode) else ():
         data: dict[str, Any] = plain_data(node)
         words = [data.get("command") or data.get("url"), *(data.get("args") or ())]
         how = " ".join(str(word) for word in words)
         enabled = data.get("enabled", True) is not False
-        yield {"name": name, "how": one_line(how), "enabled": enabled, "from": str(node.at)}
+        login = logins.get((name, str(data.get("url"))))
+        yield {
+            "name": name,
+            "how": one_line(how),
+            "enabled": enabled,
+            "from": str(node.at),
+            "login": None if login is None else _login_data(login),
+        }
+
+
+def _login_data(login: LoginFacts) -> dict[str, Any]:
+    end = login.expires_at
+    return {
+        "valid": login.is_valid,
+        "issuer": login.issuer,
+        "expires_at": None if end is None else datetime.fromtimestamp(end, UTC).isoformat(),
+        "renewable": login.is_renewable,
+    }
+
+
+def _login_text(login: dict[str, Any] | None) -> str:
+    """Say until when a login can be used."""
+    if login is None:
+        return "-"
+    if not login["valid"]:
+        return "ended"
+    if login["expires_at"] is None:
+        return "yes"
+    end = datetime.fromisoformat(login["expires_at"]).astimezone()
+    renewed = ", then renewed" if login["renewable"] else ""
+    return f"until {end:%Y-%m-%d %H:%M}{renewed}"
 
 
 @app.command("test")
@@ -240,8 +282,104 @@ async def _tools(name: str, request: Request, invocation: Invocation) -> list[di
 
 
 @app.command()
+@takes_options(Request, "profile", "plan", "sets", "trust", "no_project")
+def login(
+    context: typer.Context,
+    name: _NameArgument,
+    request: Request,
+    no_browser: Annotated[
+        bool,
+        typer.Option(
+            "--no-browser", help="Ask for the address at which a browser elsewhere has ended."
+        ),
+    ] = False,
+    scope: Annotated[
+        str | None,
+        typer.Option(
+            "--scope", metavar="TEXT", help="Scopes to request as well, separated by spaces."
+        ),
+    ] = None,
+) -> None:
+    """Log in to an MCP server with OAuth, in a browser.
+
+    \b
+      amplifier mcp login tracker
+      amplifier mcp login tracker --no-browser
+      amplifier mcp login tracker --scope 'files:write'
+
+    Its tokens are stored in the keyring, or else in a file that only you can read, and are renewed while
+    the authorization server permits it.
+    """
+    invocation: Invocation = context.obj
+    server = _find_server(name, request, invocation)
+    if find_spec(_SDK) is None:
+        raise ConfigError("logging in needs an SDK", hint="pip install 'amplifier[mcp]'")
+    from mcp.client.auth import OAuthFlowError
+
+    from amplifier_extras.tool_mcp.login import log_in_with_browser
+
+    try:
+        made = run_loop(log_in_with_browser(name, server, pastes=no_browser, scope=scope))
+    except OAuthFlowError as error:
+        text = one_line(str(error), 500)
+        message = f"cannot log in to the MCP server {name!r}: {text}"
+        invocation.outcome = Outcome(Ending.AUTHENTICATION, message)
+        return
+    if made is None:
+        to_stderr(f"amplifier: {name} needs no login")
+        return
+    where = LoginStore().store(made).where
+    place = "the keyring" if where == "keyring" else str(LoginStore().file)
+    until = _login_text(_login_data(made.facts)).removeprefix("yes")
+    to_stderr(f"amplifier: logged in to {name} {until}".rstrip() + f"; stored in {place}")
+
+
+def _find_server(name: str, request: Request, invocation: Invocation) -> ServerConfig:
+    """Return the settings of a server that a user can log in to.
+
+    Raises:
+        UsageError: There is no such server, or it needs no login.
+    """
+    tools = choose(request.validate(), invocation.stdout).plan.data.get("tools", [])
+    servers: dict[str, Any] = {}
+    for entry in tools:
+        if entry["module"] == MODULE_ID:
+            servers |= (entry.get("config") or {}).get("servers") or {}
+    if name not in servers:
+        hint = did_you_mean(name, servers) or "Servers: " + (", ".join(servers) or "none")
+        raise UsageError(f"there is no MCP server {name!r}", hint=hint)
+    try:
+        server = ServerConfig.model_validate(servers[name])
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"the MCP server {name!r} is misconfigured: {reason}") from None
+    if server.url is None:
+        raise UsageError(f"{name} is a program, which needs no login")
+    if server.has_token:
+        raise UsageError(f"{name} has its token in the header Authorization of its settings")
+    if server.oauth is not None and server.oauth.grant == "client_credentials":
+        raise UsageError(f"{name} uses the client credentials of its settings, which need no login")
+    return server
+
+
+@app.command()
+def logout(name: _NameArgument) -> None:
+    """Delete the stored login of an MCP server."""
+    if not _log_out(name):
+        to_stderr(f"amplifier: there is no login for {name}")
+
+
+def _log_out(name: str) -> bool:
+    """Delete the logins of a server, and say so; returns False if there are none."""
+    logins = LoginStore().forget(name)
+    for each in logins:
+        to_stderr(f"amplifier: deleted the login for {name} at {each.issuer}")
+    return bool(logins)
+
+
+@app.command()
 def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
-    """Remove an MCP server from your settings.
+    """Remove an MCP server from your settings, and delete its login.
 
     Without --scope, changes your own settings for this project, or outside a project your own settings.
     """
@@ -254,3 +392,4 @@ def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
         if _config_in(where) == {}:
             edit.remove_value(where.file, ("tools", MODULE_ID))
         report(Changed(where.file, f"removed the MCP server {name}"))
+    _log_out(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -33,6 +33,48 @@ class ToolFilter(ModuleConfig):
     deny: list[str] = Field(default_factory=list[str])
 
 
+class OAuthConfig(ModuleConfig):
+    """How to get tokens for a server with OAuth; without it, only `amplifier mcp login` is needed.
+
+    Attributes:
+        grant: How to get them: the user logs in, or the program has credentials of its own.
+        client_id: The program's id, if it is registered at the authorization server.
+        client_secret: Its secret.
+        private_key: Its key instead of a secret: PEM text, or the path of a PEM file.
+        algorithm: The algorithm of signatures with the key.
+        client_auth: How the secret is sent.
+        client_metadata_url: The https URL of a document that describes the program; used as its id
+            where the authorization server supports that, instead of a registration.
+        issuer: The only authorization server to use; by default the one that the server names.
+        scope: Scopes to request in addition to those that the server asks for, separated by spaces.
+        redirect_port: The port of this machine to which the browser is sent; 0 for any.
+    """
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    client_id: str | None = Field(default=None, min_length=1)
+    client_secret: str | None = Field(default=None, min_length=1)
+    private_key: str | None = Field(default=None, min_length=1)
+    algorithm: str = "RS256"
+    client_auth: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
+    client_metadata_url: str | None = Field(default=None, pattern="^https://[^/]+/.")
+    issuer: str | None = Field(default=None, pattern="^https?://")
+    scope: str | None = None
+    redirect_port: int = Field(default=0, ge=0, le=65535)
+
+    @model_validator(mode="after")
+    def _has_credentials(self) -> Self:
+        if self.client_id is None and (self.client_secret or self.private_key):
+            raise ValueError("'client_secret' and 'private_key' require 'client_id'")
+        if self.grant == "authorization_code":
+            if self.private_key:
+                raise ValueError("'private_key' requires 'grant: client_credentials'")
+        elif (self.client_secret is None) == (self.private_key is None):
+            raise ValueError("exactly one of 'client_secret' and 'private_key' is required")
+        elif self.issuer is None:
+            raise ValueError("'issuer' is required: the credentials are sent nowhere else")
+        return self
+
+
 class ServerConfig(ModuleConfig):
     """One MCP server: a program to start, or the URL of a running one.
 
@@ -46,6 +88,7 @@ class ServerConfig(ModuleConfig):
         sandbox: What the program may do, as `session.sandbox` of a plan, which is the default.
         url: URL of a server with streamable HTTP.
         headers: Sent with every request to `url`.
+        oauth: How to get tokens for `url`.
         enabled: Whether to use it.
         required: Whether the session fails without it.
         timeout: Time limit of a call, in seconds.
@@ -65,6 +108,7 @@ class ServerConfig(ModuleConfig):
     sandbox: SandboxValue = None
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict[str, str])
+    oauth: OAuthConfig | None = None
     enabled: bool = True
     required: bool = False
     timeout: float = Field(default=120, gt=0)
@@ -95,7 +139,14 @@ class ServerConfig(ModuleConfig):
     def _has_one_way(self) -> Self:
         if (self.command is None) == (self.url is None):
             raise ValueError("exactly one of 'command' and 'url' is required")
+        if self.oauth is not None and (self.url is None or self.has_token):
+            raise ValueError("'oauth' requires 'url', and no header Authorization")
         return self
+
+    @property
+    def has_token(self) -> bool:
+        """True if `headers` has a token, so that none is asked for."""
+        return any(name.lower() == "authorization" for name in self.headers)
 
 
 class McpConfig(ModuleConfig):

@@ -95,11 +95,13 @@ class Connection(NamedTuple):
         transport: The transport for the SDK's client.
         problem: Why it ended, if the transport knows.
         close: Always called afterwards.
+        needs_user: Returns True if another attempt is useless until the user does something.
     """
 
     transport: Any
     problem: Callable[[], str | None]
     close: Callable[[], Awaitable[None]]
+    needs_user: Callable[[], bool] = bool
 
 
 Way = Callable[[Callable[[], None]], Awaitable[Connection]]

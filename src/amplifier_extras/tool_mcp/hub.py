@@ -66,11 +66,15 @@ class Results:
     Args:
         max_output: Bytes of text in one result.
         folder: Returns the folder for long results and other data.
+        redact: Removes secrets from a text.
     """
 
-    def __init__(self, max_output: int, folder: Callable[[], Path]) -> None:
+    def __init__(
+        self, max_output: int, folder: Callable[[], Path], redact: Callable[[str], str] = str
+    ) -> None:
         self._max_output = max_output
         self._folder = folder
+        self._redact = redact
 
     def of_call(self, answer: Any) -> ToolResult:
         """The result of a call."""
@@ -101,7 +105,7 @@ class Results:
         more = sum(block["type"] == "image" for block in blocks) - _MAX_IMAGES
         if more > 0:
             blocks = [*blocks, _text(f"[{more} more images left out]")]
-        text = self._shortened("\n".join(_texts(blocks)))
+        text = self._shortened(self._redact("\n".join(_texts(blocks))))
         error = {"message": text or "the tool failed", "type": "ToolError"} if failed else None
         images = [block for block in blocks if block["type"] == "image"][:_MAX_IMAGES]
         content: Any = [*([_text(text)] if text else []), *images] if images else None
@@ -239,7 +243,10 @@ class MountedTool(ABC):
             if not isinstance(given, Mapping):
                 raise InvalidInput(f"the input must be an object, not {type(given).__name__}")
             return await self.run(dict(cast("Mapping[str, Any]", given)))
-        except (InvalidInput, ServerProblem) as error:
+        except InvalidInput as error:
+            return failure(error)
+        except ServerProblem as error:
+            error.args = (self.server.redact(str(error)),)
             return failure(error)
 
     @abstractmethod
@@ -272,7 +279,7 @@ class RemoteTool(MountedTool):
         ids = event_ids()
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            shown = None if message is None else shorten(message)
+            shown = None if message is None else self.server.redact(shorten(message))
             data = {"server": self.server.name, "tool": self.name, "progress": progress}
             await self._emit(MCP_PROGRESS, {**data, "total": total, "message": shown, **ids})
 
@@ -444,7 +451,6 @@ class Hub(Listener):
     def __init__(self, coordinator: Any, config: McpConfig) -> None:
         self._coordinator = coordinator
         self._config = config
-        self._results = Results(config.max_output, lambda: output_dir(coordinator))
         self._mounted: dict[str, dict[str, MountedTool]] = {}
         self._offers: dict[str, Offers] = {}
         self._accepted: dict[str, dict[str, Any]] = {}
@@ -453,7 +459,7 @@ class Hub(Listener):
         self._sdk: asyncio.Task[None] | None = None
         self._untold: list[tuple[str, dict[str, Any]]] | None = []
         self._servers = [
-            Server(name, settings, self._way_to(name, settings), self)
+            self._server(name, settings)
             for name, settings in config.servers.items()
             if settings.enabled
         ]
@@ -567,7 +573,7 @@ class Hub(Listener):
         await self._emit(MCP_FAILED, {"server": server.name, **data})
 
     async def logged(self, server: Server, level: str, name: str | None, data: Any) -> None:
-        text = data if isinstance(data, str) else repr(data)
+        text = server.redact(data if isinstance(data, str) else repr(data))
         fields = {"level": level, "logger": name and shorten(name), "data": text[:_MAX_LOG]}
         await self._emit(MCP_LOG, {"server": server.name, **fields})
 
@@ -626,12 +632,15 @@ class Hub(Listener):
         """A server's tools by their mounted names."""
         own = self._mounted.get(server.name, {})
         others = self._coordinator.get("tools").keys() - own.keys()
+        results = Results(
+            self._config.max_output, lambda: output_dir(self._coordinator), server.redact
+        )
         tools: dict[str, MountedTool] = {}
         refused = [tool.name for tool in self._list_refused(server)]
         for remote in offers.tools:
             if _is_wanted(remote.name, server.config) and remote.name not in refused:
                 name = tool_name(server.name, remote.name, {*others, *tools})
-                tools[name] = RemoteTool(name, server, self._results, remote, self._emit)
+                tools[name] = RemoteTool(name, server, results, remote, self._emit)
         extra: dict[str, Callable[[str, Server, Results], MountedTool]] = {}
         if offers.has_resources and server.config.resources:
             extra |= {"list_resources": ListResources, "read_resource": ReadResource}
@@ -639,7 +648,7 @@ class Hub(Listener):
             extra |= {"list_prompts": ListPrompts, "get_prompt": GetPrompt}
         for ending, kind in extra.items():
             name = tool_name(server.name, ending, {*others, *tools})
-            tools[name] = kind(name, server, self._results)
+            tools[name] = kind(name, server, results)
         return tools
 
     async def _mount(self, server: str, wanted: dict[str, MountedTool]) -> None:
@@ -672,12 +681,13 @@ class Hub(Listener):
 
     # -- transports --------------------------------------------------------------------
 
-    def _way_to(self, name: str, config: ServerConfig) -> Way:
-        if config.url is not None:
-            way: Way = RemoteWay(config.url, config.headers, config.timeout)
-        else:
-            way = self._local_way(name, config)
+    def _server(self, name: str, config: ServerConfig) -> Server:
+        if config.url is None:
+            return Server(name, config, self._after_sdk(self._local_way(name, config)), self)
+        way = RemoteWay(name, config)
+        return Server(name, config, self._after_sdk(way), self, way.secrets)
 
+    def _after_sdk(self, way: Way) -> Way:
         async def connect(lost: Callable[[], None]) -> Connection:
             if self._sdk is not None:
                 await asyncio.shield(self._sdk)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,6 +38,7 @@ from amplifier_extras.tool_mcp.connection import (
     Way,
     error_text,
 )
+from amplifier_support.redaction import Redactor
 
 ResultT = TypeVar("ResultT")
 
@@ -68,6 +69,7 @@ class Server:
         config: Its settings.
         connect: Prepares a connection.
         listener: Notified of events.
+        secrets: Returns what must not be shown, such as tokens for the server.
 
     Attributes:
         tried: Set once the first attempt has succeeded or failed.
@@ -81,6 +83,7 @@ class Server:
         config: ServerConfig,
         connect: Way,
         listener: Listener,
+        secrets: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.name = name
         self.config = config
@@ -89,6 +92,7 @@ class Server:
         self.problem = "not started yet"
         self._connect = connect
         self._listener = listener
+        self._secrets = secrets
         self._client: ServerClient | None = None
         self._why_lost: Callable[[], str | None] = lambda: None
         self._ready = asyncio.Event()
@@ -106,6 +110,11 @@ class Server:
     @property
     def is_ready(self) -> bool:
         return self._ready.is_set()
+
+    def redact(self, text: str) -> str:
+        """Return a text of the server without the tokens that it has got."""
+        secrets = [*self._secrets()]
+        return Redactor(secrets, ()).text(text) if secrets else text
 
     def start(self) -> None:
         """Connect, and stay connected until `close`."""
@@ -209,7 +218,7 @@ class Server:
                 self.problem, final = str(error), True
             # The SDK and the server are external; the session continues without them.
             except Exception as error:
-                self.problem = error_text(error)
+                self.problem = self.redact(error_text(error))
             self._client = None
             self._ready.clear()
             if self._closing.is_set():
@@ -274,7 +283,7 @@ class Server:
         except Exception as error:
             # If a process has ended, that says more than the SDK's error.
             if (problem := connection.problem()) is not None and not isinstance(error, _NotReady):
-                raise _Ended(problem) from error
+                raise (CannotStart if connection.needs_user() else _Ended)(problem) from error
             raise
         finally:
             await connection.close()

@@ -7,9 +7,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_extras.tool_mcp.config import ServerConfig
 from amplifier_extras.tool_mcp.connection import (
@@ -23,6 +23,9 @@ from amplifier_support.files import open_private_in
 from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import WORKING_DIR
+
+if TYPE_CHECKING:
+    from amplifier_extras.tool_mcp.remote import RemoteAuth
 
 logger = logging.getLogger(__name__)
 
@@ -151,14 +154,28 @@ class LocalWay:
 
 
 class RemoteWay:
-    """Connect to a server over streamable HTTP."""
+    """Connect to a server over streamable HTTP.
 
-    def __init__(self, url: str, headers: Mapping[str, str], patience: float) -> None:
-        self._url = url
-        self._headers = headers
-        self._patience = patience
+    Args:
+        name: The server's name.
+        config: Its settings, with a URL.
+    """
+
+    def __init__(self, name: str, config: ServerConfig) -> None:
+        self._name = name
+        self._config = config
+        self._auth: RemoteAuth | None = None
 
     async def __call__(self, lost: Callable[[], None]) -> Connection:
-        from amplifier_extras.tool_mcp.stdio import connection_to
+        from amplifier_extras.tool_mcp.oauth import authorize
+        from amplifier_extras.tool_mcp.remote import connection_to
 
-        return connection_to(self._url, self._headers, self._patience)
+        config = self._config
+        if self._auth is None and not config.has_token:
+            self._auth = authorize(self._name, config)
+        return connection_to(config.url or "", config.headers, config.timeout, self._auth)
+
+    def secrets(self) -> Iterator[str]:
+        """Yield the tokens in use."""
+        if self._auth is not None:
+            yield from self._auth.secrets()

@@ -279,9 +279,9 @@ async def _long_event(write: Any) -> None:
 async def test_an_oversized_response_is_given_up(
     flood: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from amplifier_extras.tool_mcp import stdio
+    from amplifier_extras.tool_mcp import remote
 
-    monkeypatch.setattr(stdio, "MAX_MESSAGE", 2_000_000)
+    monkeypatch.setattr(remote, "MAX_MESSAGE", 2_000_000)
     old = OldServer()
     async with raw_server(old) as far, session({"old": {"url": far.url, "timeout": 15}}) as mcp:
         old.floods = flood

@@ -147,7 +147,8 @@ def _hint(
     hint = None if missing_its_own else requires_hint(text)
     if hint is not None:
         return hint
-    if MISCONFIGURED in text or "pip install" in text or "list it under '" in text:
+    own_advice = (MISCONFIGURED, "pip install", "list it under '", "amplifier mcp login ")
+    if any(advice in text for advice in own_advice):
         return None
     if "(session.mount_timeout)" in text:
         return "fix what it waits for, or set a longer session.mount_timeout"
