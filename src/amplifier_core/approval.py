@@ -103,3 +103,26 @@ class ToolApprovalSystem(Protocol):
             ApprovalTimeoutError: There was no answer within `timeout` seconds.
         """
         ...
+
+
+@runtime_checkable
+class AnswerSystem(Protocol):
+    """An `ApprovalSystem` that can ask the user for an answer of their own. Optional for apps."""
+
+    async def request_answer(
+        self, prompt: str, options: list[str] | None, timeout: float | None
+    ) -> str | None:
+        """Ask the user.
+
+        Args:
+            prompt: The question, and who asks it.
+            options: The possible answers; None for any text.
+            timeout: Seconds to wait; None to wait forever.
+
+        Returns:
+            The answer; None if there is no one to ask, or the user does not answer.
+
+        Raises:
+            ApprovalTimeoutError: There was no answer within `timeout` seconds.
+        """
+        ...

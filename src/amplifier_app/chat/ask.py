@@ -71,15 +71,7 @@ async def ask_on_terminal(
         # Earlier keys were not typed as an answer.
         forget_typed()
         clear_typeahead(session.app.input)
-    width = output.get_size().columns
-    # Indented lines are quoted, and left as they are.
-    lines = [
-        row
-        for line in for_terminal(question).split("\n")
-        for row in ([line] if line.startswith(" ") else wrapped(line, width))
-    ]
-    output.write("\n" + "".join(f"{line}\n" for line in lines))
-    output.flush()
+    _write_question(output, question)
     session.app.ttimeoutlen, session.app.timeoutlen = 0.05, 0.3
     async with asyncio.timeout(timeout):
         while True:
@@ -95,6 +87,48 @@ async def ask_on_terminal(
                 return choice
             output.write(f"{_what_to_type(keys, len(options))}\n")
             output.flush()
+
+
+async def ask_for_text_on_terminal(fd: int, question: str, timeout: float | None) -> str | None:
+    """Return the line that the user types, which may be empty; None on Esc or Ctrl-D.
+
+    Args:
+        fd: The terminal.
+        question: Text shown above the line.
+        timeout: Seconds to wait for an answer; None to wait forever.
+
+    Raises:
+        Stopped: Ctrl-C was pressed.
+        TimeoutError: No answer within `timeout` seconds.
+    """
+    output = terminal_output(fd)
+    session: PromptSession[str] = PromptSession(
+        "> ", output=output, key_bindings=_key_bindings({}), enable_suspend=True
+    )
+    # Earlier keys were not typed as an answer.
+    forget_typed()
+    clear_typeahead(session.app.input)
+    _write_question(output, question)
+    session.app.ttimeoutlen, session.app.timeoutlen = 0.05, 0.3
+    async with asyncio.timeout(timeout):
+        try:
+            return await session.prompt_async()
+        except (KeyboardInterrupt, OSError):  # or the terminal is gone
+            raise Stopped from None
+        except EOFError:
+            return None
+
+
+def _write_question(output: TerminalOutput, question: str) -> None:
+    width = output.get_size().columns
+    # Indented lines are quoted, and left as they are.
+    lines = [
+        row
+        for line in for_terminal(question).split("\n")
+        for row in ([line] if line.startswith(" ") else wrapped(line, width))
+    ]
+    output.write("\n" + "".join(f"{line}\n" for line in lines))
+    output.flush()
 
 
 def _what_to_type(keys: dict[str, str], count: int) -> str:

@@ -64,6 +64,10 @@ AskAboutTool = Callable[[ToolApproval, str, float | None], Awaitable[ToolApprova
 """Asks the user about a tool call of an agent, or of the session if that is empty; like `Ask`."""
 
 
+AskForText = Callable[[str, float | None], Awaitable[str | None]]
+"""Asks the user for a line of text, like `Ask`."""
+
+
 class Attendant(Protocol):
     """Someone who may come and go while a session runs. Both return None if no one has answered."""
 
@@ -75,13 +79,14 @@ class Attendant(Protocol):
 
 
 class Approvals:
-    """The session's `amplifier_core.approval.ApprovalSystem`, also a `ToolApprovalSystem`.
+    """The session's `amplifier_core.approval.ApprovalSystem`, also a `ToolApprovalSystem` and an `AnswerSystem`.
 
     Args:
         policy: How to answer; ``ask`` without a terminal is ``deny``, ``policy`` is the default
             of each request, ``park`` keeps the question with the session.
         ask: How to ask; None without a terminal.
         ask_about_tool: How to ask about a tool call; by default like any other question.
+        ask_for_text: How to ask for text; None if that is not possible.
 
     Attributes:
         policy: How to answer; may be changed at any time.
@@ -90,6 +95,7 @@ class Approvals:
         session_id: The session's id, for the program.
         warn: Shows that the program failed.
         denied: The questions that were denied, in order.
+        unanswered: The questions for an answer that got none, in order.
         stop: Stops the turn; called for Ctrl-C at a question.
         waiting: The session's questions that wait for an answer; None if it is not saved.
         parked: The questions of this run that wait, in order.
@@ -100,13 +106,16 @@ class Approvals:
         policy: Policy,
         ask: Ask | None = None,
         ask_about_tool: AskAboutTool | None = None,
+        ask_for_text: AskForText | None = None,
     ) -> None:
         self.policy: Policy = policy
         self._ask = ask
         self._ask_about_tool = ask_about_tool
+        self._ask_for_text = ask_for_text
         self._always: dict[str, str] = {}
         self._one_at_a_time = asyncio.Lock()
         self.denied: list[str] = []
+        self.unanswered: list[str] = []
         self.stop: Callable[[], object] = lambda: None
         self.waiting: Waiting | None = None
         self.parked: list[Question] = []
@@ -122,9 +131,12 @@ class Approvals:
 
     @property
     def denial(self) -> Outcome | None:
-        """The outcome of a run in which a request was denied; None if none was."""
+        """The outcome of a run in which a request was denied or not answered; None if none was."""
         if not self.denied:
-            return None
+            if not self.unanswered or self.is_interactive:
+                return None
+            message = f"no one could answer: {self.unanswered[0]}"
+            return Outcome(Ending.DENIED, message, "Run on a terminal to be asked.")
         # A user who says no needs no advice.
         hint = "Allow it with --approve allow, or run on a terminal to be asked."
         asked = self.denied[0]
@@ -169,9 +181,43 @@ class Approvals:
         """
         return await self._request_about_tool(request, timeout, "")
 
+    async def request_answer(
+        self, prompt: str, options: list[str] | None, timeout: float | None
+    ) -> str | None:
+        """Return the user's answer (see `amplifier_core.approval.AnswerSystem`).
+
+        Only the user can answer, whatever the policy.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._request_answer(prompt, options, timeout, "")
+
     def for_agent(self, agent: str) -> AgentApprovals:
         """Return the system for a sub-agent: names it in questions, shares "allow always"."""
-        return AgentApprovals(self._request, self._request_about_tool, agent)
+        return AgentApprovals(self._request, self._request_about_tool, self._request_answer, agent)
+
+    async def _request_answer(
+        self, prompt: str, options: list[str] | None, timeout: float | None, agent: str
+    ) -> str | None:
+        answer = None
+        shown = f"{agent}: {prompt}" if agent else prompt
+        try:
+            async with self._one_at_a_time:
+                if self.attendant is not None and options is not None:
+                    answer = await self.attendant.ask(shown, options, timeout)
+                if answer is not None or self.policy != "ask":
+                    pass
+                elif options is not None and self._ask is not None:
+                    answer = await self._ask(shown, options, timeout)
+                elif options is None and self._ask_for_text is not None:
+                    answer = await self._ask_for_text(shown, timeout)
+        except TimeoutError:
+            raise ApprovalTimeoutError(f"no answer within {timeout:g} s") from None
+        finally:
+            if answer is None:
+                self.unanswered.append(" ".join(prompt.split()))
+        return answer
 
     async def _request_about_tool(
         self, request: ToolApproval, timeout: float | None, agent: str
@@ -314,6 +360,7 @@ class AgentApprovals:
     Args:
         request: Asks in the parent session: prompt, options, timeout, default and agent.
         request_about_tool: Asks there about a tool call: the request, timeout and agent.
+        request_answer: Asks there for an answer: prompt, options, timeout and agent.
         agent: The name of the agent.
     """
 
@@ -323,10 +370,12 @@ class AgentApprovals:
         request_about_tool: Callable[
             [ToolApproval, float | None, str], Awaitable[ToolApprovalAnswer]
         ],
+        request_answer: Callable[[str, list[str] | None, float | None, str], Awaitable[str | None]],
         agent: str,
     ) -> None:
         self._request = request
         self._request_about_tool = request_about_tool
+        self._request_answer = request_answer
         self._agent = agent
 
     async def request_approval(
@@ -349,9 +398,20 @@ class AgentApprovals:
         """
         return await self._request_about_tool(request, timeout, self._agent)
 
+    async def request_answer(
+        self, prompt: str, options: list[str] | None, timeout: float | None
+    ) -> str | None:
+        """Return the user's answer; None if there is none.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._request_answer(prompt, options, timeout, self._agent)
+
     def for_agent(self, agent: str) -> AgentApprovals:
         """Return the system for an agent that this one delegates to."""
-        return AgentApprovals(self._request, self._request_about_tool, f"{self._agent}/{agent}")
+        path = f"{self._agent}/{agent}"
+        return AgentApprovals(self._request, self._request_about_tool, self._request_answer, path)
 
 
 def _option(options: list[str], word: str) -> str:

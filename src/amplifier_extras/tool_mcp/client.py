@@ -38,6 +38,7 @@ class ServerClient:
         transport: The SDK's.
         legacy: Do not ask for newer protocols, at which old servers may crash.
         on_log: Called with the level, the logger and the data of what the server logs.
+        on_question: Called with a question of the server to the user; returns the answer.
         on_tools_changed: Called when the server has changed its tools.
     """
 
@@ -48,10 +49,12 @@ class ServerClient:
         *,
         legacy: bool,
         on_log: Callable[[str, str | None, Any], Awaitable[None]],
+        on_question: Callable[[Any], Awaitable[Any]],
         on_tools_changed: Callable[[], None],
     ) -> None:
         self._server = server
         self._log = on_log
+        self._ask = on_question
         self._on_tools_changed = on_tools_changed
         self._client = Client(
             transport,
@@ -59,6 +62,7 @@ class ServerClient:
             cache=None,
             log_level="info",
             logging_callback=self._on_log,
+            elicitation_callback=self._on_question,
             message_handler=self._on_message,
             client_info=_client_info(),
         )
@@ -120,6 +124,9 @@ class ServerClient:
 
     async def _on_log(self, params: LoggingMessageNotificationParams) -> None:
         await self._log(str(params.level), params.logger, params.data)
+
+    async def _on_question(self, context: Any, params: Any) -> Any:
+        return await self._ask(params)
 
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):

@@ -238,6 +238,13 @@ class MountedTool(ABC):
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Run the tool; `error` of a failure has `message` and `type`."""
+        before = len(self.server.unanswered)
+        try:
+            return await self._run(input)
+        finally:
+            await self.server.report_unanswered(self.name, before)
+
+    async def _run(self, input: dict[str, Any]) -> ToolResult:
         try:
             given: Any = input
             if not isinstance(given, Mapping):
@@ -433,7 +440,11 @@ MCP_CONNECTED = "mcp:connected"
 MCP_DISCONNECTED = "mcp:disconnected"
 MCP_FAILED = "mcp:failed"
 MCP_LOG = "mcp:log"
-MCP_EVENTS = (MCP_CONNECTED, MCP_DISCONNECTED, MCP_FAILED, MCP_LOG, MCP_PROGRESS)
+TOOL_UNANSWERED = "tool:unanswered"
+MCP_EVENTS = (
+    *(MCP_CONNECTED, MCP_DISCONNECTED, MCP_FAILED, MCP_LOG, MCP_PROGRESS),
+    TOOL_UNANSWERED,
+)
 """Events this module emits in addition to the kernel's."""
 
 _MAX_LOG = 10_000
@@ -456,6 +467,7 @@ class Hub(Listener):
         self._accepted: dict[str, dict[str, Any]] = {}
         self._logs: list[ErrorLog] = []
         self._started = False
+        self._one_question = asyncio.Lock()
         self._sdk: asyncio.Task[None] | None = None
         self._untold: list[tuple[str, dict[str, Any]]] | None = []
         self._servers = [
@@ -571,6 +583,20 @@ class Hub(Listener):
             logger.warning("MCP server %s is unavailable: %s", server.name, problem)
         data = {"error": problem, "final": final, "required": server.config.required}
         await self._emit(MCP_FAILED, {"server": server.name, **data})
+
+    async def asked(self, server: Server, params: Any) -> Any:
+        from amplifier_extras.tool_mcp.elicitation import ask_user
+
+        async with self._one_question:
+            answer = await ask_user(self._coordinator.approval_system, server.name, params)
+        if answer.action != "accept":
+            server.unanswered.append(
+                f"declined what {server.name} asked: {shorten(params.message)}"
+            )
+        return answer
+
+    async def unanswered(self, tool: str, question: str) -> None:
+        await self._emit(TOOL_UNANSWERED, {"tool_name": tool, "reason": question})
 
     async def logged(self, server: Server, level: str, name: str | None, data: Any) -> None:
         text = server.redact(data if isinstance(data, str) else repr(data))

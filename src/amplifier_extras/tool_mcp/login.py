@@ -56,9 +56,8 @@ class Browser(User):
         to_stderr(f"amplifier: to log in at {self._name}, open this page in a browser:")
         # Alone on its line and not wrapped, to be copied.
         print(url, file=sys.stderr, flush=True)
-        if not self._pastes and _has_display():
-            # Some browsers are waited for until they end.
-            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+        if not self._pastes:
+            open_page(url)
 
     async def redirected(self) -> AuthorizationCodeResult:
         if self._pastes:
@@ -131,8 +130,11 @@ def _read_redirect(query: str, state: str) -> AuthorizationCodeResult:
     return AuthorizationCodeResult(code=fields.get("code", ""), state=state, iss=fields.get("iss"))
 
 
-def _has_display() -> bool:
-    return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+def open_page(url: str) -> None:
+    """Open a page in the user's browser, if there is a desktop."""
+    if sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        # Some browsers are waited for until they end.
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
 class Redirects:

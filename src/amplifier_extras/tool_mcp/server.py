@@ -58,6 +58,8 @@ class Listener:
     async def connected(self, server: Server, offers: Offers, seconds: float) -> None: ...
     async def disconnected(self, server: Server, problem: str) -> None: ...
     async def failed(self, server: Server, problem: str, final: bool) -> None: ...
+    async def asked(self, server: Server, params: Any) -> Any: ...
+    async def unanswered(self, tool: str, question: str) -> None: ...
     async def logged(self, server: Server, level: str, name: str | None, data: Any) -> None: ...
 
 
@@ -75,6 +77,7 @@ class Server:
         tried: Set once the first attempt has succeeded or failed.
         settled: Set once connected for the first time, or given up.
         problem: Why it is not connected.
+        unanswered: What it has asked the user in vain.
     """
 
     def __init__(
@@ -101,7 +104,8 @@ class Server:
         self._closing = asyncio.Event()
         self._attempted = asyncio.Event()
         self._ready_since: float | None = None
-        self._in_flight = 0
+        self._in_flight: set[asyncio.Timeout] = set()
+        self.unanswered: list[str] = []
         self._idle = asyncio.Event()
         self._has_changed = False
         self._relisting: asyncio.Task[None] | None = None
@@ -154,6 +158,11 @@ class Server:
         except SessionGone as error:
             raise NotConnected(f"the server {self.name} does not keep its session") from error
 
+    async def report_unanswered(self, tool: str, start: int) -> None:
+        """Report the questions that were asked in vain during a call, those from `start` on."""
+        for question in self.unanswered[start:]:
+            await self._listener.unanswered(tool, question)
+
     # -- calls -------------------------------------------------------------------------
 
     async def _connected_client(self, not_this: ServerClient | None = None) -> ServerClient:
@@ -176,10 +185,11 @@ class Server:
     async def _call_with_limit(
         self, client: ServerClient, use: Callable[[Client], Awaitable[ResultT]]
     ) -> ResultT:
-        self._in_flight += 1
+        limit = asyncio.timeout(self.config.timeout)
+        self._in_flight.add(limit)
         self._idle.clear()
         try:
-            async with asyncio.timeout(self.config.timeout):
+            async with limit:
                 return await client.answer(use)
         except TimeoutError as error:
             raise CallLost(
@@ -194,7 +204,7 @@ class Server:
                 raise CallLost(f"{error}; the reason: {why}", connection_ended=True) from error
             raise
         finally:
-            self._in_flight -= 1
+            self._in_flight.discard(limit)
             if not self._in_flight:
                 self._idle.set()
 
@@ -263,6 +273,7 @@ class Server:
                                 connection.transport,
                                 legacy=bool(failures % 2),
                                 on_log=partial(self._listener.logged, self),
+                                on_question=self._ask,
                                 on_tools_changed=self._on_tools_changed,
                             )
                         )
@@ -288,6 +299,19 @@ class Server:
         finally:
             await connection.close()
         self.problem = connection.problem() or "the connection was lost"
+
+    async def _ask(self, params: Any) -> Any:
+        """Ask the user; the time does not count for the calls in progress."""
+        loop = asyncio.get_running_loop()
+        began, limits = loop.time(), {each: each.when() for each in self._in_flight}
+        for limit in limits:
+            limit.reschedule(None)
+        try:
+            return await self._listener.asked(self, params)
+        finally:
+            for limit, end in limits.items():
+                if limit in self._in_flight and end is not None:
+                    limit.reschedule(end + loop.time() - began)
 
     # -- notifications -----------------------------------------------------------------
 

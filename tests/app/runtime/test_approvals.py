@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_app.base.outcome import OK
 from amplifier_app.runtime.approvals import ApprovalAnswers, Approvals, Policy
-from amplifier_core.approval import ApprovalSystem, ApprovalTimeoutError
+from amplifier_core.approval import AnswerSystem, ApprovalSystem, ApprovalTimeoutError
 from amplifier_core.interfaces import ApprovalProvider, ApprovalRequest
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
@@ -268,3 +269,36 @@ def test_a_module_that_rejects_the_approval_provider_ends_the_run(tmp_path: Path
     done = run_amplifier("run", "-f", plan, "go")
     assert (done.code, done.stdout) == (3, "")
     assert "'approval.register_provider' failed: KeyError: 'x'" in done.stderr
+
+
+@pytest.mark.parametrize("policy", ["deny", "allow", "policy", "park"])
+async def test_only_the_user_gives_answers(policy: Policy) -> None:
+    person = Person("red")
+    approvals = Approvals(policy, person)
+    assert isinstance(approvals, AnswerSystem)
+    assert await approvals.request_answer("Which?", ["red"], None) is None
+    assert (person.asked, approvals.unanswered) == ([], ["Which?"])
+    outcome = Approvals(policy).denial
+    assert outcome is None
+    assert (approvals.denial or OK).exit_code == 8
+
+
+async def test_answers_are_chosen_or_typed() -> None:
+    async def type_text(prompt: str, timeout: float | None) -> str | None:
+        return f"typed for {prompt}"
+
+    approvals = Approvals("ask", Person("red"), ask_for_text=type_text)
+    assert await approvals.request_answer("Which?", ["red"], None) == "red"
+    below = approvals.for_agent("helper").for_agent("deep")
+    assert await below.request_answer("Why?", None, None) == "typed for helper/deep: Why?"
+    assert await Approvals("ask", Person("red")).request_answer("Why?", None, None) is None
+    assert approvals.denial is None
+
+
+async def test_an_answer_that_takes_too_long_is_a_timeout() -> None:
+    async def wait(prompt: str, timeout: float | None) -> str | None:
+        raise TimeoutError
+
+    approvals = Approvals("ask", Person(), ask_for_text=wait)
+    with pytest.raises(ApprovalTimeoutError, match="no answer within 1 s"):
+        await approvals.request_answer("Why?", None, 1)

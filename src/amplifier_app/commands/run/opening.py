@@ -426,5 +426,15 @@ def _default_approvals(
         except Stopped:
             return await stop_turn()
 
-    approvals = Approvals(request.approve or "ask", ask, ask_about_tool)
+    async def ask_for_text(prompt: str, timeout: float | None) -> str | None:
+        from amplifier_app.chat.ask import Stopped, ask_for_text_on_terminal
+
+        await renderer.typing_paused()
+        try:
+            with renderer.paused():
+                return await ask_for_text_on_terminal(terminal, prompt, timeout)
+        except Stopped:
+            return await stop_turn()
+
+    approvals = Approvals(request.approve or "ask", ask, ask_about_tool, ask_for_text)
     return approvals

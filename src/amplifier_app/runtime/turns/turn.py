@@ -27,7 +27,7 @@ class ToolUse:
 
     `decision` names what allowed or denied it, if a module asked for approval; `by_default` is true
     if it was denied because nothing allowed it, `by_tool` if the tool itself refused it. `sandbox` says
-    what the sandbox kept it from, or may have; `span` is the id of its operation.
+    what the sandbox kept it from, or may have, `unanswered` what the tool asked the user in vain; `span` is the id of its operation.
     """
 
     __slots__ = (
@@ -42,6 +42,7 @@ class ToolUse:
         "reason",
         "sandbox",
         "span",
+        "unanswered",
     )
 
     def __init__(self, id: str, name: str, input: Any = None) -> None:
@@ -52,6 +53,7 @@ class ToolUse:
         self.by_default = False
         self.by_tool = False
         self.sandbox: str | None = None
+        self.unanswered: str | None = None
         self.span: Any = None
         self.outcome: ToolOutcome = "running"
         self.duration_ms: int | None = None
@@ -69,7 +71,7 @@ class DeniedCall(NamedTuple):
         agent: That sub-agent.
         by_default: Whether it was denied because nothing allowed it.
         by_sandbox: Whether it ran, and the sandbox kept it from something or may have.
-        by_tool: Whether the tool itself refused it.
+        by_tool: Whether the tool itself refused it, or asked the user in vain.
         decision: What denied it in a few words, if a module asked for approval.
     """
 

@@ -99,6 +99,7 @@ class TurnRecorder:
             "approval:granted": self._on_decision,
             APPROVAL_DENIED: self._on_decision,
             "sandbox:denied": self._on_sandbox,
+            "tool:unanswered": self._on_unanswered,
             "orchestrator:complete": self._on_complete,
             "proposal:made": self._on_proposal,
         }
@@ -219,6 +220,8 @@ class TurnRecorder:
                         decision=tool.decision,
                     )
                 )
+            elif tool.unanswered is not None:
+                calls.append(DeniedCall(tool.id, tool.name, tool.unanswered, by_tool=True))
             elif tool.sandbox:
                 calls.append(DeniedCall(tool.id, tool.name, tool.sandbox, by_sandbox=True))
         return calls
@@ -316,14 +319,21 @@ class TurnRecorder:
                 found[0].reason = _joined("denied", reason or by)
 
     def _on_sandbox(self, event: str, data: dict[str, Any]) -> None:
-        span, reason = peek(data, "span_id"), str(peek(data, "reason") or "")
-        tools = [tool for tool in self._tools if tool.span == span]
-        if not span:
-            # Some loops give calls no spans; the event comes from the task of the call.
-            current = self._running.get(self._key(data))
-            tools = [] if current is None else [current[0]]
-        for tool in tools:
+        reason = str(peek(data, "reason") or "")
+        for tool in self._calls_with(data):
             tool.sandbox = f"{tool.sandbox}; {reason}" if tool.sandbox else reason
+
+    def _on_unanswered(self, event: str, data: dict[str, Any]) -> None:
+        for tool in self._calls_with(data):
+            tool.unanswered = str(peek(data, "reason") or "")
+
+    def _calls_with(self, data: dict[str, Any]) -> list[ToolUse]:
+        """The calls that an event of the running tool is about."""
+        if span := peek(data, "span_id"):
+            return [tool for tool in self._tools if tool.span == span]
+        # Some loops give calls no spans; the event comes from the task of the call.
+        current = self._running.get(self._key(data))
+        return [] if current is None else [current[0]]
 
     def _on_tool_post(self, event: str, data: dict[str, Any]) -> None:
         result = result_in(data)
