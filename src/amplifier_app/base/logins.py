@@ -15,19 +15,22 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from amplifier_app.base import paths
-from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.keys import KeyStore, Stored
+from amplifier_app.base.locks import hold_lock
 from amplifier_support.files import make_private_folder, open_locked
 from amplifier_support.named_tuple import NamedTuple
 
 _AGAIN = "Log in again with: amplifier mcp login NAME"
 _POLL_SECONDS = 0.05
+
+_Parsed = TypeVar("_Parsed")
 
 
 class LoginFacts(NamedTuple):
@@ -92,7 +95,8 @@ class LoginStore:
         Raises:
             ConfigError: See `KeyStore.names`.
         """
-        return [LoginFacts(**json.loads(note)) for note in self._keys.notes().values()]
+        notes = self._keys.notes().values()
+        return [self._parsed(lambda note=note: LoginFacts(**json.loads(note))) for note in notes]
 
     def read(self, server: str, url: str) -> Login | None:
         """The login for a server, if there is one.
@@ -101,14 +105,27 @@ class LoginStore:
             ConfigError: It is unavailable.
         """
         try:
-            data: dict[str, Any] = json.loads(self._keys.read(_key(server, url), cached=False))
+            text = self._keys.read(_key(server, url), cached=False)
         except KeyError:
             return None
-        data["facts"] = LoginFacts(**data["facts"])
-        return Login(**data)
+
+        def parse() -> Login:
+            data: dict[str, Any] = json.loads(text)
+            data["facts"] = LoginFacts(**data["facts"])
+            return Login(**data)
+
+        return self._parsed(parse)
+
+    def _parsed(self, parse: Callable[[], _Parsed]) -> _Parsed:
+        try:
+            return parse()
+        except (ValueError, TypeError, KeyError):
+            raise ConfigError(
+                "the stored logins are damaged", location=Location(str(self.file)), hint=_AGAIN
+            ) from None
 
     def store(self, login: Login) -> Stored:
-        """Store a login, replacing any for the same server.
+        """Store a login, replacing any for the same server; in `replacing`.
 
         Raises:
             ConfigError: See `KeyStore.store`.
@@ -126,8 +143,13 @@ class LoginStore:
         Raises:
             ConfigError: See `KeyStore.forget`.
         """
-        logins = [login for login in self.facts() if login.server == server]
-        return [login for login in logins if self._keys.forget(_key(server, login.url))]
+        forgotten: list[LoginFacts] = []
+        for login in self.facts():
+            if login.server == server:
+                # A process that replaces the tokens now would store them again.
+                with hold_lock(self._lock(server, login.url), None):
+                    forgotten += [login] if self._keys.forget(_key(server, login.url)) else []
+        return forgotten
 
     @asynccontextmanager
     async def replacing(self, server: str, url: str) -> AsyncGenerator[None]:
@@ -136,7 +158,7 @@ class LoginStore:
         Raises:
             ConfigError: The lock cannot be created.
         """
-        lock = self._keys.folder / f"{_key(server, url)}.lock"
+        lock = self._lock(server, url)
         try:
             make_private_folder(lock.parent)
             descriptor = open_locked(lock)
@@ -149,6 +171,9 @@ class LoginStore:
             yield
         finally:
             os.close(descriptor)
+
+    def _lock(self, server: str, url: str) -> Path:
+        return self._keys.folder / f"{_key(server, url)}.lock"
 
 
 def _key(server: str, url: str) -> str:

@@ -328,9 +328,9 @@ def login(
     if made is None:
         to_stderr(f"amplifier: {name} needs no login")
         return
-    where = LoginStore().store(made).where
-    place = "the keyring" if where == "keyring" else str(LoginStore().file)
-    until = _login_text(_login_data(made.facts)).removeprefix("yes")
+    login, stored = made
+    place = "the keyring" if stored.where == "keyring" else str(LoginStore().file)
+    until = _login_text(_login_data(login.facts)).removeprefix("yes")
     to_stderr(f"amplifier: logged in to {name} {until}".rstrip() + f"; stored in {place}")
 
 

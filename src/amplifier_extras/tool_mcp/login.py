@@ -14,14 +14,16 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
+import httpx2
 from mcp.client.auth import AuthorizationCodeResult, OAuthFlowError
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.logins import Login
+from amplifier_app.base.keys import Stored
+from amplifier_app.base.logins import Login, LoginStore
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import read_line, to_stderr
 from amplifier_extras.tool_mcp.config import ServerConfig
-from amplifier_extras.tool_mcp.oauth import User, former_port, log_in
+from amplifier_extras.tool_mcp.oauth import User, log_in, registered_port
 from amplifier_extras.tool_mcp.remote import http_client
 
 _HOST = "127.0.0.1"
@@ -80,8 +82,8 @@ class Browser(User):
 
 async def log_in_with_browser(
     name: str, config: ServerConfig, *, pastes: bool, scope: str | None = None
-) -> Login | None:
-    """Log in at a server; see `oauth.log_in`.
+) -> tuple[Login, Stored] | None:
+    """Log in at a server, and store the login; see `oauth.log_in`.
 
     Args:
         name: The server's name.
@@ -89,15 +91,20 @@ async def log_in_with_browser(
         pastes: Read the URL at which the browser ends from stdin.
         scope: Scopes to request in addition to those that the server asks for.
 
+    Returns:
+        The login, and where it is stored; None if the server wants none.
+
     Raises:
-        ConfigError: The port for the browser is in use.
+        ConfigError: The port for the browser is in use, or the login cannot be read or stored.
         OAuthFlowError: The login failed.
     """
+    store, url = LoginStore(), config.url or ""
+    former = store.read(name, url)
     redirects = Redirects()
     port = config.oauth.redirect_port if config.oauth else 0
     async with AsyncExitStack() as stack:
         # The registration of an earlier login is for the port that it used.
-        for choice in dict.fromkeys([port or former_port(name, config.url or ""), port]):
+        for choice in dict.fromkeys([port or registered_port(former), port]):
             try:
                 await stack.enter_async_context(redirects.listening(choice))
                 break
@@ -106,13 +113,15 @@ async def log_in_with_browser(
                     reason = (error.strerror or str(error)).lower()
                     raise ConfigError(f"cannot listen on port {choice}: {reason}") from error
         user = Browser(name, redirects, pastes=pastes)
-        return await log_in(
-            name,
-            config,
-            user,
-            lambda auth: http_client(config.headers, config.start_timeout, auth),
-            scope,
-        )
+
+        def client(auth: httpx2.Auth) -> httpx2.AsyncClient:
+            return http_client(config.headers, config.start_timeout, auth)
+
+        login = await log_in(name, config, user, client, former, scope)
+    if login is None:
+        return None
+    async with store.replacing(name, url):
+        return login, await asyncio.to_thread(store.store, login)
 
 
 def _read_redirect(query: str, state: str) -> AuthorizationCodeResult:

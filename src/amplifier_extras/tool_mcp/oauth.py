@@ -40,6 +40,7 @@ from amplifier_app.base.logins import Login, LoginFacts, LoginStore
 from amplifier_extras.tool_mcp.config import OAuthConfig, ServerConfig
 from amplifier_extras.tool_mcp.connection import CannotStart, error_text
 from amplifier_extras.tool_mcp.remote import RemoteAuth, http_client
+from amplifier_support.fields import to_mapping
 from amplifier_support.redaction import Redactor
 
 LOGIN_REQUIRED = -32901
@@ -180,7 +181,7 @@ class StoredLogin(RemoteAuth):
             response = await client.post(
                 login.token_endpoint, data=form, headers=headers, timeout=_PATIENCE_SECONDS
             )
-        if response.status_code in (400, 401):
+        if response.status_code in (400, 401) and not _is_temporary(response):
             return None
         if not response.is_success:
             raise _Unavailable(f"{login.facts.issuer} answered with {response.status_code}")
@@ -208,6 +209,15 @@ class StoredLogin(RemoteAuth):
 
 class _Unavailable(Exception):
     """The authorization server fails."""
+
+
+def _is_temporary(response: httpx2.Response) -> bool:
+    """True if a refusal says that another attempt may succeed."""
+    try:
+        error = to_mapping(response.json()).get("error")
+    except ValueError:
+        return False
+    return error in ("server_error", "temporarily_unavailable", "slow_down")
 
 
 def authorize(name: str, config: ServerConfig) -> RemoteAuth:
@@ -330,6 +340,7 @@ async def log_in(
     config: ServerConfig,
     user: User,
     client: Callable[[httpx2.Auth], httpx2.AsyncClient],
+    former: Login | None = None,
     scope: str | None = None,
 ) -> Login | None:
     """Log in at a server as the user.
@@ -339,6 +350,7 @@ async def log_in(
         config: Its settings, with a URL.
         user: The user.
         client: Returns a client for requests to the server and the authorization server.
+        former: The login to replace.
         scope: Scopes to request in addition to those that the server asks for.
 
     Returns:
@@ -348,10 +360,9 @@ async def log_in(
         OAuthFlowError: The login failed.
     """
     url, oauth = config.url or "", config.oauth or OAuthConfig()
-    kept = _Kept(client_info=_own_client(server, url, oauth, user.redirect_uri, scope))
-    extra = union_scopes(
-        union_scopes(oauth.scope, _former_scope(server, url)) if scope else oauth.scope, scope
-    )
+    kept = _Kept(_own_client(oauth, user.redirect_uri, None if scope else former))
+    granted = former.scope if former and scope else None
+    extra = union_scopes(union_scopes(oauth.scope, granted), scope)
     provider = OAuthClientProvider(
         url,
         _Metadata(
@@ -454,11 +465,11 @@ class _LoginFlow(httpx2.Auth):
 
 
 def _own_client(
-    server: str, url: str, oauth: OAuthConfig, redirect_uri: str, scope: str | None
+    oauth: OAuthConfig, redirect_uri: str, former: Login | None
 ) -> OAuthClientInformationFull | None:
     """This program's registration: the configured one, or the one of an earlier login.
 
-    One with another redirect or other scopes is not used: most authorization servers compare them.
+    One with another redirect is not used: most authorization servers compare them.
     """
     if oauth.client_id is not None:
         return OAuthClientInformationFull(
@@ -468,26 +479,15 @@ def _own_client(
             token_endpoint_auth_method=oauth.client_auth if oauth.client_secret else "none",
             issuer=oauth.issuer,
         )
-    former = None if scope else LoginStore().read(server, url)
     if former is None or redirect_uri not in former.client.get("redirect_uris", ()):
         return None
     return OAuthClientInformationFull.model_validate(dict(former.client))
 
 
-def former_port(server: str, url: str) -> int:
-    """The port of this machine for which the earlier login at a server was registered; 0 for none.
-
-    Raises:
-        ConfigError: The stored login is unavailable.
-    """
-    former = LoginStore().read(server, url)
+def registered_port(former: Login | None) -> int:
+    """The port of this machine for which an earlier login was registered; 0 for none."""
     uris = former.client.get("redirect_uris") or () if former else ()
     return next((urlsplit(uri).port or 0 for uri in uris), 0)
-
-
-def _former_scope(server: str, url: str) -> str | None:
-    former = LoginStore().read(server, url)
-    return former.scope if former else None
 
 
 # -- parts -------------------------------------------------------------------------------

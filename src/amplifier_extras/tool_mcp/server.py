@@ -46,6 +46,7 @@ FIRST_PAUSE = 1.0
 """Seconds between the first failure and the next attempt; doubles each time."""
 
 _MAX_PAUSE = 30.0
+_SHORTEST_SECRET = 8
 _MAX_ATTEMPTS = 5
 _RELIST_PAUSE = 1.0
 _LEAVE_SECONDS = 3.0
@@ -117,7 +118,7 @@ class Server:
 
     def redact(self, text: str) -> str:
         """Return a text of the server without the tokens that it has got."""
-        secrets = [*self._secrets()]
+        secrets = [secret for secret in self._secrets() if len(secret) >= _SHORTEST_SECRET]
         return Redactor(secrets, ()).text(text) if secrets else text
 
     def start(self) -> None:

@@ -4,10 +4,12 @@ logged.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +169,8 @@ class RemoteWay:
         self._auth: RemoteAuth | None = None
 
     async def __call__(self, lost: Callable[[], None]) -> Connection:
+        # The cryptography takes a moment.
+        await asyncio.to_thread(import_module, "amplifier_extras.tool_mcp.oauth")
         from amplifier_extras.tool_mcp.oauth import authorize
         from amplifier_extras.tool_mcp.remote import connection_to
 

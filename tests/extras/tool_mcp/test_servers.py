@@ -348,7 +348,10 @@ async def test_without_servers_nothing_happens() -> None:
     await close()
     reported = await coordinator.collect_contributions("observability.events")
     assert reported == [
-        ["mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"]
+        [
+            *("mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"),
+            "tool:unanswered",
+        ]
     ]
 
 
