@@ -344,7 +344,8 @@ def _find_server(name: str, request: Request, invocation: Invocation) -> ServerC
     servers: dict[str, Any] = {}
     for entry in tools:
         if entry["module"] == MODULE_ID:
-            servers |= (entry.get("config") or {}).get("servers") or {}
+            config: dict[str, Any] = entry.get("config") or {}
+            servers |= config.get("servers") or config.get("mcpServers") or {}
     if name not in servers:
         hint = did_you_mean(name, servers) or "Servers: " + (", ".join(servers) or "none")
         raise UsageError(f"there is no MCP server {name!r}", hint=hint)

@@ -14,7 +14,7 @@ from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
-from mcp_types import ElicitRequest, ElicitRequestURLParams, InputRequiredResult
+from mcp_types import ElicitRequest, ElicitRequestURLParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel, Field
 
 server = MCPServer("asking")
@@ -50,7 +50,9 @@ async def sign(ctx: Context, url: str) -> str | InputRequiredResult:
     if not ctx.input_responses:
         params = ElicitRequestURLParams(message="Sign here", url=url)
         return InputRequiredResult(input_requests={"sign": ElicitRequest(params=params)})
-    return f"answer: {ctx.input_responses['sign'].action}"
+    answer = ctx.input_responses["sign"]
+    assert isinstance(answer, ElicitResult)
+    return f"answer: {answer.action}"
 
 
 if __name__ == "__main__":

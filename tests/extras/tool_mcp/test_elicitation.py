@@ -66,7 +66,7 @@ async def test_a_form_is_asked_field_by_field(tmp_path: Path, is_old: bool) -> N
             **{"colour": "red", "note": None},
         }
         assert mcp.reported("tool:unanswered") == []
-        person.answers = ["Open the page"]
+        person.answers.append("Open the page")
         assert read_text(await mcp.call("ask_sign", url=PAGE)) == "answer: accept"
     questions = [prompt for prompt, _ in person.asked]
     assert questions[0] == (
