@@ -7,8 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self, TypeVar
 
 from mcp import Client, Implementation, MCPError
+from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types import (
     CONNECTION_CLOSED,
+    URL_ELICITATION_REQUIRED,
     LoggingMessageNotificationParams,
     ToolListChangedNotification,
 )
@@ -88,6 +90,8 @@ class ServerClient:
         except TimeoutError:
             raise
         except MCPError as error:
+            if error.code == URL_ELICITATION_REQUIRED:
+                raise await self._ask_first(error) from error
             raise self._named(error) from error
         # The SDK's other errors concern this one response, which does not match its schema or
         # requests something that is not offered.
@@ -108,6 +112,15 @@ class ServerClient:
             if not cursor:
                 break
         return Offers(tools, has.resources is not None, has.prompts is not None)
+
+    async def _ask_first(self, error: MCPError) -> ServerRefused:
+        """Ask the user to open the pages that a call needs (2025-11-25); it can be made again then."""
+        pages = UrlElicitationRequiredError.from_error(error.error).elicitations
+        answers = [await self._ask(page) for page in pages]
+        agreed = all(answer.action == "accept" for answer in answers)
+        then = "Call it again when the user has finished." if agreed else "The user declined."
+        reason = shorten("; ".join(page.message for page in pages))
+        return ServerRefused(f"the user has to open a page of the server first: {reason}. {then}")
 
     def _named(self, error: MCPError) -> Exception:
         if error.message == _SESSION_GONE:

@@ -63,8 +63,9 @@ class Permissions:
         """
         session = self._updates.session
         assert session is not None
+        is_approval = any(option.lower().startswith("allow") for option in options)
         listed = [
-            {"optionId": str(number), "name": name, "kind": _kind(option)}
+            {"optionId": str(number), "name": name, "kind": _kind(option, is_approval)}
             for number, (option, name) in enumerate(zip(options, names, strict=True))
         ]
         params = {"sessionId": session.id, "toolCall": call, "options": listed}
@@ -95,8 +96,10 @@ class Permissions:
         return f"question-{next(self._numbers)}"
 
 
-def _kind(option: str) -> str:
+def _kind(option: str, is_approval: bool = True) -> str:
     words = option.lower()
+    if not is_approval:  # each option is an answer, but for the one that gives none
+        return "reject_once" if words == "decline" else "allow_once"
     if not words.startswith("allow"):
         return "reject_once"
     is_remembered = "session" in words or "always" in words

@@ -14,6 +14,7 @@ from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types import ElicitRequest, ElicitRequestURLParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel, Field
 
@@ -53,6 +54,13 @@ async def sign(ctx: Context, url: str) -> str | InputRequiredResult:
     answer = ctx.input_responses["sign"]
     assert isinstance(answer, ElicitResult)
     return f"answer: {answer.action}"
+
+
+@server.tool()
+async def pay(url: str) -> str:
+    """Refuses until the user has paid on a page (2025-11-25)."""
+    params = ElicitRequestURLParams(message="Pay here", url=url, elicitation_id="id-2")
+    raise UrlElicitationRequiredError([params])
 
 
 if __name__ == "__main__":

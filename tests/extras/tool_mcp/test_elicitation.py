@@ -97,6 +97,19 @@ async def test_a_form_without_answers_is_declined_and_reported(answers: list[Ans
         assert report["reason"].startswith("declined what ask asked: What would you like?")
 
 
+@pytest.mark.parametrize(
+    ("answer", "then"), [("Open the page", "Call it again when"), ("Decline", "The user declined")]
+)
+async def test_a_page_that_a_call_needs_is_asked_about_first(
+    tmp_path: Path, answer: str, then: str
+) -> None:
+    person = Person(answer)
+    async with answered_by(person, str(tmp_path / "mark")) as mcp:
+        error = to_exception(await mcp.call("ask_pay", url=PAGE))
+    assert f"open a page of the server first: Pay here. {then}" in error["message"]
+    assert PAGE in person.asked[0][0]
+
+
 async def test_without_a_system_that_asks_the_answer_is_no() -> None:
     async with answered_by(None) as mcp:
         assert read_text(await mcp.call("ask_sign", url=PAGE)) == "answer: decline"

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import stat
 import subprocess
 import sys
@@ -182,6 +183,21 @@ def test_a_refusal_of_the_authorization_server_is_an_error(far: Protected) -> No
     )
     assert "Traceback" not in done.stderr
     assert LoginStore().facts() == []
+
+
+def test_a_second_login_uses_the_registration_of_the_first(far: Protected) -> None:
+    redirects = [
+        re.findall("waiting for the browser at (\\S+);", log_in(far, adds=first).stderr)
+        for first in (True, False)
+    ]
+    assert redirects[0] == redirects[1] != []
+    assert [path for path, *_ in far.requests].count("/register") == 1
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(redirects[0][0].rpartition(":")[2].partition("/")[0])))
+        taken.listen()
+        assert log_in(far, adds=False).code == 0
+    assert [path for path, *_ in far.requests].count("/register") == 2
 
 
 def test_other_requests_do_not_end_a_login(far: Protected) -> None:

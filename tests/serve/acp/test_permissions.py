@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.serve.acp.editor import choose, running
 from tests.support.plans import mock_plan
 
+ASKING = Path(__file__).parents[2] / "extras" / "tool_mcp" / "asking_server.py"
 GUARDED: dict[str, Any] = {"tools": ["tool-filesystem", "tool-bash"], "hooks": ["hooks-approval"]}
 
 
@@ -110,6 +112,22 @@ def test_the_question_of_a_sub_agent_names_it(tmp_path: Path) -> None:
         titles = [question["toolCall"]["title"] for question in editor.questions]
     assert "helper: touch x" in titles
     assert (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(("kind", "answer"), [("allow_once", "accept"), ("reject_once", "decline")])
+def test_a_question_of_a_server_is_asked(tmp_path: Path, kind: str, answer: str) -> None:
+    server = {"command": sys.executable, "args": [str(ASKING)], "required": True}
+    tool = {"module": "tool-mcp", "config": {"servers": {"ask": server}}}
+    call = {"name": "mcp_ask_sign", "input": {"url": "https://a.example/sign"}}
+    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "done"], tools=[tool])
+    with running("-f", plan) as editor:
+        editor.answer = lambda params: choose(params, kind)
+        editor.prompt(editor.open(tmp_path), "sign")
+        (question,) = editor.questions
+        (ended,) = editor.wait_for("tool_call_update")
+    assert [one["name"] for one in question["options"]] == ["Open the page", "Decline"]
+    assert "https://a.example/sign" in str(question["toolCall"]["content"])
+    assert f"answer: {answer}" in str(ended)
 
 
 def test_the_mode_decides_what_asks(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import Keyring, KeyringUnavailable, KeyStore
+from amplifier_app.base.logins import LoginStore
 from amplifier_app.commands.doctor.check import Check
 from amplifier_app.runtime import describe
 
@@ -31,7 +32,10 @@ def home() -> Iterator[Check]:
 
 def keys() -> Iterator[Check]:
     """Which keys are stored where, and whether only the user can read them."""
-    store = KeyStore()
+    store, logins = KeyStore(), LoginStore().file
+    if logins.exists():
+        yield from _private(logins.parent, 0o700)
+        yield from _private(logins, 0o600)
     try:
         stored = store.names()
     except ConfigError as error:
