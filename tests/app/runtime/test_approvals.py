@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amplifier_app.base.outcome import OK
 from amplifier_app.runtime.approvals import ApprovalAnswers, Approvals, Policy
-from amplifier_core.approval import AnswerSystem, ApprovalSystem, ApprovalTimeoutError
+from amplifier_core.approval import (
+    AnswerSystem,
+    ApprovalSystem,
+    ApprovalTimeoutError,
+    ToolApprovalAnswer,
+)
 from amplifier_core.interfaces import ApprovalProvider, ApprovalRequest
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
@@ -302,3 +308,25 @@ async def test_an_answer_that_takes_too_long_is_a_timeout() -> None:
     approvals = Approvals("ask", Person(), ask_for_text=wait)
     with pytest.raises(ApprovalTimeoutError, match="no answer within 1 s"):
         await approvals.request_answer("Why?", None, 1)
+
+
+async def test_a_joined_terminal_chooses_an_answer() -> None:
+    class Joined:
+        def __init__(self, answer: str | None) -> None:
+            self.answer = answer
+
+        async def ask(self, prompt: str, options: list[str], timeout: float | None) -> str | None:
+            return self.answer
+
+        async def ask_about_tool(
+            self, request: Any, agent: str, timeout: float | None
+        ) -> ToolApprovalAnswer | None:
+            raise AssertionError
+
+    approvals = Approvals("deny")
+    approvals.attendant = Joined("red")
+    assert await approvals.request_answer("Which?", ["red"], None) == "red"
+    assert await approvals.request_answer("Why?", None, None) is None
+    approvals.attendant = Joined(None)
+    assert await approvals.request_answer("Which?", ["red"], None) is None
+    assert approvals.unanswered == ["Why?", "Which?"]
