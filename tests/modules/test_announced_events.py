@@ -13,7 +13,10 @@ from amplifier_core.events import ALL_EVENTS
 from amplifier_core.testing import ScriptedOrchestrator
 
 _COMPACTION = {"context:pre_compact", "context:post_compact"}
-_LOOP = {"steer:injected", "provider:fallback", "context:overflow", "budget:reached"}
+_LOOP = {
+    *("steer:injected", "provider:fallback", "provider:switched"),
+    *("context:overflow", "budget:reached"),
+}
 
 # Every bundled module is listed: a new one fails the first test until its events are.
 _EVENTS: dict[str, set[str]] = {

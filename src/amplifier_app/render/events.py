@@ -53,6 +53,7 @@ class EventStream(StderrNotices):
             "tool:error": self._on_tool_error,
             "provider:retry": self._on_provider_retry,
             "provider:fallback": self._on_fallback,
+            "provider:switched": self._on_switched,
             "context:post_compact": self._on_compacted,
         }
 
@@ -169,6 +170,11 @@ class EventStream(StderrNotices):
         error = peek(data, "error")
         kind = error.get("type") if isinstance(error, dict) else None
         self._event("fallback", **names, error_type=kind)
+
+    def _on_switched(self, event: str, data: dict[str, Any]) -> None:
+        self._notice_on_stderr(event, data)
+        names = ("provider", "model", "requested_provider", "requested_model", "cause", "reason")
+        self._event("switched", **{name: peek(data, name) for name in (*names, "until", "price")})
 
     def _on_compacted(self, event: str, data: dict[str, Any]) -> None:
         fields = ("before_tokens", "after_tokens", "before_messages", "after_messages")

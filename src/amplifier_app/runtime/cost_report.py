@@ -113,7 +113,7 @@ def _prices(raw: Mapping[str, Any]) -> Prices | None:
     return Prices(*(Decimal(value) / _MILLION for value in values))
 
 
-By = Literal["agent", "tool", "step", "message"]
+By = Literal["agent", "tool", "step", "message", "model"]
 
 MICRO = 1_000_000
 """Amounts are rounded to millionths of a dollar."""
@@ -183,8 +183,8 @@ def cost_report(
     is_known = what_if is not None or not has_unpriced_calls(lead.metadata)
     for billed in (lead, *agents):
         for charge in _charges(billed, listed, what_if):
-            name = billed.name
-            if by != "agent":
+            name = charge.model if by == "model" else billed.name
+            if by not in ("agent", "model"):
                 name = getattr(charge.source, by) if billed is lead else f"agent {billed.name}"
             is_known = is_known and charge.cost is not None
             costs[name] = costs.get(name, Fraction(0)) + (charge.cost or 0)
@@ -243,6 +243,7 @@ def _round_to_total(amounts: Mapping[str, Fraction], total: int) -> dict[str, in
 
 class _Charge(NamedTuple):
     source: Source
+    model: str
     cost: Fraction | None
     tokens: Fraction
 
@@ -294,7 +295,7 @@ def _of_step(
     prices: Prices,
     cost: Decimal | None,
 ) -> Iterable[_Charge]:
-    name = f"step {step.number}"
+    name, model = f"step {step.number}", _describe_model(step)
     definitions = Source(name, _DEFINITIONS, _DEFINITIONS)
     held = sum((part.tokens for part in context), Fraction(0))
     overhead = min(overhead, max(Fraction(0), used.prompt - held))
@@ -307,12 +308,19 @@ def _of_step(
     raw = sum((price for _, _, price in charged), Fraction(0))
     if not any(tokens for _, tokens, _ in charged):
         # A provider may report a cost without tokens, or an answer without either.
-        yield _Charge(answer, None if cost is None else Fraction(cost), Fraction(0))
+        yield _Charge(answer, model, None if cost is None else Fraction(cost), Fraction(0))
     for source, tokens, price in charged:
         if not tokens:
             continue
         share = price / raw if raw else tokens / sum(count for _, count, _ in charged)
-        yield _Charge(source, None if cost is None else Fraction(cost) * share, tokens)
+        yield _Charge(source, model, None if cost is None else Fraction(cost) * share, tokens)
+
+
+def _describe_model(step: Step) -> str:
+    model = one_line(step.model or "unknown model", 60)
+    if not step.switched:
+        return model
+    return f"{model} instead of {one_line(step.requested_model or 'another model', 60)}"
 
 
 def _at_prices(

@@ -84,6 +84,17 @@ class Step(NamedTuple):
         return model if isinstance(model, str) else None
 
     @property
+    def requested_model(self) -> str | None:
+        """The model that was requested; None if unknown."""
+        model = self._metadata.get("requested_model")
+        return model if isinstance(model, str) else None
+
+    @property
+    def switched(self) -> Mapping[str, Any]:
+        """The reason why another model answered: `cause`, `reason`, `until`; empty if none did."""
+        return to_mapping(self._metadata.get("switched"))
+
+    @property
     def _metadata(self) -> Mapping[str, Any]:
         return to_mapping(self.message.get("metadata"))
 

@@ -13,6 +13,7 @@ from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatRequest, Usage
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared.loop.answered import fallback_event
 from amplifier_modules._shared.loop.budget import (
     Budget,
     BudgetReached,
@@ -20,7 +21,7 @@ from amplifier_modules._shared.loop.budget import (
     Ticket,
     open_budget,
 )
-from amplifier_modules._shared.loop.channel import OUT_OF_BUDGET, Channel, error_data
+from amplifier_modules._shared.loop.channel import OUT_OF_BUDGET, Channel
 from amplifier_modules._shared.loop.conversation import last_answer
 from amplifier_modules._shared.loop.dispatch import NOT_ALLOWED
 from amplifier_modules._shared.loop.fallback import (
@@ -244,7 +245,7 @@ class Turn:
                 following = self._fallbacks.after(target, error)
                 if following is None:
                     raise
-                about = {"provider": target, "fallback": following, "error": error_data(error)}
+                about = fallback_event(target, following, error, self._unmetered)
                 if (await self.channel.emit_and_apply(PROVIDER_FALLBACK, about)).denied is not None:
                     raise
             target = following

@@ -24,7 +24,7 @@ from amplifier_core.message_models import (
     ToolCallBlock,
     Usage,
 )
-from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
+from amplifier_core.models import ConfigField, ModelInfo, Pricing, ProviderInfo
 from amplifier_modules._shared.history import normalise, portable_id
 from amplifier_modules._shared.history.values import clean_value
 from amplifier_modules._shared.http.event_stream import text_or_none
@@ -158,6 +158,10 @@ class AnthropicProvider(HTTPProvider):
         except (NetworkError, NotFoundError) as error:
             logger.warning("cannot list models, using those known to this version: %s", error)
             return [model.info() for model in known_models()]
+
+    def model_pricing(self, model: str) -> Pricing | None:
+        """The prices that the cost of a model's calls is computed from; None if unknown."""
+        return self._prices.pricing(find_model(model))
 
     async def count_tokens(self, request: ChatRequest | Mapping[str, Any]) -> int:
         """Count the input tokens of the request.

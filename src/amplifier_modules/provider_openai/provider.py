@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from amplifier_core import capabilities
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.message_models import ChatRequest, Usage
-from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
+from amplifier_core.models import ConfigField, ModelInfo, Pricing, ProviderInfo
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.pacing import find_pacing
 from amplifier_modules._shared.providers.base import Chunk
@@ -170,6 +170,10 @@ class OpenAIProvider(ChatCompletionsProvider):
             entry for entry in await self._list_models() if self._is_chat_model(str(entry["id"]))
         ]
         return [self._model_info(entry) for entry in listed]
+
+    def model_pricing(self, model: str) -> Pricing | None:
+        """The prices that the cost of a model's calls is computed from; None if unknown."""
+        return self._prices.pricing(self._priced(model))
 
     # -- one attempt ---------------------------------------------------------------------------
 

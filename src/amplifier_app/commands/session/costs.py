@@ -24,7 +24,7 @@ cost_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def cost(
     session_id: SessionArgument,
     by: Annotated[
-        Literal["agent", "tool", "step", "message"],
+        Literal["agent", "tool", "step", "message", "model"],
         typer.Option("--by", help="Divide the cost among these."),
     ] = "tool",
     what_if: Annotated[
@@ -41,6 +41,7 @@ def cost(
 
     \b
       amplifier session cost 1a2b3c --by tool
+      amplifier session cost 1a2b3c --by model
       amplifier session cost 1a2b3c --by message --what-if model=claude-haiku-5-5
 
     Every model call is billed for the whole context. Its cost is divided among what put the

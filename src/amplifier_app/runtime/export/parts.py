@@ -63,10 +63,14 @@ def build_heading(
 
 def build_parts(items: Iterable[Item], visibility: Visibility) -> Iterator[Part]:
     """The parts of a conversation that are shown at a level of visibility."""
+    before = ""
     for item in items:
         if isinstance(item, Prompt):
             yield Part("prompt", item.text)
         elif isinstance(item, Step):
+            if (switch := _switch(item)) != before and switch:
+                yield Part("note", switch)
+            before = switch
             yield from _answer(item, visibility)
             for call in item.calls:
                 yield Part("call", call_line(call))
@@ -105,6 +109,17 @@ def _answer(step: Step, visibility: Visibility) -> Iterator[Part]:
             yield Part("answer", str(block.get("text", "")))
         elif kind not in ("tool_call", "tool_result"):
             yield Part("note", f"({one_line(str(kind), 40)})")
+
+
+def _switch(step: Step) -> str:
+    """The model that answered a step and why, if it is not the requested one; else nothing."""
+    if not step.switched:
+        return ""
+    cause, reason, until = (step.switched.get(key) for key in ("cause", "reason", "until"))
+    model, requested = (one_line(name or "?", 60) for name in (step.model, step.requested_model))
+    text = f"{model} answered instead of {requested} ({one_line(str(cause), 40)}"
+    text += f": {one_line(str(reason), 200)})" if reason else ")"
+    return f"{text}, until the {one_line(str(until), 40).replace('_', ' ')}" if until else text
 
 
 def _note(note: Note, *, whole: bool) -> str:

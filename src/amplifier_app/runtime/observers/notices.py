@@ -33,7 +33,41 @@ def fallback_text(data: dict[str, Any], limit: int) -> str:
     name, instead = (
         one_line(str(peek(data, key) or "another provider"), 60) for key in ("provider", "fallback")
     )
-    return f"{name} is not available: {error_text(data, limit)}; using {instead} instead"
+    model = one_line(str(peek(data, "fallback_model") or ""), 60)
+    about = ", ".join(filter(None, (model, price_text(peek(data, "price")))))
+    text = f"{name} is not available: {error_text(data, limit)}; using {instead} instead"
+    return f"{text}{f' ({about})' if about else ''}{_until(data)}"
+
+
+def switch_text(data: dict[str, Any], limit: int) -> str:
+    """Describe the change of the answering model in one line; empty if `fallback_text` has."""
+    cause, model = peek(data, "cause"), _name(data, "")
+    price = price_text(peek(data, "price"))
+    about = f" ({price})" if price else ""
+    if cause is None:
+        return f"{model} answers again{about}"
+    if cause == "fallback":
+        return ""
+    why = "a hook chose it" if cause == "hook" else "the service chose it"
+    return f"{model}{about} answers instead of {_name(data, 'requested_')}{_until(data)}: {why}"
+
+
+def price_text(price: Any) -> str:
+    """A price of input and output tokens, as events have it; empty if it is unknown."""
+    amounts = [peek(price, key) for key in ("input", "output")]
+    if not all(isinstance(amount, (int, float)) for amount in amounts):
+        return ""
+    return "${:g} in, ${:g} out per million tokens".format(*amounts)
+
+
+def _name(data: dict[str, Any], which: str) -> str:
+    name = peek(data, f"{which}model") or peek(data, f"{which}provider") or "another model"
+    return one_line(str(name), 60)
+
+
+def _until(data: dict[str, Any]) -> str:
+    until = str(peek(data, "until") or "").replace("_", " ")
+    return f" until the {until}" if until else ""
 
 
 def overflow_text(data: dict[str, Any], limit: int) -> str:
@@ -79,6 +113,7 @@ def step_text(data: dict[str, Any], limit: int) -> str:
 _NOTICES: dict[str, tuple[Callable[[dict[str, Any], int], str], Level, str]] = {
     "provider:retry": (retry_text, "warning", "provider"),
     "provider:fallback": (fallback_text, "warning", "provider"),
+    "provider:switched": (switch_text, "info", "provider"),
     "context:overflow": (overflow_text, "warning", "context"),
     "step:start": (step_text, "info", "loop"),
     "context:post_compact": (compaction_text, "info", "context"),

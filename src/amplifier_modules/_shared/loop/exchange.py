@@ -16,6 +16,13 @@ from amplifier_core.llm_errors import (
 )
 from amplifier_core.message_models import Usage
 from amplifier_modules._shared.history import to_chat_request
+from amplifier_modules._shared.loop.answered import (
+    PROVIDER_SWITCHED,
+    Answered,
+    Use,
+    fallback_event,
+    identify_model,
+)
 from amplifier_modules._shared.loop.budget import Ticket
 from amplifier_modules._shared.loop.channel import Injection, TurnDenied, error_data
 from amplifier_modules._shared.loop.context_window import measure_size
@@ -30,7 +37,6 @@ from amplifier_modules._shared.loop.replies import (
     is_response,
     lost_usage,
     read_blocks,
-    read_metadata,
     read_usage,
     shown_to_hooks,
     with_lost,
@@ -103,6 +109,7 @@ class Reply(NamedTuple):
         calls: The tool calls it requests.
         usage: The usage the provider reported, regardless of changes by hooks.
         span: The span of the provider call.
+        answered: The model that answered.
     """
 
     response: Any
@@ -110,6 +117,7 @@ class Reply(NamedTuple):
     calls: list[Call]
     usage: dict[str, Any]
     span: Span
+    answered: Answered
 
 
 class Target(NamedTuple):
@@ -119,11 +127,15 @@ class Target(NamedTuple):
         name: Name of the provider.
         provider: The provider.
         requested: The model to request; None for the provider's default.
+        chosen: The provider that was chosen; another one than `name` if that is its fallback.
+        chosen_model: The model that was chosen with it; None if unknown.
     """
 
     name: str
     provider: Any
     requested: str | None
+    chosen: str
+    chosen_model: str | None
 
     @property
     def model(self) -> str | None:
@@ -166,21 +178,33 @@ class Exchanges:
         try:
             chosen, model = await self._choose(span)
             name = fallbacks.substitute(chosen)
+            chosen_model = model or find_model(self._providers[chosen])
             injections = self._channel.take_ephemeral()
             while True:
                 # The requested model belongs to the chosen provider, not to the fallback.
-                target = Target(name, self._providers[name], model if name == chosen else None)
+                requested = model if name == chosen else None
+                target = Target(name, self._providers[name], requested, chosen, chosen_model)
                 try:
-                    return await self._ask_target(target, injections, span)
+                    reply = await self._ask_target(target, injections, span)
+                    await self._report_switch(reply)
+                    return reply
                 except LLMError as error:
                     following = None if self._is_over() else fallbacks.after(name, error)
                     if following is None:
                         raise
-                    about = {"provider": name, "fallback": following, "error": error_data(error)}
+                    about = fallback_event(name, following, error, self._providers)
                 await self._channel.emit_or_raise(PROVIDER_FALLBACK, {**about, **span.fields})
                 name, span = following, span.again()
         finally:
             ticket.settle(lost_usage(self.lost) or None)
+
+    async def _report_switch(self, reply: Reply) -> None:
+        """Report that another model answers than before; a hook may refuse its answers."""
+        answered, switches = reply.answered, self._loop.switches
+        if switches.differs(answered):
+            about = {**answered.as_event(), **reply.span.fields}
+            await self._channel.emit_or_raise(PROVIDER_SWITCHED, about)
+            switches.keep(answered)
 
     def _is_over(self) -> bool:
         """Return True if no other request can replace the one that failed.
@@ -201,7 +225,7 @@ class Exchanges:
         while True:
             await parts.limits.check(self._ticket, span.fields)
             request, model = await self._request(target, view, injections, span)
-            call = self._call(target.name, target.provider, model, request, span)
+            call = self._call(target, model, request, span)
             try:
                 return await interruptible(call, parts.stop_signal)
             except ContextLengthError as error:
@@ -284,10 +308,9 @@ class Exchanges:
         """The fields of a request for the form of its answer."""
         return self._loop.answer_format.fields(name, provider, model, has_tools=has_tools)
 
-    async def _call(
-        self, name: str, provider: Any, model: str | None, request: Any, span: Span
-    ) -> Reply:
+    async def _call(self, target: Target, model: str | None, request: Any, span: Span) -> Reply:
         """Call the provider; every `provider:request` is followed by a response or an error."""
+        name, provider = target.name, target.provider
         span.enter()
         self._channel.has_emitted, self._channel.partial_text = False, ""
         about = {"provider": name, "model": model, **span.fields}
@@ -322,10 +345,17 @@ class Exchanges:
             if failure is error:
                 raise
             raise failure from error
-        reply = Reply(response, blocks, calls, read_usage(response), span)
+        answered = identify_model(
+            response,
+            Use(target.chosen, target.chosen_model),
+            Use(name, model),
+            self._providers,
+            self._parts.fallbacks.reason(target.chosen),
+        )
+        reply = Reply(response, blocks, calls, read_usage(response), span, answered)
         if not self._channel.has_listeners("provider:response"):
             return reply
-        about["model"] = read_metadata(response).get("model") or model
+        about["model"] = answered.model
         shown = shown_to_hooks(response)
         if lost:
             about["lost_usage"] = lost_usage(lost)
@@ -343,7 +373,7 @@ class Exchanges:
             return reply
         blocks = read_blocks(changed)
         calls = await find_calls(provider, changed, blocks)
-        return Reply(changed, blocks, calls, read_usage(response), span)
+        return Reply(changed, blocks, calls, read_usage(response), span, answered)
 
 
 def _no_response(name: str, provider: Any, response: Any) -> TypeError:

@@ -40,17 +40,21 @@ class Fallbacks:
     def __init__(self, names: Sequence[str], providers: Mapping[str, Any]) -> None:
         mounted = (name if name in providers else name.removeprefix(_PREFIX) for name in names)
         self._chain = [name for name in dict.fromkeys(mounted) if name in providers]
-        self._away: set[str] = set()
+        self._away: dict[str, Exception] = {}
 
     def substitute(self, name: str) -> str:
         """The provider to use for `name`: itself, unless it is known to be unavailable."""
         return self._next() or name if name in self._away else name
 
+    def reason(self, name: str) -> Exception | None:
+        """The error that made a provider unavailable; None if it is not known to be."""
+        return self._away.get(name)
+
     def after(self, name: str, error: Exception) -> str | None:
         """The provider to use after `name` failed; None if the error ends the turn."""
         if not self._chain or not is_unavailable(error):
             return None
-        self._away.add(name)
+        self._away[name] = error
         return self._next()
 
     def _next(self) -> str | None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from amplifier_modules._shared.loop.answered import PROVIDER_SWITCHED
 from amplifier_modules._shared.loop.budget import open_budget
 from amplifier_modules._shared.loop.channel import TurnOutcome
 from amplifier_modules._shared.loop.config import LoopConfig
@@ -36,6 +37,7 @@ class LoopOrchestrator:
     events: ClassVar[tuple[str, ...]] = (
         *STEER_EVENTS,
         PROVIDER_FALLBACK,
+        PROVIDER_SWITCHED,
         CONTEXT_OVERFLOW,
         BUDGET_REACHED,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amplifier_modules._shared.history import ParsedMessages
+from amplifier_modules._shared.loop.answered import Switches
 from amplifier_modules._shared.loop.budget import find_budget
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
@@ -37,6 +38,7 @@ class LoopState:
         window: The part of the conversation that fits into requests.
         answer_format: The form of the answers.
         tool_search: Selects the tools to offer.
+        switches: The model that answers, if it is not the requested one.
     """
 
     name: str
@@ -48,6 +50,7 @@ class LoopState:
     window: ContextWindow = field(default_factory=ContextWindow)
     answer_format: AnswerFormat = field(default_factory=AnswerFormat)
     tool_search: ToolSearch = field(default_factory=ToolSearch)
+    switches: Switches = field(default_factory=Switches)
 
 
 class TurnParts:

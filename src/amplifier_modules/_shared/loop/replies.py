@@ -326,10 +326,18 @@ class UsageTotal:
         return totals
 
 
-def assistant_message(response: Any, blocks: list[dict[str, Any]], calls: list[Call]) -> Any:
+def assistant_message(
+    response: Any, blocks: list[dict[str, Any]], calls: list[Call], about: Mapping[str, Any]
+) -> dict[str, Any]:
     """The message to store for a response: its blocks and the fields that published parts read.
 
     Those are `tool_calls` and `thinking_block`; see `amplifier_modules._shared.history`.
+
+    Args:
+        response: The response.
+        blocks: Its content.
+        calls: Its tool calls.
+        about: More metadata of the message.
     """
     message: dict[str, Any] = {"role": "assistant", "content": blocks}
     thinking = next((block for block in blocks if block.get("type") == "thinking"), None)
@@ -346,6 +354,6 @@ def assistant_message(response: Any, blocks: list[dict[str, Any]], calls: list[C
     model = read_metadata(response).get("model")
     if isinstance(model, str):
         metadata["model"] = model
-    if metadata:
+    if metadata := {**metadata, **about}:
         message["metadata"] = metadata
     return message

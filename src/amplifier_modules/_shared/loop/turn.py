@@ -234,7 +234,9 @@ class Turn:
         finally:
             self._count_lost()
         calls, blocks = self._ledger.settle(reply.calls, reply.blocks)
-        await self._add(assistant_message(reply.response, blocks, calls))
+        await self._add(
+            assistant_message(reply.response, blocks, calls, reply.answered.as_metadata())
+        )
         if calls and (outcome := await self._run_calls(calls, reply.span)) is not None:
             return outcome
         return await self._conclude(

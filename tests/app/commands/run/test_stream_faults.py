@@ -126,7 +126,41 @@ def test_a_fallback_provider_answers_and_the_user_is_notified(tmp_path: Path) ->
         assert (len(first.completions), len(second.completions)) == (2, 1)
     assert (done.code, done.stdout) == (0, "Here I am.\n")
     assert "warning: anthropic is not available: " in done.stderr
-    assert "using openai instead" in done.stderr
+    # One line: `provider:switched` adds no second one.
+    assert "using openai instead (gpt-4o) until the next prompt" in done.stderr
+    assert "answers instead" not in done.stderr
+    shown = run_amplifier("session", "show", "s")
+    assert "> gpt-4o answered instead of claude-sonnet-4-5 (fallback: " in shown.stdout
+    assert "), until the next prompt\n" in shown.stdout
+    by_model = run_amplifier("session", "cost", "s", "--by", "model", "--output", "json")
+    (part,) = json.loads(by_model.stdout)["parts"]
+    assert part["name"] == "gpt-4o instead of claude-sonnet-4-5"
+
+
+def test_a_model_that_the_service_chose_is_one_line_and_one_event(tmp_path: Path) -> None:
+    def rename(events: list[bytes]) -> list[bytes]:
+        return [event.replace(b"claude-sonnet-4-5", b"claude-haiku-4-5") for event in events]
+
+    with ScriptedLLM.running([Reply("Cheap.", edit=rename)]) as server:
+        done = run(plan_for(tmp_path, server), "--output", "stream-json")
+    line = "amplifier: claude-haiku-4-5 answers instead of claude-sonnet-4-5: the service chose it"
+    assert [text for text in done.stderr.splitlines() if "instead" in text] == [line]
+    events = [json.loads(text) for text in done.stdout.splitlines()]
+    for event in events:
+        schemas.STREAM.validate(event)
+    (switched,) = [event for event in events if event["type"] == "switched"]
+    assert switched == {
+        "type": "switched",
+        "provider": "anthropic",
+        "model": "claude-haiku-4-5",
+        "requested_provider": "anthropic",
+        "requested_model": "claude-sonnet-4-5",
+        "cause": "service",
+        "reason": "the service answered with it when asked for claude-sonnet-4-5",
+        "until": None,
+        "price": None,
+    }
+    assert events[-1]["answered_models"] == {"claude-haiku-4-5": 1}
 
 
 def test_the_fallback_is_in_the_event_stream(tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ async def test_loop_streaming_announces_its_own_events() -> None:
     assert events == [
         "steer:injected",
         "provider:fallback",
+        "provider:switched",
         "context:overflow",
         "budget:reached",
         "provider:stream",
