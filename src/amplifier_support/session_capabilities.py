@@ -118,6 +118,7 @@ RESPONSE_FORMAT = Capability[Mapping[str, Any] | None]("session.response_format"
 SELF_DELEGATION_DEPTH = Capability[int]("self_delegation_depth")
 CONFIG_DIR = Capability[str]("config.dir")
 CACHE_DIR = Capability[str]("cache.dir")
+PRICES_FILE = Capability[str]("prices.file")
 TRUSTED_DIR = Capability[str]("trusted.dir")
 TRUSTED_PROGRAMS = Capability[Callable[[], None]]("trusted.programs")
 MENTIONS = Capability[MentionResolver]("mention_resolver")

@@ -107,6 +107,8 @@ provider list
 provider list --output json
 provider test mock -f {plan}
 provider models mock -f {plan}
+provider prices -f {plan}
+provider prices --output json
 provider forget anthropic
 trust --help
 trust --list

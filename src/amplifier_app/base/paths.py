@@ -55,6 +55,11 @@ def cache_dir() -> Path:
     return _home("cache")
 
 
+def prices_file() -> Path:
+    """The table of prices that the user has fetched, whether or not it exists."""
+    return state_dir() / "prices.json"
+
+
 def working_dir() -> str:
     """The working directory.
 

@@ -30,6 +30,7 @@ from amplifier_support.session_capabilities import (
     CONFIG_DIR,
     MENTIONS,
     OFFLINE,
+    PRICES_FILE,
     SECRET_VARIABLES,
     TRUSTED_DIR,
     TRUSTED_PROGRAMS,
@@ -45,6 +46,7 @@ def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) ->
     WORKING_DIR.register(coordinator, os.getcwd())
     CONFIG_DIR.register(coordinator, str(paths.config_dir()))
     CACHE_DIR.register(coordinator, str(paths.cache_dir()))
+    PRICES_FILE.register(coordinator, str(paths.prices_file()))
     OFFLINE.register(coordinator, sources.offline)
 
 

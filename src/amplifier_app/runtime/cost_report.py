@@ -15,20 +15,21 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from importlib.resources import files
 from typing import Any, Literal
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.price_files import price_lists
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import Call, Conversation, Note, Prompt, Step
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in, has_unpriced_calls
 from amplifier_app.sessions.tool_calls import blocks_in
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.price_lists import Prices as ListedPrices
+from amplifier_support.price_lists import merge_lists
 from amplifier_support.text import did_you_mean
 from amplifier_support.usage import dollars, token_counts
 
-_LISTS = ("provider_anthropic", "provider_openai")
 _MILLION = 1_000_000
 
 
@@ -79,16 +80,18 @@ class ModelPrices(NamedTuple):
 
 
 def model_prices() -> dict[str, ModelPrices]:
-    """The prices of all listed models, by model id."""
+    """The prices of all listed models, by model id.
+
+    Raises:
+        ConfigError: The table of prices that the user has fetched is damaged.
+    """
     prices: dict[str, ModelPrices] = {}
-    for package in _LISTS:
-        text = (files("amplifier_modules") / package / "models.json").read_text(encoding="utf-8")
-        for model in json.loads(text)["models"]:
-            usual = _prices(model.get("prices") or {})
+    for lists in price_lists().values():
+        for model, (entry, _) in merge_lists(lists).items():
+            usual = _prices(entry.usual)
             if usual is not None:
-                long = model.get("long_prompt") or {}
-                above = int(long.get("above", 0))
-                prices[model["id"]] = ModelPrices(usual, _prices(long.get("prices") or {}), above)
+                long = None if entry.long is None else _prices(entry.long)
+                prices[model] = ModelPrices(usual, long, entry.above)
     return prices
 
 
@@ -105,12 +108,12 @@ def find_prices(model: str) -> ModelPrices:
     return listed[model]
 
 
-def _prices(raw: Mapping[str, Any]) -> Prices | None:
-    if "input" not in raw or "output" not in raw:
+def _prices(listed: ListedPrices) -> Prices | None:
+    if listed.input is None or listed.output is None:
         return None
-    usual = raw["input"]
-    values = (usual, raw.get("cache_read", usual), raw.get("cache_write", usual), raw["output"])
-    return Prices(*(Decimal(value) / _MILLION for value in values))
+    read = listed.input if listed.cache_read is None else listed.cache_read
+    write = listed.input if listed.cache_write is None else listed.cache_write
+    return Prices(*(price / _MILLION for price in (listed.input, read, write, listed.output)))
 
 
 By = Literal["agent", "tool", "step", "message", "model"]

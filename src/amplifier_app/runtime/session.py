@@ -431,6 +431,7 @@ class OpenSession:
             self._record.save_turn(
                 redacted_text(self.session.coordinator, prompt),
                 self.turn.usage,
+                self.recorder.answered,
                 spent=self.budget.as_dict(),
                 **self._state().as_metadata(),
             )

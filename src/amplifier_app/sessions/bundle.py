@@ -54,6 +54,7 @@ _FACTS = {
     **dict.fromkeys(("model", "parent", "agent"), str),
     **dict.fromkeys(("prompts", "depth"), int),
     **dict.fromkeys(("usage", "forked_from"), dict),
+    "prices": list,
 }
 """Metadata that an import keeps, with its type."""
 

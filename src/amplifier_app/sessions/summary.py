@@ -166,6 +166,7 @@ _IS_VALID: Mapping[str, Callable[[object], bool]] = {
     "spent": lambda value: value is None or _mapping_check(_is_scalar)(value),
     "budget": _mapping_check(lambda value: value is None or _is_number(value)),
     **dict.fromkeys(("modules", "chosen"), _mapping_check(_is_text)),
+    "prices": lambda value: isinstance(value, list) and all(map(_mapping_check(_is_text), value)),
     **dict.fromkeys(("forked_from", "spawned_with"), _is_mapping),
     "trusted_project": _is_project,
 }

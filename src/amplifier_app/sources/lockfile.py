@@ -83,6 +83,16 @@ class LockEntry(BaseModel):
     requires: Mapping[str, _Commit | None] = Field(default_factory=dict)
 
 
+class LockedPrices(BaseModel):
+    """The file of a provider's prices: their date, where they were read, and the hash of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    as_of: str
+    source: str
+    sha256: str
+
+
 class Lock(BaseModel):
     """The lock of a plan.
 
@@ -91,6 +101,7 @@ class Lock(BaseModel):
         modules: Module id → entry.
         bundles: Source of a fetched bundle → entry.
         pins: What modules bring from outside; None in a lock that was made without it.
+        prices: Module id of a provider → the price list in use when the plan was locked.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -103,6 +114,7 @@ class Lock(BaseModel):
     modules: Mapping[str, LockEntry] = Field(default_factory=dict)
     bundles: Mapping[str, LockEntry] = Field(default_factory=dict)
     pins: Pins | None = None
+    prices: Mapping[str, LockedPrices] = Field(default_factory=dict)
 
     def entry(self, module_id: str) -> LockEntry | None:
         """The lock entry of a module; None if it has none."""

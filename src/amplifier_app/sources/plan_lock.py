@@ -20,6 +20,7 @@ from typing import Any
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.paths import is_offline
+from amplifier_app.base.price_files import price_lists
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.modules import (
@@ -34,7 +35,14 @@ from amplifier_app.plan.source_spec import FolderSource, Source, parse_source
 from amplifier_app.plan.tree.entries import mounted_entries
 from amplifier_app.sources.errors import DriftError, SourceError, SourceErrors
 from amplifier_app.sources.fetch.staging import content_hash
-from amplifier_app.sources.lockfile import Lock, LockEntry, Pins, lock_path_for, needs_no_lock
+from amplifier_app.sources.lockfile import (
+    Lock,
+    LockedPrices,
+    LockEntry,
+    Pins,
+    lock_path_for,
+    needs_no_lock,
+)
 from amplifier_app.sources.resolved import Place, ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.module_sources import ModuleNotFoundError
@@ -168,11 +176,19 @@ async def make_lock(
     found = await resolve_all(plan, old, renew=renew)
     entries = {module.module: lock_entry(module, source) for module, source in found}
     bundles = dict(sorted(plan.merged.fetched.items()))
+    lists = price_lists()
+    prices = {
+        module.module: LockedPrices(**lists[module.module][0].file._asdict())
+        for module, source in found
+        # One of another source has prices of its own.
+        if module.module in lists and source.kind == "bundled"
+    }
     return Lock(
         plan=plan.name,
         modules=dict(sorted(entries.items())),
         bundles=bundles,
         pins=None if old is None else old.pins,
+        prices=prices,
     )
 
 
@@ -237,7 +253,7 @@ def lock_entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
 
 
 def differences(old: Lock, new: Lock) -> list[Difference]:
-    """Return the changes between two locks, by module and bundle."""
+    """Return the changes between two locks, by module and bundle; then the price lists."""
     pairs = {name: (old.entry(name), new.entry(name)) for name in {*old.modules, *new.modules}}
     for name in {*old.bundles, *new.bundles}:
         pairs[f"bundle {name}"] = (old.bundles.get(name), new.bundles.get(name))
@@ -247,6 +263,10 @@ def differences(old: Lock, new: Lock) -> list[Difference]:
             found += _entry_differences(name, before, after)
         else:
             found.append(Difference(name, "module", _describe(before), _describe(after)))
+    for name in sorted({*old.prices, *new.prices}):
+        files = old.prices.get(name), new.prices.get(name)
+        if files[0] != files[1]:
+            found.append(Difference(name, "prices", *map(_describe_prices, files)))
     return [*found, *pin_differences(old.pins or {}, new.pins or {})]
 
 
@@ -273,6 +293,10 @@ def _shorten_alike(old: str | None, new: str | None) -> tuple[str | None, str | 
         return text and ("…" if start else "") + one_line(text[start:], _MAX_PIN)
 
     return shorten(old), shorten(new)
+
+
+def _describe_prices(prices: LockedPrices | None) -> str | None:
+    return None if prices is None else f"{prices.as_of} (sha256 {prices.sha256[:12]})"
 
 
 def _describe(entry: LockEntry | None) -> str | None:

@@ -36,7 +36,13 @@ from amplifier_modules._shared.providers.base import (
     combine_degradations,
     output_tokens,
 )
-from amplifier_modules._shared.providers.catalogue import PriceSource, Tokens, entries_in, limit_in
+from amplifier_modules._shared.providers.catalogue import (
+    PriceSource,
+    Tokens,
+    entries_in,
+    find_price_lists,
+    limit_in,
+)
 from amplifier_modules._shared.providers.chat_stream import merge_deltas
 from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
@@ -47,7 +53,9 @@ from amplifier_modules.provider_anthropic.request import (
     default_max_tokens,
     find_model,
     known_models,
+    listed_names,
     prepare,
+    shipped_prices,
 )
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
 from amplifier_modules.provider_anthropic.transport import (
@@ -110,7 +118,11 @@ class AnthropicProvider(HTTPProvider):
         self._config = config
         self._transport = transport
         self._prices = PriceSource(
-            config.prices, config.list_prices, at_vendor=transport.is_anthropic
+            config.prices,
+            config.list_prices,
+            at_vendor=transport.is_anthropic,
+            lists=find_price_lists(coordinator, PROVIDER, shipped_prices()),
+            names=listed_names,
         )
 
     supports_schema_with_tools = True
@@ -157,11 +169,15 @@ class AnthropicProvider(HTTPProvider):
                 params["after_id"] = after
         except (NetworkError, NotFoundError) as error:
             logger.warning("cannot list models, using those known to this version: %s", error)
-            return [model.info() for model in known_models()]
+            return [self._model_info({"id": model.id}) for model in known_models()]
 
     def model_pricing(self, model: str) -> Pricing | None:
         """The prices that the cost of a model's calls is computed from; None if unknown."""
-        return self._prices.pricing(find_model(model))
+        return self._prices.pricing(model)
+
+    def price_file(self, model: str) -> dict[str, str] | None:
+        """The file of the prices of a model; see `PriceSource.price_file`."""
+        return self._prices.price_file(model)
 
     async def count_tokens(self, request: ChatRequest | Mapping[str, Any]) -> int:
         """Count the input tokens of the request.
@@ -265,7 +281,7 @@ class AnthropicProvider(HTTPProvider):
             return None
         thinking = token_counts(counts.get("output_tokens_details"), "thinking_tokens")
         searches = token_counts(counts.get("server_tool_use"), "web_search_requests")
-        cost = self._prices.cost(find_model(model), tokens)
+        cost = self._prices.cost(model, tokens)
         if cost is not None and searches and self._prices.uses_list:
             cost += searches[0] * _SEARCH_PRICE
         return Usage.model_construct(
@@ -284,13 +300,14 @@ class AnthropicProvider(HTTPProvider):
         info = known.info() if known else None
         return ModelInfo(
             id=entry["id"],
-            display_name=text_or_none(entry.get("display_name")) or entry["id"],
+            display_name=text_or_none(entry.get("display_name"))
+            or (info.display_name if info else entry["id"]),
             context_window=limit_in(entry, "max_input_tokens")
             or (info.context_window if info else UNKNOWN_CONTEXT_WINDOW),
             max_output_tokens=limit_in(entry, "max_tokens")
             or (info.max_output_tokens if info else UNKNOWN_MAX_OUTPUT),
             capabilities=info.capabilities if info else ["streaming", "tools", "vision"],
-            pricing=self._prices.pricing(known),
+            pricing=self._prices.pricing(entry["id"]),
         )
 
 

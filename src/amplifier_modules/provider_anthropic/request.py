@@ -20,6 +20,7 @@ from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_anthropic.config import AnthropicConfig, ThinkingConfig
 from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.price_lists import PriceList
 
 Block = dict[str, Any]
 
@@ -203,8 +204,18 @@ def known_models() -> Iterator[Model]:
 
 def find_model(model_id: str) -> Model | None:
     """The model with this id, ignoring snapshot date and cloud spelling; None if unknown."""
+    return next(filter(None, map(_catalogue().get, listed_names(model_id))), None)
+
+
+def listed_names(model_id: str) -> list[str]:
+    """The id that lists of models have for this one: without snapshot date and cloud spelling."""
     spelled = _SPELLING.fullmatch(model_id)
-    return _catalogue().get(spelled["id"]) if spelled else None
+    return [spelled["id"]] if spelled else []
+
+
+def shipped_prices() -> PriceList:
+    """The prices of the catalogue."""
+    return _catalogue().price_list
 
 
 class Features:

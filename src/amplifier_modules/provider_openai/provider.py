@@ -25,6 +25,7 @@ from amplifier_modules._shared.providers.catalogue import (
     PriceSource,
     Tokens,
     entries_in,
+    find_price_lists,
     limit_in,
 )
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
@@ -106,7 +107,13 @@ class OpenAIProvider(ChatCompletionsProvider):
         if not self.model and self._is_openai:
             self.model = DEFAULT_MODEL
         self._config = config
-        self._prices = PriceSource(config.prices, config.list_prices, at_vendor=self._is_openai)
+        self._prices = PriceSource(
+            config.prices,
+            config.list_prices,
+            at_vendor=self._is_openai,
+            lists=find_price_lists(coordinator, self.name, models().price_list),
+            names=listed_names,
+        )
         self._endpoint = Endpoint(
             url,
             _headers(config, key),
@@ -173,7 +180,11 @@ class OpenAIProvider(ChatCompletionsProvider):
 
     def model_pricing(self, model: str) -> Pricing | None:
         """The prices that the cost of a model's calls is computed from; None if unknown."""
-        return self._prices.pricing(self._priced(model))
+        return self._prices.pricing(model)
+
+    def price_file(self, model: str) -> dict[str, str] | None:
+        """The file of the prices of a model; see `PriceSource.price_file`."""
+        return self._prices.price_file(model)
 
     # -- one attempt ---------------------------------------------------------------------------
 
@@ -243,17 +254,12 @@ class OpenAIProvider(ChatCompletionsProvider):
         read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
         fresh = max(0, usage.input_tokens - read - written)
         tokens = Tokens(fresh, usage.output_tokens, read, written)
-        return self._prices.cost(
-            self._priced(model), tokens, listed_tier=service_tier in _STANDARD_TIERS
-        )
+        return self._prices.cost(model, tokens, listed_tier=service_tier in _STANDARD_TIERS)
 
     # -- models --------------------------------------------------------------------------------
 
     def _known(self, model: str) -> Model | None:
         return find_model(model) if self._is_openai else None
-
-    def _priced(self, model: str) -> Model | None:
-        return find_model(model) if self._prices.uses_list else None
 
     async def _list_models(self) -> list[dict[str, Any]]:
         return entries_in(await self._endpoint.get_json("/models"), self.name)
@@ -268,7 +274,7 @@ class OpenAIProvider(ChatCompletionsProvider):
     def _model_info(self, entry: Mapping[str, Any]) -> ModelInfo:
         model = str(entry["id"])
         if known := self._known(model):
-            pricing = self._prices.pricing(known)
+            pricing = self._prices.pricing(model)
             able = self._capabilities(known)
             facts = {"id": model, "pricing": pricing, "capabilities": able}
             return known.info().model_copy(update=facts)
@@ -283,7 +289,7 @@ class OpenAIProvider(ChatCompletionsProvider):
             context_window=self._config.context_window or window,
             max_output_tokens=self._config.max_output_tokens or self._config.max_tokens or 0,
             capabilities=list(_ASSUMED),
-            pricing=self._prices.pricing(self._priced(model)),
+            pricing=self._prices.pricing(model),
         )
 
 
@@ -295,8 +301,13 @@ def models() -> Catalogue:
 
 def find_model(model_id: str) -> Model | None:
     """The model with this id, ignoring a snapshot date or a gateway's prefix; None if unknown."""
+    return next(filter(None, map(models().get, listed_names(model_id))), None)
+
+
+def listed_names(model_id: str) -> list[str]:
+    """The ids that lists of models may have for this one: without a gateway's prefix, and a date."""
     name = model_id.removeprefix("openai/")
-    return models().get(name) or models().get(_SNAPSHOT.sub("", name))
+    return [name, _SNAPSHOT.sub("", name)]
 
 
 def api_address(base_url: str) -> str:

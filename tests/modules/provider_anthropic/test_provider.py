@@ -15,8 +15,14 @@ from amplifier_core.message_models import ChatRequest, Message
 from amplifier_core.models import ProviderInfo
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.provider_anthropic import mount
-from amplifier_modules.provider_anthropic.request import Features, find_model, known_models
+from amplifier_modules.provider_anthropic.request import (
+    Features,
+    find_model,
+    known_models,
+    shipped_prices,
+)
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
+from amplifier_support.price_lists import Tokens
 from tests.modules.provider_anthropic.support import HELLO, READ, playing
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall, Usage, closed_port
 
@@ -315,14 +321,11 @@ async def test_the_vendors_list_counts_at_its_own_address_alone(base_url: str | 
     config = {**KEY, "model": "claude-haiku-4-5"} | ({"base_url": base_url} if base_url else {})
     await mount(coordinator, config)
     provider = coordinator.get("providers", "anthropic")
-    assert (provider._prices.pricing(find_model("claude-haiku-4-5")) is not None) is own
+    assert (provider.model_pricing("claude-haiku-4-5") is not None) is own
 
 
 def test_long_prompts_and_long_cache_lives_have_their_prices():
-    from amplifier_modules._shared.providers.catalogue import Tokens
-
-    haiku = find_model("claude-haiku-5-5")
-    assert haiku is not None
+    haiku = shipped_prices().models["claude-haiku-5-5"]
     assert haiku.cost(Tokens(input=100_000, output=0)) == Decimal("0.01")
     assert haiku.cost(Tokens(input=100_001, output=0)) == Decimal("0.0500005")
     assert haiku.cost(Tokens(input=0, output=0, cache_write_1h=1000)) == Decimal("0.0002")
@@ -338,12 +341,11 @@ def test_the_catalogue_is_whole():
     for model in models:
         features = Features(model)
         assert set(features.thinking) <= {"adaptive", "enabled", "disabled", "between_tools"}
-        prices = model.prices
+        prices = shipped_prices().models[model.id].usual
         ranked = [prices.cache_read, prices.input, prices.cache_write, prices.output]
         assert None not in ranked
         assert ranked == sorted(ranked, key=lambda price: price or 0)
         assert model.max_output_tokens < model.context_window
-        assert model.info().pricing is not None
 
 
 @pytest.mark.parametrize(

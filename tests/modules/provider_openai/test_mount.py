@@ -171,13 +171,14 @@ async def test_it_passes_the_validator():
 
 def test_the_price_list_is_dated_and_whole():
     catalogue = models()
-    assert catalogue.as_of
-    assert catalogue.source
+    file, prices = catalogue.price_list
+    assert file.as_of
+    assert file.source
     assert catalogue.get(DEFAULT_MODEL) is not None
     for model in catalogue:
         assert model.context_window > model.max_output_tokens > 0
-        assert model.prices.input is not None
-        assert model.prices.output is not None
+        assert prices[model.id].usual.input is not None
+        assert prices[model.id].usual.output is not None
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,8 @@ def lock(
 
     Existing pins are kept while their source is unchanged; `amplifier module update` moves them.
     Modules of agents, and providers skipped on this machine, are pinned as well. This starts the
-    plan's MCP servers. Your own skills are not pinned.
+    plan's MCP servers. Your own skills are not pinned. The price list of each provider is named with
+    its date and hash; newer prices do not put a lock out of date.
     """
     # Locking a provider does not need its credentials.
     fetching = Fetching(keep=True, lock=file)
@@ -60,7 +61,9 @@ def lock(
     while True:
         old = Lock.read(path) if check or path.exists() else None
         new = run_loop(_make_lock(chosen, old))
-        changed = old is None or old != new
+        # Newer prices do not change what runs.
+        same = old if old is None or not check else old.model_copy(update={"prices": new.prices})
+        changed = same != new
         if not changed or check:
             break
         # Otherwise another process has changed it while the modules were fetched.

@@ -11,6 +11,7 @@ app = command_group(
         "list": ("keys", "List providers and where each key comes from."),
         "test": ("requests", "Test a provider with a one-word request."),
         "models": ("requests", "List the models a provider offers."),
+        "prices": ("prices", "List model prices, or fetch newer ones."),
         "forget": ("keys", "Remove the stored key of a provider."),
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
+from amplifier_app.base.price_files import describe_prices
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
@@ -63,10 +65,13 @@ def cost(
         for one in below
     ]
     report = cost_report(lead, agents, by, prices)
+    files = _price_files((lead, *agents)) if what_if is None else []
     if output == "json":
-        _print_json(session.id, by, what_if, report)
+        _print_json(session.id, by, what_if, report, files)
         return
     _print(by, report)
+    for file in files:
+        to_stderr(f"amplifier: {describe_prices(file)}")
     if report.total is None:
         to_stderr("The cost is unknown: a model call has no price. Try --what-if model=NAME")
 
@@ -75,13 +80,28 @@ def _bill(folder: SessionFolder, name: str) -> Billed:
     return Billed(name, folder.conversation(), folder.metadata)
 
 
-def _print_json(session_id: str, by: str, what_if: str | None, report: Report) -> None:
+def _price_files(sessions: Iterable[Billed]) -> list[dict[str, str]]:
+    """The files that the cost was computed from."""
+    files: list[dict[str, str]] = []
+    for billed in sessions:
+        files += [file for file in billed.metadata.get("prices") or () if file not in files]
+    return files
+
+
+def _print_json(
+    session_id: str,
+    by: str,
+    what_if: str | None,
+    report: Report,
+    files: Sequence[Mapping[str, str]],
+) -> None:
     found = {
         "id": session_id,
         "by": by,
         "what_if": what_if,
         "total_usd": _usd(report.total),
         "tokens": report.tokens,
+        "prices": files,
         "parts": [
             {"name": share.name, "cost_usd": _usd(share.micro_dollars), "tokens": share.tokens}
             for share in report.shares

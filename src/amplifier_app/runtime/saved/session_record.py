@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from amplifier_app.base.errors import SessionError
@@ -30,6 +30,7 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import ID, short_id
 from amplifier_app.sessions.tool_calls import calls_in
 from amplifier_core._foreign import describe_exception
+from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import add_counts
 
@@ -247,8 +248,20 @@ class SessionRecord:
             budget = {**(self.saved.metadata.get("budget") or {}), **raised}
             self.saved.update(spent=dict(spent), **({"budget": budget} if budget else {}))
 
-    def save_turn(self, prompt: str, usage: Mapping[str, int], **facts: Any) -> None:
+    def save_turn(
+        self,
+        prompt: str,
+        usage: Mapping[str, int],
+        answered: Iterable[tuple[str, str]],
+        **facts: Any,
+    ) -> None:
         """Add a turn to the session's metadata; the first one sets its title, the start of the prompt.
+
+        Args:
+            prompt: The prompt.
+            usage: Tokens of the turn.
+            answered: Provider and model of each answer, whose prices are named.
+            **facts: More metadata.
 
         Raises:
             SessionError: The session cannot be written.
@@ -262,9 +275,25 @@ class SessionRecord:
             title=before.get("title") or make_title(redact(prompt[:_MAX_PROMPT])),
             prompts=(before.get("prompts") or 0) + 1,
             usage=tokens,
+            **self._price_files(answered),
             **module_mode_to_save(self._coordinator, before),
             **facts,
         )
+
+    def _price_files(self, answered: Iterable[tuple[str, str]]) -> dict[str, Any]:
+        """As `prices`, the files that the cost of the session was computed from, also of these answers.
+
+        Providers name them with their optional method `price_file(model)`.
+        """
+        files: list[dict[str, str]] = list(self.saved.metadata.get("prices") or [])
+        providers = self._coordinator.get("providers") or {}
+        for name, model in answered:
+            find = getattr(providers.get(name), "price_file", None)
+            file = to_mapping(find(model)) if callable(find) else {}
+            entry = {"provider": name, **{key: str(value) for key, value in file.items()}}
+            if file and entry not in files:
+                files.append(entry)
+        return {"prices": files} if files else {}
 
     def close(self) -> None:
         """Delete the session if it was never used."""

@@ -47,6 +47,7 @@ class TurnRecorder:
         context_tokens: Tokens of the conversation as of the last model call; None before the first.
         context_limit: Tokens that fit the model, from its refusal of a longer request; None if unknown.
         provider_error: The error of a provider that a loop returns as its answer.
+        answered: Provider and model of the answers of the turn, in order.
         proposal: The last proposal that no one has decided on yet; None if there is none.
     """
 
@@ -72,6 +73,7 @@ class TurnRecorder:
         self._reported_by_loop = Usage()
         self._loop_reports = False
         self._models: Counter[str] = Counter()
+        self.answered: dict[tuple[str, str], None] = {}
         self._unreported = 0
         self._reported_by_provider = Usage()
         self._last_tool = self.last_tool
@@ -248,8 +250,10 @@ class TurnRecorder:
         self._is_denied = self._has_called = False
         usage = peek(data, "usage")
         model = peek(data, "model")
-        if isinstance(model, str) and not peek(data, "purpose"):
-            self._models[model] += 1
+        if isinstance(model, str):
+            self.answered[str(peek(data, "provider")), model] = None
+            if not peek(data, "purpose"):
+                self._models[model] += 1
         self._add_reported(data, usage)
         # Attempts before the answer were billed, too.
         self._reported_by_loop.add(peek(data, "lost_usage"))

@@ -7,13 +7,11 @@
                             "cache_write": "2.50", "cache_write_1h": "4"},
                  "long_prompt": {"above": 100000, "prices": {…}}}]}
 
-Prices are US dollars per million tokens, written as strings to stay exact. `long_prompt` prices a
-whole request whose prompt is longer than `above` tokens. A price that is not there is not known,
-and then neither is the cost. The file says as of when its prices are and where they were read.
+Prices are read as `amplifier_support.price_lists` describes.
 
 The cost of a call to a provider's service, and the source of its prices.
 
-The vendor's list applies at the vendor's own address. Other addresses bill differently: the cost there
+The vendor's list, or the newer one that the user has fetched, applies at the vendor's own address. Other addresses bill differently: the cost there
 is unknown unless the plan sets `prices`, or enables the vendor's with `list_prices`. An unknown cost is
 None, never zero.
 """
@@ -21,7 +19,8 @@ None, never zero.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
@@ -32,60 +31,20 @@ from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.models import ModelInfo, Pricing
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.price_lists import (
+    Listed,
+    PriceList,
+    Prices,
+    Tokens,
+    in_order,
+    merge_lists,
+    read_fetched,
+    read_shipped,
+)
+from amplifier_support.session_capabilities import PRICES_FILE
 from amplifier_support.usage import token_count
 
-_MILLION = Decimal(1_000_000)
-
-
-class Tokens(NamedTuple):
-    """The tokens of one call by what they cost; `input` without what came from or went to a cache."""
-
-    input: int
-    output: int
-    cache_read: int = 0
-    cache_write: int = 0
-    cache_write_1h: int = 0
-
-    @property
-    def prompt(self) -> int:
-        """All input tokens."""
-        return self.input + self.cache_read + self.cache_write + self.cache_write_1h
-
-
-class Prices(NamedTuple):
-    """US dollars per million tokens; None where unknown."""
-
-    input: Decimal | None = None
-    output: Decimal | None = None
-    cache_read: Decimal | None = None
-    cache_write: Decimal | None = None
-    cache_write_1h: Decimal | None = None
-
-    @classmethod
-    def read(cls, raw: dict[str, str]) -> Prices:
-        return cls(**{name: Decimal(value) for name, value in raw.items()})
-
-    def cost(self, tokens: Tokens) -> Decimal | None:
-        """The cost of `tokens` in US dollars; None if a required price is unknown."""
-        total = Decimal(0)
-        for name in self._fields:
-            if count := getattr(tokens, name):
-                price = getattr(self, name)
-                if price is None:
-                    return None
-                total += price * count
-        return total / _MILLION
-
-    def pricing(self) -> Pricing | None:
-        """The same as lists of models give it; None without those of input and output."""
-        if self.input is None or self.output is None:
-            return None
-        return Pricing(
-            input_per_million=float(self.input),
-            output_per_million=float(self.output),
-            cache_read_per_million=_float(self.cache_read),
-            cache_write_per_million=_float(self.cache_write),
-        )
+logger = logging.getLogger(__name__)
 
 
 class Model(NamedTuple):
@@ -97,15 +56,6 @@ class Model(NamedTuple):
     max_output_tokens: int
     capabilities: list[str]
     features: dict[str, Any]
-    prices: Prices = Prices()
-    long_prompt: Prices | None = None
-    long_prompt_above: int = 0
-
-    def cost(self, tokens: Tokens) -> Decimal | None:
-        """Return the cost of a call in US dollars; None if a price that is needed is unknown."""
-        is_long = self.long_prompt is not None and tokens.prompt > self.long_prompt_above
-        prices = self.long_prompt if is_long and self.long_prompt is not None else self.prices
-        return prices.cost(tokens)
 
     def info(self) -> ModelInfo:
         """The model as the Provider Contract's `list_models` gives it."""
@@ -115,12 +65,14 @@ class Model(NamedTuple):
             context_window=self.context_window,
             max_output_tokens=self.max_output_tokens,
             capabilities=list(self.capabilities),
-            pricing=self.prices.pricing(),
         )
 
 
 class Catalogue:
     """The models of one file, in its order.
+
+    Attributes:
+        price_list: Their prices.
 
     Raises:
         OSError: The file cannot be read.
@@ -129,8 +81,7 @@ class Catalogue:
 
     def __init__(self, path: Path) -> None:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        self.as_of: str = raw["as_of"]
-        self.source: str = raw["source"]
+        self.price_list = read_shipped(path)
         self._models = {entry["id"]: _model(entry) for entry in raw["models"]}
 
     def __iter__(self) -> Iterator[Model]:
@@ -143,15 +94,30 @@ class Catalogue:
 
 def _model(entry: dict[str, Any]) -> Model:
     values: dict[str, Any] = {"capabilities": [], "features": {}, **entry}
-    values["prices"] = Prices.read(entry.get("prices", {}))
-    if long_prompt := entry.get("long_prompt"):
-        values["long_prompt"] = Prices.read(long_prompt["prices"])
-        values["long_prompt_above"] = long_prompt["above"]
-    return Model(**values)
+    return Model(**{name: values[name] for name in Model._fields})
 
 
-def _float(price: Decimal | None) -> float | None:
-    return None if price is None else float(price)
+def find_price_lists(coordinator: Any, provider: str, shipped: PriceList) -> list[PriceList]:
+    """The price lists of a provider in the order in which they are searched.
+
+    Args:
+        coordinator: Its capability `prices.file` has the path of the table that the user has fetched.
+        provider: The name of the provider in that table.
+        shipped: The list that ships with the provider.
+    """
+    path = PRICES_FILE.of(coordinator) if hasattr(coordinator, "get_capability") else None
+    if not path:
+        return [shipped]
+    try:
+        fetched = read_fetched(Path(path))
+    except (OSError, ValueError) as error:
+        logger.warning(
+            "ignoring the prices in %s: %s; fetch them again: amplifier provider prices --update",
+            path,
+            error,
+        )
+        return [shipped]
+    return in_order(shipped, fetched.get(provider))
 
 
 class PricesConfig(ModuleConfig):
@@ -186,37 +152,70 @@ class PriceSource:
         given: The plan's own prices, which count before any list.
         use_list: Whether the vendor's list counts; None to decide by `at_vendor`.
         at_vendor: The service is the vendor's own.
+        lists: The vendor's lists in the order in which they are searched.
+        names: Returns the ids under which a list may have a model, best first.
     """
 
-    __slots__ = ("_given", "uses_list")
+    __slots__ = ("_given", "_listed", "_names", "uses_list")
 
     def __init__(
-        self, given: PricesConfig | None, use_list: bool | None, *, at_vendor: bool
+        self,
+        given: PricesConfig | None,
+        use_list: bool | None,
+        *,
+        at_vendor: bool,
+        lists: Sequence[PriceList] = (),
+        names: Callable[[str], Iterable[str]],
     ) -> None:
         self._given = given.as_prices() if given is not None else None
         self.uses_list = at_vendor if use_list is None else use_list
+        self._listed = merge_lists(lists)
+        self._names = names
 
-    def cost(
-        self, model: Model | None, tokens: Tokens, *, listed_tier: bool = True
-    ) -> Decimal | None:
+    def _find(self, model: str) -> Listed | None:
+        if not self.uses_list:
+            return None
+        return next(filter(None, map(self._listed.get, self._names(model))), None)
+
+    def cost(self, model: str, tokens: Tokens, *, listed_tier: bool = True) -> Decimal | None:
         """Return the cost of a call in US dollars; None if unknown.
 
         Args:
-            model: The model in the vendor's list; None if it is not there.
+            model: The model that answered.
             tokens: What the service counted.
             listed_tier: The call was billed as what the list has prices for.
         """
         if self._given is not None:
             return self._given.cost(tokens)
-        if model is None or not (self.uses_list and listed_tier):
-            return None
-        return model.cost(tokens)
+        listed = self._find(model) if listed_tier else None
+        return None if listed is None else listed.prices.cost(tokens)
 
-    def pricing(self, model: Model | None) -> Pricing | None:
-        """The prices of a model for lists of models; None where they are not known."""
+    def pricing(self, model: str) -> Pricing | None:
+        """The prices of a model for lists of models; None without those of input and output."""
+        listed = None if self._given is not None else self._find(model)
+        prices = self._given if listed is None else listed.prices.usual
+        if prices is None or prices.input is None or prices.output is None:
+            return None
+        return Pricing(
+            input_per_million=float(prices.input),
+            output_per_million=float(prices.output),
+            cache_read_per_million=_float(prices.cache_read),
+            cache_write_per_million=_float(prices.cache_write),
+        )
+
+    def price_file(self, model: str) -> dict[str, str] | None:
+        """The file that the prices of a model come from: `as_of`, `source` and `sha256`.
+
+        Only a `source` for the plan's own prices; None if they are unknown.
+        """
         if self._given is not None:
-            return self._given.pricing()
-        return model.prices.pricing() if model is not None and self.uses_list else None
+            return {"source": "plan"}
+        listed = self._find(model)
+        return None if listed is None else listed.file._asdict()
+
+
+def _float(price: Decimal | None) -> float | None:
+    return None if price is None else float(price)
 
 
 def entries_in(answer: Mapping[str, Any], provider: str) -> list[dict[str, Any]]:

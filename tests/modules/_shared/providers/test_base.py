@@ -17,8 +17,8 @@ from amplifier_core.llm_errors import (
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, TextBlock
 from amplifier_modules._shared.providers import base as provider_base
 from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combine_degradations
-from amplifier_modules._shared.providers.catalogue import Prices, Tokens
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig, from_environment
+from amplifier_support.price_lists import Prices, Tokens
 
 ANSWER = ChatResponse(content=[TextBlock(text="hello")])
 PIECE: Chunk = {"type": "content_block_delta", "index": 0, "block_type": "text", "delta": "he"}
