@@ -84,6 +84,13 @@ class Prices(NamedTuple):
                 total += price * count
         return total / _MILLION
 
+    def filled(self) -> Prices:
+        """The same, with the price of input for the caches' that are unknown."""
+        read = self.input if self.cache_read is None else self.cache_read
+        write = self.input if self.cache_write is None else self.cache_write
+        long = write if self.cache_write_1h is None else self.cache_write_1h
+        return Prices(self.input, self.output, read, write, long)
+
     def as_dict(self) -> dict[str, str]:
         """The known prices, as files have them."""
         return {
@@ -148,6 +155,11 @@ class ModelPrices(NamedTuple):
     def cost(self, tokens: Tokens) -> Decimal | None:
         """The cost of a call in US dollars; None if a required price is unknown."""
         return self.of(tokens).cost(tokens)
+
+    def filled(self) -> ModelPrices:
+        """The same, with each price that is unknown filled in; see `Prices.filled`."""
+        long = None if self.long is None else self.long.filled()
+        return ModelPrices(self.usual.filled(), long, self.above)
 
     def as_dict(self) -> dict[str, Any]:
         """The prices as the entry of a model has them."""

@@ -12,8 +12,8 @@ CODE_LINES = {
     "amplifier_extras": 4_800,
     "amplifier_serve": 1_950,
     "amplifier_kit": 4_700,
-    "amplifier_modules": 19_850,
-    "amplifier_support": 5_500,
+    "amplifier_modules": 19_950,
+    "amplifier_support": 5_700,
 }
 
 

@@ -25,58 +25,9 @@ from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in, has_unpriced_calls
 from amplifier_app.sessions.tool_calls import blocks_in
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.price_lists import Prices as ListedPrices
-from amplifier_support.price_lists import merge_lists
+from amplifier_support.price_lists import ModelPrices, Prices, Tokens, merge_lists
 from amplifier_support.text import did_you_mean
 from amplifier_support.usage import dollars, token_counts
-
-_MILLION = 1_000_000
-
-
-class Tokens(NamedTuple):
-    """The tokens of one model call; `input` without what came from or went to a cache."""
-
-    input: int
-    cache_read: int
-    cache_write: int
-    output: int
-
-    @property
-    def prompt(self) -> int:
-        """The whole input."""
-        return self.input + self.cache_read + self.cache_write
-
-
-class Prices(NamedTuple):
-    """US dollars per token."""
-
-    input: Decimal
-    cache_read: Decimal
-    cache_write: Decimal
-    output: Decimal
-
-    def cost(self, tokens: Tokens) -> Decimal:
-        """US dollars of a call."""
-        pairs = zip(self, tokens, strict=True)
-        return sum((price * count for price, count in pairs), Decimal(0))
-
-
-class ModelPrices(NamedTuple):
-    """The prices of a model, which may differ for long requests.
-
-    Attributes:
-        usual: The usual prices.
-        long: The prices of requests with more than `above` input tokens; None if they are the same.
-    """
-
-    usual: Prices
-    long: Prices | None = None
-    above: int = 0
-
-    def of(self, tokens: Tokens) -> Prices:
-        """The prices that apply to a call."""
-        is_long = tokens.prompt > self.above
-        return self.long if self.long is not None and is_long else self.usual
 
 
 def model_prices() -> dict[str, ModelPrices]:
@@ -85,14 +36,12 @@ def model_prices() -> dict[str, ModelPrices]:
     Raises:
         ConfigError: The table of prices that the user has fetched is damaged.
     """
-    prices: dict[str, ModelPrices] = {}
-    for lists in price_lists().values():
-        for model, (entry, _) in merge_lists(lists).items():
-            usual = _prices(entry.usual)
-            if usual is not None:
-                long = None if entry.long is None else _prices(entry.long)
-                prices[model] = ModelPrices(usual, long, entry.above)
-    return prices
+    listed = (each for lists in price_lists().values() for each in merge_lists(lists).items())
+    return {
+        model: entry.prices.filled()
+        for model, entry in listed
+        if entry.prices.usual.input is not None and entry.prices.usual.output is not None
+    }
 
 
 def find_prices(model: str) -> ModelPrices:
@@ -108,21 +57,13 @@ def find_prices(model: str) -> ModelPrices:
     return listed[model]
 
 
-def _prices(listed: ListedPrices) -> Prices | None:
-    if listed.input is None or listed.output is None:
-        return None
-    read = listed.input if listed.cache_read is None else listed.cache_read
-    write = listed.input if listed.cache_write is None else listed.cache_write
-    return Prices(*(price / _MILLION for price in (listed.input, read, write, listed.output)))
-
-
 By = Literal["agent", "tool", "step", "message", "model"]
 
 MICRO = 1_000_000
 """Amounts are rounded to millionths of a dollar."""
 
 _BYTES_PER_TOKEN = 4
-_USUAL = Prices(*map(Decimal, ("1", "0.1", "1.25", "5")))
+_USUAL = Prices(*map(Decimal, ("1", "5", "0.1", "1.25")))
 """The usual proportions between prices, for a model without a price list."""
 
 _DEFINITIONS = "tool definitions and overhead"
@@ -307,7 +248,7 @@ def _of_step(
     parts += [_Held(part.source._replace(step=name), part.tokens * scale) for part in context]
     answer = Source(name, "answers", f"answer {step.number}: {_begin(_text_of_step(step))}")
     charged = _at_prices(parts, used, prices)
-    charged.append((answer, Fraction(used.output), Fraction(prices.output) * used.output))
+    charged.append((answer, Fraction(used.output), Fraction(prices.output or 0) * used.output))
     raw = sum((price for _, _, price in charged), Fraction(0))
     if not any(tokens for _, tokens, _ in charged):
         # A provider may report a cost without tokens, or an answer without either.
@@ -331,9 +272,9 @@ def _at_prices(
 ) -> list[tuple[Source, Fraction, Fraction]]:
     """The parts of a request with their tokens and prices: from the cache, into it, or neither."""
     left = [
-        [Fraction(used.cache_read), Fraction(prices.cache_read)],
-        [Fraction(used.cache_write), Fraction(prices.cache_write)],
-        [Fraction(used.input), Fraction(prices.input)],
+        [Fraction(used.cache_read), Fraction(prices.cache_read or 0)],
+        [Fraction(used.cache_write), Fraction(prices.cache_write or 0)],
+        [Fraction(used.input), Fraction(prices.input or 0)],
     ]
     charged: list[tuple[Source, Fraction, Fraction]] = []
     for source, tokens in parts:
@@ -349,7 +290,7 @@ def _at_prices(
 
 def _cost(step: Step, used: Tokens, what_if: ModelPrices | None) -> Decimal | None:
     if what_if is not None:
-        return what_if.of(used).cost(used)
+        return what_if.cost(used)
     return dollars(step.usage.get("cost_usd"))
 
 
@@ -364,7 +305,7 @@ def _tokens(usage: Mapping[str, Any]) -> Tokens | None:
         return None
     read, write = count("cache_read_tokens"), count("cache_write_tokens")
     fresh = max(0, count("input_tokens") - read - write)
-    return Tokens(fresh, read, write, count("output_tokens"))
+    return Tokens(fresh, count("output_tokens"), read, write)
 
 
 # The context

@@ -17,7 +17,7 @@ from amplifier_app.base.errors import Location, ModuleError
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree.entries import module_entries
 from amplifier_app.plan.tree.nodes import MapNode, read_text
-from amplifier_app.runtime.cost_report import Tokens, model_prices
+from amplifier_app.runtime.cost_report import model_prices
 from amplifier_app.runtime.session import open_session
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core._foreign import find_module
@@ -26,6 +26,7 @@ from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock
 from amplifier_support.delegate import Delegate
 from amplifier_support.fields import read_field
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.price_lists import Tokens
 from amplifier_support.provider_order import find_model
 
 PROMPT = "Hi"
@@ -129,8 +130,8 @@ async def weigh_request(plan: ResolvedPlan, sources: AppModuleSourceResolver) ->
     parts = _scale(list(_split(plan, request, tools)), counted)
     total = sum(part.tokens for part in parts)
     prices = model_prices().get(model or "")
-    fresh, cached = Tokens(total, 0, 0, 0), Tokens(0, total, 0, 0)
-    costs = [prices.of(each).cost(each) if prices else None for each in (fresh, cached)]
+    fresh, cached = Tokens(total, 0), Tokens(0, 0, cache_read=total)
+    costs = [prices.cost(each) if prices else None for each in (fresh, cached)]
     return Weight(model, tuple(parts), total, counted is not None, *costs)
 
 

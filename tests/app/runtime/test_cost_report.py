@@ -15,7 +15,6 @@ from amplifier_app.runtime.cost_report import (
     Billed,
     By,
     Report,
-    Tokens,
     cost_report,
     find_prices,
     model_prices,
@@ -23,6 +22,7 @@ from amplifier_app.runtime.cost_report import (
 from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.journal import CLEAR, replacement
+from amplifier_support.price_lists import Tokens
 from tests.support.cli import run_amplifier
 
 MODEL = "claude-sonnet-5-5"
@@ -30,14 +30,14 @@ KINDS: tuple[By, ...] = ("agent", "tool", "step", "message")
 
 
 def usage(fresh: int, output: int, read: int = 0, write: int = 0, **other: Any) -> dict[str, Any]:
-    tokens = Tokens(fresh, read, write, output)
+    tokens = Tokens(fresh, output, read, write)
     return {
         "input_tokens": fresh + read + write,
         "output_tokens": output,
         "total_tokens": fresh + read + write + output,
         "cache_read_tokens": read,
         "cache_write_tokens": write,
-        "cost_usd": str(find_prices(MODEL).of(tokens).cost(tokens)),
+        "cost_usd": str(find_prices(MODEL).cost(tokens)),
         **other,
     }
 
@@ -159,11 +159,11 @@ def test_other_prices_are_charged_for_the_same_tokens() -> None:
     haiku = find_prices("claude-haiku-5-5")
     report = cost_report(billed(*LONG, spent={"cost_usd": "9"}), [], "step", haiku)
     assert parts(report)["step 3"] == round(300 * 0.1 + 11_100 * 0.01 + 50 * 0.5)
-    long = Tokens(200_000, 0, 0, 0)
+    long = Tokens(200_000, 0)
     assert haiku.of(long).cost(long) == Decimal("0.1")
     with pytest.raises(UsageError, match="no price list has the model 'claude'"):
         find_prices("claude")
-    assert model_prices()["gpt-5.4"].usual.cache_write == Decimal("2.5") / 1_000_000
+    assert model_prices()["gpt-5.4"].usual.cache_write == Decimal("2.5")
 
 
 @given(

@@ -139,10 +139,8 @@ class PricesConfig(ModuleConfig):
 
     def as_prices(self) -> Prices:
         """The same with what is not given filled in."""
-        read = self.input if self.cache_read is None else self.cache_read
-        write = self.input if self.cache_write is None else self.cache_write
-        long = write if self.cache_write_1h is None else self.cache_write_1h
-        return Prices(self.input, self.output, read, write, long)
+        names = Prices._fields
+        return Prices(*(getattr(self, name) for name in names)).filled()
 
 
 class PriceSource:
