@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,28 @@ def test_the_fallback_is_in_the_event_stream(tmp_path: Path) -> None:
     # The model that was asked for, and the one that answered.
     assert events[-1]["model"] == "claude-sonnet-4-5"
     assert events[-1]["answered_models"] == {"gpt-4o": 1}
+
+
+def test_a_chat_shows_each_change_of_the_model_once(tmp_path: Path) -> None:
+    busy: list[Item] = [Status(529, headers={"retry-after": "0"})] * 2
+    with (
+        ScriptedLLM.running([*busy, "Back.", "More."]) as first,
+        ScriptedLLM.running(["Here."]) as second,
+        Terminal(
+            *("run", "-f", plan_for(tmp_path, first, second, fallbacks=["openai"])), env=KEYS
+        ) as terminal,
+    ):
+        terminal.prompt()
+        for prompt, answer in (("one", "Here."), ("two", "Back."), ("three", "More.")):
+            terminal.type(f"{prompt}\r")
+            terminal.until(re.escape(answer))
+            terminal.prompt()
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    shown = " ".join(terminal.shown.split())  # The line is wider than the terminal.
+    assert shown.count("using openai instead (gpt-4o) until the next prompt") == 1
+    assert shown.count("claude-sonnet-4-5 answers again") == 1
+    assert "answers instead" not in shown
 
 
 def test_a_partial_answer_on_stdout_is_not_followed_by_a_fallback(tmp_path: Path) -> None:
