@@ -19,7 +19,7 @@ import asyncio
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
@@ -294,7 +294,7 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
     """Call every handler in order and merge their results."""
     question: HookResult | None = None
     injections: list[tuple[str, HookResult]] = []
-    modified = False
+    modified_by: list[str] = []
     cancels = task_cancel_count()
     for entry in handlers:
         answer = await call_handler(entry, event, data, cancels)
@@ -309,7 +309,7 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
         if action == "modify" and (changed is None or isinstance(changed, dict)):
             if changed is not None:
                 data = changed
-                modified = True
+                modified_by.append(entry.name)
         elif action == "ask_user":
             question = question or answer
         elif action == "inject_context":
@@ -319,10 +319,14 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
             # A result can be changed after validation; an invalid one denies the event.
             return _with_data(_denial(entry, event, f"action {action!r} with this data"), data)
     if question is not None:
-        return _with_data(question, data)
+        return _with_data(question, data, modified_by)
     if injections:
-        return _with_data(_merged(event, injections), data)
-    return passed_on(data, "modify" if modified else "continue")
+        return _with_data(_merged(event, injections), data, modified_by)
+    if not modified_by:
+        return passed_on(data)
+    result = passed_on(data, "modify")
+    result.modified_by = modified_by
+    return result
 
 
 async def call_handler(
@@ -429,9 +433,10 @@ def _denial(entry: Registration, event: str, answer: str) -> HookResult:
     return HookResult(action="deny", reason=INVALID_RESPONSE)
 
 
-def _with_data(result: HookResult, data: Any) -> HookResult:
-    """`result` with the final data of the event."""
-    return result.model_copy(update={"data": data if isinstance(data, dict) else {}})
+def _with_data(result: HookResult, data: Any, modified_by: Sequence[str] = ()) -> HookResult:
+    """`result` with the final data of the event, and the handlers that changed it."""
+    final = data if isinstance(data, dict) else {}
+    return result.model_copy(update={"data": final, "modified_by": [*modified_by]})
 
 
 def _merged(event: str, injections: list[tuple[str, HookResult]]) -> HookResult:
@@ -474,7 +479,7 @@ def passed_on(data: Any, action: str = "continue") -> HookResult:
     dict; data of another type is dropped.
     """
     result = HookResult.__new__(HookResult)
-    own = {**_continue_fields, "action": action, "context_injections": []}
+    own = {**_continue_fields, "action": action, "context_injections": [], "modified_by": []}
     own["data"] = data if isinstance(data, dict) else {}
     set_slot = object.__setattr__
     set_slot(result, "__dict__", own)
@@ -549,6 +554,14 @@ class HookRegistry:
         if found:
             _, event, last = max(found, key=lambda item: item[0])
             self._by_event[event] = tuple(e for e in self._by_event[event] if e is not last)
+
+    def find_owner(self, name: str) -> str | None:
+        """The id of the module that registered the handler with this name; None if there is none."""
+        for entries in self._by_event.values():
+            for entry in entries:
+                if entry.name == name and entry.owner is not None:
+                    return entry.owner.module_id
+        return None
 
     def list_handlers(self, event: str | None = None) -> dict[str, list[str]]:
         """Names of the handlers by event, in the order they run."""

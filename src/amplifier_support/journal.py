@@ -270,8 +270,14 @@ class Writer:
             self.descriptor = -1
 
 
-def append(folder: Path, name: str, record: Record) -> None:
-    """Add a record to a journal that other processes may add to as well, and return when it is on disk.
+def append(folder: Path, name: str, record: Record, *, durable: bool = True) -> None:
+    """Add a record to a journal that other processes may add to as well.
+
+    Args:
+        folder: The folder of the journal.
+        name: Its name.
+        record: The record.
+        durable: Return when it is on disk.
 
     Raises:
         OSError: The system refused.
@@ -282,7 +288,8 @@ def append(folder: Path, name: str, record: Record) -> None:
         # A process that was killed may have left half a line.
         start = b"\n" if ends_inside_line(descriptor) else b""
         os.write(descriptor, start + encode(record))
-        _sync_data(descriptor)
+        if durable:
+            _sync_data(descriptor)
     finally:
         os.close(descriptor)
 

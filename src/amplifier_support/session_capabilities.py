@@ -9,6 +9,8 @@ A key adds a type to `coordinator.register_capability` and `get_capability`; the
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from amplifier_support.named_tuple import NamedTuple
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -105,6 +107,28 @@ class MentionResolver(Protocol):
         ...
 
 
+class SentRequest(NamedTuple):
+    """A model request that is about to be sent.
+
+    Attributes:
+        provider: The name of the provider.
+        model: The model, if it is known.
+        tools: The tools it offers, each with `name`, `description` and `parameters`.
+        view: The messages that the context selected.
+        messages: The messages of the request.
+        injections: The texts that are in it for this request only, each with the hook it comes from.
+        changed_by: The hooks that changed its messages.
+    """
+
+    provider: str
+    model: str | None
+    tools: Sequence[Any]
+    view: Sequence[Any]
+    messages: Sequence[Any]
+    injections: Sequence[tuple[str, str]] = ()
+    changed_by: Sequence[str] = ()
+
+
 RunAgent = Callable[..., Awaitable[dict[str, Any]]]
 
 # Registered by the app.
@@ -126,6 +150,7 @@ OFFLINE = Capability[bool]("offline")
 SECRET_VARIABLES = Capability[Iterable[str]]("secrets.variables")
 PACE_DIR = Capability[str]("provider.pace_dir")
 SANDBOX: "Capability[Sandbox]" = Capability("session.sandbox")
+REQUEST_LOG = Capability[Callable[[SentRequest], None]]("session.request_log")
 DEFERRAL: "Capability[Deferral]" = Capability("provider.deferral")
 
 # Registered by orchestrators.

@@ -7,20 +7,21 @@ sending it. Hooks therefore run as they do for a prompt.
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from amplifier_app.base.errors import Location, ModuleError
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.tree.entries import module_entries
-from amplifier_app.plan.tree.nodes import MapNode, read_text
 from amplifier_app.runtime.cost_report import model_prices
+from amplifier_app.runtime.request_sections import (
+    find_module_place,
+    find_tool_entry,
+    split_text,
+    split_tool,
+)
 from amplifier_app.runtime.session import open_session
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_core._foreign import find_module
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock
 from amplifier_support.delegate import Delegate
@@ -33,12 +34,6 @@ PROMPT = "Hi"
 _COUNT_SECONDS = 60.0
 """Seconds that the provider may take to count."""
 _BYTES_PER_TOKEN = 4
-_ADDED = re.compile(
-    r'<(context-file) path="([^"\n]+)".*?</context-file>\n?'
-    r'|<(system-reminder) source="([^"\n]+)".*?</system-reminder>\n?',
-    re.DOTALL,
-)
-"""Text that hooks add: an instruction file, or what a hook names its own."""
 
 
 class Part(NamedTuple):
@@ -150,33 +145,38 @@ async def _count(provider: Any, request: ChatRequest) -> int | None:
 
 def _split(plan: ResolvedPlan, request: ChatRequest, tools: Mapping[str, Any]) -> Iterator[Part]:
     """Yield the parts of a request, each with its estimated tokens."""
-    document = plan.tree
+    document, rest = plan.tree, ""
     own = document.items.get("instruction")
-    text = "".join(_texts(request.messages))
-    instruction = read_text(own) or ""
-    if own is not None and instruction and instruction in text:
-        yield Part("instruction", "", _tokens(instruction), own.at)
-        text = text.replace(instruction, "", 1)
-    for match in _ADDED.finditer(text):
-        if match[1]:
-            yield Part("file", match[2], _tokens(match[0]), Location(match[2], 1))
+    for kind, name, text in split_text(
+        "other", "", "".join(_texts(request.messages)), plan.instruction
+    ):
+        if kind == "other":
+            rest += text
+        elif kind == "instruction":
+            yield Part(kind, name, _tokens(text), None if own is None else own.at)
         else:
-            yield Part("hook", match[4], _tokens(match[0]), _find_hook(plan, match[4]))
-    rest = _ADDED.sub("", text).strip().removesuffix(PROMPT)
+            place = (
+                find_module_place(document, "hook", name) if kind == "hook" else Location(name, 1)
+            )
+            yield Part(kind, name, _tokens(text), place)
+    rest = rest.strip().removesuffix(PROMPT)
     if rest.strip():
         yield Part("other", "", _tokens(rest))
     servers: dict[str, list[int]] = {}
     for spec in request.tools or ():
         tool = tools.get(spec.name)
-        size = _tokens(json.dumps(spec.model_dump(exclude_none=True), ensure_ascii=False))
+        pieces = split_tool(spec, tool)
+        size = _tokens("".join(piece.text for piece in pieces))
         server = read_field(read_field(tool, "server"), "name")
         if isinstance(server, str):
             servers.setdefault(server, []).append(size)
             continue
-        at = _find_place(plan, tool)
-        for name, line in (read_field(tool, "description_parts") or {}).items():
-            yield Part("skill", str(name), _tokens(line), at)
-            size -= _tokens(line)
+        entry = find_tool_entry(document, tool)
+        at = None if entry is None else entry.key_at("module")
+        for kind, name, line in pieces:
+            if kind == "skill":
+                yield Part(kind, name, _tokens(line), at)
+                size -= _tokens(line)
         yield Part("tool", spec.name, size, at)
     for name, sizes in servers.items():
         yield Part("server", name, sum(sizes))
@@ -204,30 +204,3 @@ def _scale(parts: list[Part], counted: int | None) -> list[Part]:
     left = counted - sum(part.tokens for part in scaled)
     scaled[largest] = scaled[largest]._replace(tokens=scaled[largest].tokens + left)
     return scaled
-
-
-def _find_place(plan: ResolvedPlan, tool: Any) -> Location | None:
-    """Return where the plan has the module of a tool."""
-    entry = find_tool_entry(plan.tree, tool)
-    return None if entry is None else entry.key_at("module")
-
-
-def _find_hook(plan: ResolvedPlan, id: str) -> Location | None:
-    """Return where the plan has a hook."""
-    for entry in module_entries(plan.tree):
-        if entry.kind == "hook" and read_text(entry.node.items.get("module")) == id:
-            return entry.node.key_at("module")
-    return None
-
-
-def find_tool_entry(plan: MapNode, tool: Any) -> MapNode | None:
-    """Return the plan's entry of the module that a mounted tool comes from; None if it has none."""
-    defined_in = getattr(tool, "defined_in", None)
-    if defined_in is None and (code := find_module(tool)) is not None:
-        defined_in = code.__name__
-    package = f".{str(defined_in).replace('amplifier_module_', '')}."
-    for entry in module_entries(plan):
-        id = read_text(entry.node.items.get("module")) or ""
-        if entry.kind == "tool" and entry.agent is None and f".{id.replace('-', '_')}." in package:
-            return entry.node
-    return None

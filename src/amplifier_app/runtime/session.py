@@ -24,6 +24,7 @@ from amplifier_app.runtime.mounting.mount import Mounting, Opening, support_loop
 from amplifier_app.runtime.observers.observer import Display, Renderer, SessionFacts
 from amplifier_app.runtime.observers.subscriptions import redacted_text, subscribe
 from amplifier_app.runtime.observers.visibility import Visibility, shown_text
+from amplifier_app.runtime.request_log import RequestLog
 from amplifier_app.runtime.saved.resume import BudgetRecord, Resumption, State
 from amplifier_app.runtime.saved.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering, Stopping
@@ -38,7 +39,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
-from amplifier_support.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
+from amplifier_support.session_capabilities import REQUEST_LOG, RESUME, SANDBOX, SESSION_DIR, SPAWN
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.attachments import AttachedImage
@@ -287,6 +288,7 @@ class OpenSession:
             SESSION_DIR.register(coordinator, folder)
             # Published modules look for the attribute.
             coordinator.session_dir = folder
+        REQUEST_LOG.register(coordinator, RequestLog(coordinator, self.plan, self.saved).note)
         share(self._delegation, coordinator)
         SPAWN.register(coordinator, self._spawn)
         RESUME.register(coordinator, self._resume)

@@ -90,6 +90,10 @@ def _version_on_disk(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
+def _is_answer(record: dict[str, Any]) -> bool:
+    return record.get("role") == "assistant"
+
+
 class SavedSession:
     """A session opened for writing; `close` it when done.
 
@@ -97,6 +101,7 @@ class SavedSession:
         id: Its id.
         path: Its folder.
         repaired: Bytes of an incomplete last record that opening removed.
+        steps: The number of answers in it; see `Step.number`.
     """
 
     def __init__(self, path: Path, *, create: bool) -> None:
@@ -119,6 +124,7 @@ class SavedSession:
             self._unnumbered = list(reading.file.records)
             self._writer = TranscriptWriter(self._transcript, reading)
             self.repaired = reading.file.torn
+            self.steps = sum(map(_is_answer, self._unnumbered))
         except BaseException:
             self._lock.release()
             raise
@@ -149,6 +155,7 @@ class SavedSession:
         """
         self._writer.append(record)
         self._unnumbered.append(record)
+        self.steps += _is_answer(record)
 
     @property
     def calls(self) -> CallNumbers:

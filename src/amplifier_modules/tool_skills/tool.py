@@ -12,6 +12,7 @@ from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.tools import CheckedTool
 from amplifier_modules.tool_skills.catalogue import (
+    FILE,
     Catalogue,
     InvalidSkill,
     Root,
@@ -60,6 +61,7 @@ class SkillTool(CheckedTool):
 
     Attributes:
         description_parts: The line of each skill in the description, by its name.
+        skill_files: The file of each skill, by its name.
     """
 
     name = "skill"
@@ -74,6 +76,9 @@ class SkillTool(CheckedTool):
         self.description_parts = {
             skill.name: f"- {skill.name}: {cut_text(skill.description, limit)}"
             for skill in self._skills.values()
+        }
+        self.skill_files = {
+            skill.name: os.path.join(skill.folder, FILE) for skill in self._skills.values()
         }
         self.description = (
             "Load a skill: instructions for a kind of task, written by experts in it. Load a skill as "

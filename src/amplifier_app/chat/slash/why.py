@@ -23,7 +23,7 @@ from amplifier_app.runtime.approvals import (
     place_of_rule,
     policy_of_session,
 )
-from amplifier_app.runtime.request_weight import find_tool_entry
+from amplifier_app.runtime.request_sections import find_tool_entry
 from amplifier_app.runtime.status import read_status
 from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_core._foreign import find_module

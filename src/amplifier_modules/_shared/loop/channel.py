@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
@@ -34,11 +34,12 @@ class TurnDenied(Exception):
 
 
 class Injection(NamedTuple):
-    """Text for the next request only."""
+    """Text for the next request only; `source` is the name of the hook, empty for the loop itself."""
 
     content: str
     role: str
     append_to_last_tool_result: bool
+    source: str = ""
 
 
 class Verdict(NamedTuple):
@@ -70,6 +71,8 @@ class Channel:
         """Text of an answer that was cut off while it was streamed; empty otherwise."""
         self.has_emitted = False
         """True if any part of the current answer has been emitted; the caller resets it."""
+        self.modified_by: Sequence[str] = ()
+        """The hooks that changed the data of the last event that was emitted and applied."""
 
     def has_listeners(self, event: str) -> bool:
         """Return True if an event may have a listener, so that its data is worth building."""
@@ -99,9 +102,11 @@ class Channel:
         if action == "inject_context" and hold_results:
             self._held.append((result, event))
             return Verdict(None, final)
+        denied = None
         if action in ("deny", "ask_user", "inject_context") or _has_message(result):
-            return Verdict(await self._carry_out(result, event), final)
-        return Verdict(None, final)
+            denied = await self._carry_out(result, event)
+        self.modified_by = getattr(result, "modified_by", ())
+        return Verdict(denied, final)
 
     async def emit_or_raise(self, event: str, data: dict[str, Any]) -> Mapping[str, Any]:
         """Emit an event whose denial ends the turn; returns the final data.
@@ -176,7 +181,7 @@ class Channel:
 
     def _keep_ephemeral(self, items: list[ContextInjection]) -> None:
         self._ephemeral += [
-            Injection(item.content, item.role, item.append_to_last_tool_result)
+            Injection(item.content, item.role, item.append_to_last_tool_result, item.hook_name)
             for item in items
             if item.ephemeral
         ]

@@ -46,6 +46,7 @@ from amplifier_modules._shared.module.spans import Span
 from amplifier_modules._shared.providers.base import collecting
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model, first_mounted
+from amplifier_support.session_capabilities import REQUEST_LOG, SentRequest
 
 
 def choose_provider(providers: Mapping[str, Any], wanted: str | None) -> tuple[str, Any]:
@@ -285,6 +286,7 @@ class Exchanges:
         names = [tool.name for tool in tools]
         data = {"provider": name, "model": model, "messages": messages, "tools": names}
         final = await self._channel.emit_or_raise("provider:request", {**data, **span.fields})
+        changed_by = self._channel.modified_by
         changed = final.get("messages")
         if isinstance(changed, list):
             messages = changed
@@ -293,14 +295,26 @@ class Exchanges:
             tools = [tool for tool in tools if tool.name in allowed]
         if isinstance(final.get("model"), str) and final["model"] != model:
             model = requested = final["model"]
+        late = self._channel.take_ephemeral()
+        messages = with_injections(messages, late)
+        texts = [(text.source, text.content) for text in (*injections, *late)]
+        self._log(SentRequest(name, model, tools, view, messages, texts, changed_by))
         request = to_chat_request(
-            with_injections(messages, self._channel.take_ephemeral()),
+            messages,
             tools=tools or None,
             parsed=self._loop.messages,
             **({} if requested is None else {"model": requested}),
             **self._form(name, provider, model, has_tools=bool(tools)),
         )
         return request, model
+
+    def _log(self, request: SentRequest) -> None:
+        """Report a request to the app, if it asks for that."""
+        coordinator = self._parts.coordinator
+        if callable(getattr(coordinator, "get_capability", None)):
+            log = REQUEST_LOG.of(coordinator)
+            if log is not None:
+                log(request)
 
     def _form(
         self, name: str, provider: Any, model: str | None, *, has_tools: bool

@@ -1,0 +1,514 @@
+"""Compares each model request of a session with the one before it, and records the result.
+
+Providers cache the beginning of a request. A request can use the cache as far as it begins with the
+same bytes as the request before it, to the same model; texts that were for that request only do not
+count. `requests.jsonl` in the session's folder has one line for each request: the sections after those
+it shares with the line before, each with its origin, size and hash, and the first byte that differs.
+"""
+
+from __future__ import annotations
+
+import logging
+import marshal
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from amplifier_app.base.errors import Location
+from amplifier_app.base.redact import redact
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.runtime.request_sections import (
+    Piece,
+    Section,
+    find_instruction_line,
+    find_module_place,
+    find_skill_place,
+    find_tool_entry,
+    split_message,
+    split_tool,
+)
+from amplifier_app.sessions.folder import SavedSession, now
+from amplifier_core.events import CONTEXT_POST_COMPACT
+from amplifier_support import journal
+from amplifier_support.fields import read_field
+from amplifier_support.files import read_regular
+from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.session_capabilities import SentRequest
+
+logger = logging.getLogger(__name__)
+
+FILE = "requests.jsonl"
+
+_WINDOW = 2000
+"""Bytes around a difference that are searched for secrets and times."""
+_EXCERPT = 40
+_Text = TypeVar("_Text", str, bytes)
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
+    r"|\b\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\b|\b1\d{9}(?:\d{3})?(?:\.\d+)?\b"
+)
+"""A date, a time of day, or seconds or milliseconds since the epoch."""
+
+
+class Difference(NamedTuple):
+    """The first byte of a request that is not as in the request before it.
+
+    Attributes:
+        byte: Its offset, from 0.
+        is_exact: False if only the section is known, which begins at `byte`: its earlier text was not
+            stored.
+        is_break: True if it is in what the next request should have begun with; False for texts that
+            hooks had added to one request only.
+        kind: The origin: as `Piece.kind`, or `model`, or `compaction`.
+        name: See `Piece.name`; for `model` the two models.
+        change: `changed`, `added`, `removed` or `moved`.
+        is_time: True if it is part of a date or a time.
+        message: The number of its message in the request, from 1; 0 if it is not in one.
+        file: The file of the origin; None if it is unknown.
+        line: The line in it.
+        by: The hooks that changed the message.
+        before: The text from there on in the earlier request, without secrets.
+        after: The same in this request.
+    """
+
+    byte: int
+    is_exact: bool
+    is_break: bool
+    kind: str
+    name: str
+    change: str
+    is_time: bool = False
+    message: int = 0
+    file: str | None = None
+    line: int | None = None
+    by: str = ""
+    before: str = ""
+    after: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The origin for people: `hook stamp (plan.yaml:7), a time`."""
+        number = f"message {self.message}"
+        name = {
+            "instruction": "instruction",
+            "file": "instruction file",
+            "compaction": "compaction",
+        }
+        text = name.get(self.kind, f"{self.kind} {self.name}")
+        if self.kind == "message":
+            text = f"{number}, {self.name}"
+        if self.change != "changed":
+            text += f" {self.change}"
+        if self.file is not None:
+            text += f" ({Location(self.file, self.line)})"
+        if self.is_time:
+            text += ", a time"
+        return f"{text}, by {self.by}" if self.by else text
+
+
+class LoggedRequest(NamedTuple):
+    """A request as the log has it.
+
+    Attributes:
+        number: Its number in the session, from 1.
+        step: The number of the answer that it asks for; several requests for one answer failed or
+            were repeated, up to the last.
+        time: When it was sent, as metadata has it.
+        provider: The name of the provider.
+        model: The model, if known.
+        size: Its bytes.
+        stable: Its bytes without the texts that are for this request only.
+        same: The bytes that it has in common with the beginning of the request before it; None if
+            there is none.
+        difference: The first byte that differs; None if there is none.
+        sections: Its sections but for those texts.
+    """
+
+    number: int
+    step: int
+    time: str
+    provider: str
+    model: str | None
+    size: int
+    stable: int
+    same: int | None
+    difference: Difference | None
+    sections: Sequence[Section] = ()
+
+
+def read_requests(session: Path) -> list[LoggedRequest]:
+    """The requests in the log of a session; none if there is no log. Raises OSError."""
+    try:
+        records = journal.readable_records(read_regular(session / FILE))
+    except FileNotFoundError:
+        return []
+    requests: list[LoggedRequest] = []
+    for record in records:
+        try:
+            requests.append(_read_record(record, requests))
+        except (KeyError, TypeError, ValueError):
+            logger.debug("%s: skipped an invalid record", session / FILE)
+    return requests
+
+
+def _read_record(record: Mapping[str, Any], earlier: Sequence[LoggedRequest]) -> LoggedRequest:
+    """Raises KeyError, TypeError or ValueError."""
+    difference = record.get("difference")
+    is_next = bool(earlier) and record["request"] == earlier[-1].number + 1
+    kept = [*earlier[-1].sections[: record["keep"]]] if is_next else []
+    return LoggedRequest(
+        int(record["request"]),
+        int(record["step"]),
+        str(record["time"]),
+        str(record["provider"]),
+        record["model"],
+        int(record["bytes"]),
+        int(record["stable_bytes"]),
+        record["same_bytes"],
+        None if difference is None else Difference(**difference),
+        [*kept, *(Section(*each) for each in record["sections"])],
+    )
+
+
+class RequestLog:
+    """The requests of one session; see the capability `session.request_log`.
+
+    Args:
+        coordinator: The coordinator of the session.
+        plan: Its plan.
+        saved: The saved session, if there is one.
+
+    Attributes:
+        breaks: The differences that kept a request from using the cache.
+    """
+
+    def __init__(
+        self, coordinator: Any, plan: ResolvedPlan, saved: SavedSession | None = None
+    ) -> None:
+        self._coordinator = coordinator
+        self._plan = plan
+        self._saved = saved
+        self.breaks: list[Difference] = []
+        self._pieces: dict[bytes, list[Section]] = {}
+        self._last: LoggedRequest | None = None
+        self._by_model: dict[tuple[str, str | None], tuple[LoggedRequest, list[Section]]] = {}
+        self._was_compacted = False
+        self._problem: OSError | None = None
+        coordinator.hooks.register(
+            CONTEXT_POST_COMPACT, self._on_compaction, name="app-request-log"
+        )
+        if saved is not None and not saved.is_empty:
+            self._restore(saved.path)
+
+    def _restore(self, folder: Path) -> None:
+        try:
+            requests = read_requests(folder)
+        except OSError as error:
+            self._report(error)
+            return
+        for request in requests:
+            self._by_model[request.provider, request.model] = request, []
+            self._last = request
+
+    def _on_compaction(self, event: str, data: Any) -> None:
+        self._was_compacted = True
+
+    def note(self, sent: SentRequest) -> None:
+        """Compare a request with the one before it, and record it."""
+        stable, tail = self._split(sent)
+        key = sent.provider, sent.model
+        last, earlier = self._last, self._by_model.get(key)
+        difference, same = None, None
+        if earlier is not None:
+            difference, same = self._compare(*earlier, stable, tail, ", ".join(sent.changed_by))
+        elif last is not None:
+            name = f"{last.model or last.provider} → {sent.model or sent.provider}"
+            difference, same = Difference(0, True, True, "model", name, "changed"), 0
+        if difference is not None and difference.is_break:
+            self.breaks.append(difference)
+        request = LoggedRequest(
+            1 if last is None else last.number + 1,
+            0 if self._saved is None else self._saved.steps + 1,
+            now(),
+            *key,
+            sum(section.size for section in (*stable, *tail)),
+            sum(section.size for section in stable),
+            same,
+            difference,
+            stable,
+        )
+        self._last = request
+        self._by_model[key] = request, tail
+        self._was_compacted = False
+        if self._saved is not None:
+            self._write(self._saved.path, request, () if last is None else last.sections)
+
+    # -- sections ------------------------------------------------------------------------
+
+    def _split(self, sent: SentRequest) -> tuple[list[Section], list[Section]]:
+        """The sections of a request that the next one should begin with, and the others."""
+        before, self._pieces = self._pieces, {}
+        stable: list[Section] = []
+        mounted: Mapping[str, Any] = self._coordinator.get("tools") or {}
+        for spec in sent.tools:
+            tool = mounted.get(spec.name)
+            parts = read_field(tool, "description_parts")
+            key = _key((0, spec.name, spec.description, spec.parameters, parts))
+            stable += self._kept(before, key) or self._keep(key, split_tool(spec, tool), 0)
+        messages, texts, tail = list(sent.messages), list(sent.injections), list[Section]()
+        # Texts for this request only are at its end, as messages or as part of the last one.
+        while texts and messages and read_field(messages[-1], "content") == texts[-1][1]:
+            messages.pop()
+            source, text = texts.pop()
+            tail.insert(0, Section.of(Piece("hook", source, f"{text}\n"), len(messages) + 1))
+        if messages and texts:
+            messages[-1], taken = _without_texts(messages[-1], texts)
+            tail = [Section.of(piece, len(messages)) for piece in taken] + tail
+        own = {_key(message) for message in sent.view} if sent.changed_by else set()
+        instruction = self._plan.instruction
+        for number, message in enumerate(messages, 1):
+            content = _key(message)
+            by = ", ".join(sent.changed_by) if own and content not in own else None
+            key = None if content is None else b"%d %s %s" % (number, (by or "").encode(), content)
+            pieces = self._kept(before, key)
+            if pieces is None:
+                pieces = self._keep(key, split_message(message, instruction, by), number)
+            stable += pieces
+        return stable, tail
+
+    def _kept(self, before: dict[bytes, list[Section]], key: bytes | None) -> list[Section] | None:
+        sections = None if key is None else before.get(key)
+        if key is not None and sections is not None:
+            self._pieces[key] = sections
+        return sections
+
+    def _keep(self, key: bytes | None, pieces: Iterable[Piece], number: int) -> list[Section]:
+        sections = [Section.of(piece, number) for piece in pieces]
+        if key is not None:
+            self._pieces[key] = sections
+        return sections
+
+    # -- comparing -----------------------------------------------------------------------
+
+    def _compare(
+        self,
+        earlier: LoggedRequest,
+        old_tail: list[Section],
+        stable: list[Section],
+        tail: list[Section],
+        changed_by: str,
+    ) -> tuple[Difference | None, int]:
+        """The first difference, and the bytes before it."""
+        at = same = 0
+        for one, other in zip(earlier.sections, stable, strict=False):
+            if one.digest != other.digest or one.size != other.size:
+                break
+            at, same = at + 1, same + one.size
+        old, new = [*earlier.sections[at:], *old_tail], [*stable[at:], *tail]
+        if not old:
+            return None, same
+        common = _common(old, new)
+        is_break = same + (common or 0) < earlier.stable
+        where = common or 0
+        left, right = _section_at(old, where), _section_at(new, where)
+        section, change = left or old[-1], "changed"
+        if is_break:
+            section, change = _choose(left, right, earlier.sections, stable)
+        difference = Difference(
+            same + where, common is not None, is_break, section.kind, section.name, change
+        )
+        difference = difference._replace(message=section.number)
+        if is_break and self._was_compacted and section.number:
+            difference = difference._replace(kind="compaction", name="")
+        texts = None if common is None else (_around(old, where), _around(new, where))
+        if is_break:
+            difference = self._locate(difference, section, new, old, where)
+            if changed_by and section.number and difference.kind != "hook":
+                difference = difference._replace(by=changed_by)
+        elif section.kind == "hook":
+            difference = _at(difference, self._find_hook(section.name))
+        if texts is not None:
+            difference = difference._replace(is_time=all(_is_time(*text) for text in texts))
+            if is_break:
+                before, after = (_excerpt(*text) for text in texts)
+                difference = difference._replace(before=before, after=after)
+        return difference, same + where
+
+    def _locate(
+        self,
+        difference: Difference,
+        section: Section,
+        new: Sequence[Section],
+        old: Sequence[Section],
+        where: int,
+    ) -> Difference:
+        """Add the file and line of a break's origin."""
+        tree, kind, name = self._plan.tree, difference.kind, section.name
+        sections = new if section in new else old
+        start = sum(one.size for one in sections[: sections.index(section)])
+        before = (section.content or b"")[: max(where - start, 0)].decode("utf-8", "replace")
+        lines = before.count("\n")
+        if kind == "file":
+            return _at(difference, Location(name, max(lines, 1)))
+        if kind == "compaction":
+            session = tree.items.get("session")
+            node = read_field(getattr(session, "items", None), "context")
+            return _at(difference, getattr(node, "at", None))
+        if kind in ("tool", "skill"):
+            mounted: Mapping[str, Any] = self._coordinator.get("tools") or {}
+            if kind == "skill":
+                tools = (
+                    t for t in mounted.values() if name in (read_field(t, "skill_files") or {})
+                )
+                return _at(difference, find_skill_place(next(tools, None), name))
+            entry = find_tool_entry(tree, mounted.get(name))
+            return _at(difference, None if entry is None else entry.key_at("module"))
+        body = before.partition("\n")[2] if kind in ("message", "hook") else before
+        instruction = self._plan.instruction or ""
+        if kind == "instruction" or (body and instruction.startswith(body)):
+            by = name if kind == "hook" else ""
+            place = find_instruction_line(tree, body.count("\n"))
+            return _at(difference._replace(kind="instruction", name="", by=by), place)
+        if kind == "hook":
+            return _at(difference, self._find_hook(name))
+        return difference
+
+    def _find_hook(self, name: str) -> Location | None:
+        """Where the plan has the module of a hook, or of the first of several."""
+        first = name.partition(", ")[0]
+        owner = self._coordinator.hooks.find_owner(first)
+        return find_module_place(self._plan.tree, "hook", owner or first)
+
+    # -- the file ------------------------------------------------------------------------
+
+    def _write(self, folder: Path, request: LoggedRequest, before: Sequence[Section]) -> None:
+        keep = 0
+        for one, other in zip(before, request.sections, strict=False):
+            if one[:5] != other[:5]:
+                break
+            keep += 1
+        record = {
+            "request": request.number,
+            "step": request.step,
+            "time": request.time,
+            "provider": request.provider,
+            "model": request.model,
+            "bytes": request.size,
+            "stable_bytes": request.stable,
+            "same_bytes": request.same,
+            "keep": keep,
+            "sections": [section[:5] for section in request.sections[keep:]],
+        }
+        if request.difference is not None:
+            record["difference"] = request.difference._asdict()
+        try:
+            journal.append(folder, FILE, record, durable=False)
+        except OSError as error:
+            self._report(error)
+
+    def _report(self, error: OSError) -> None:
+        if self._problem is None:
+            logger.warning("The log of requests cannot be used: %s", error)
+        self._problem = error
+
+
+def _key(value: Any) -> bytes | None:
+    """Equal bytes for equal plain data; None for anything else."""
+    try:
+        return marshal.dumps(value, 2)
+    except ValueError:
+        return None
+
+
+def _without_texts(message: Any, texts: Sequence[tuple[str, str]]) -> tuple[Any, list[Piece]]:
+    """A tool result without the texts that were appended to it for this request, and these."""
+    content, taken = read_field(message, "content"), list[Piece]()
+    for source, text in reversed(texts):
+        piece = Piece("hook", source, f"{text}\n")
+        if isinstance(content, str) and content.endswith(f"\n\n{text}"):
+            content = content[: -len(text) - 2]
+        elif isinstance(content, list) and content and read_field(content[-1], "text") == text:
+            content = content[:-1]
+        else:
+            break
+        taken.insert(0, piece)
+    return ({**message, "content": content}, taken) if taken else (message, taken)
+
+
+def _common(old: Sequence[Section], new: Sequence[Section]) -> int | None:
+    """The number of equal bytes at the beginning of both; None if the old ones are not known."""
+    if any(section.content is None for section in old):
+        return None
+    return _count_same(
+        *(b"".join(section.content or b"" for section in part) for part in (old, new))
+    )
+
+
+def _count_same(one: _Text, other: _Text) -> int:
+    """The length of the common beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _section_at(sections: Sequence[Section], offset: int) -> Section | None:
+    """The section with this byte; None after the last one."""
+    for section in sections:
+        if offset < section.size:
+            return section
+        offset -= section.size
+    return None
+
+
+def _choose(
+    left: Section | None,
+    right: Section | None,
+    old: Sequence[Section],
+    new: Sequence[Section],
+) -> tuple[Section, str]:
+    """The section that a difference comes from, and what became of it."""
+    names = [{(one.kind, one.name) for one in part if not one.number} for part in (old, new)]
+    if left is not None and not left.number and (left.kind, left.name) not in names[1]:
+        return left, "removed"
+    if right is not None and not right.number and (right.kind, right.name) not in names[0]:
+        return right, "added"
+    if right is None or left is None:
+        section = left or right
+        assert section is not None
+        return section, "removed" if right is None else "added"
+    is_same = (left.kind, left.name) == (right.kind, right.name)
+    if not right.number and not is_same:
+        return right, "moved"
+    # A text with a place in a file says more than what has replaced it.
+    return (left if left.kind in ("file", "instruction") else right), "changed"
+
+
+def _around(sections: Sequence[Section], offset: int) -> tuple[str, str]:
+    """The text before and after an offset, as far as it matters."""
+    content = b"".join(section.content or b"" for section in sections)
+    window = content[max(0, offset - _WINDOW) : offset], content[offset : offset + _WINDOW]
+    before, after = (part.decode("utf-8", "replace") for part in window)
+    return before, after
+
+
+def _is_time(before: str, after: str) -> bool:
+    near = before[-_EXCERPT:]
+    matches = _TIME.finditer(near + after[:_EXCERPT])
+    return any(match.start() <= len(near) < match.end() for match in matches)
+
+
+def _excerpt(before: str, after: str) -> str:
+    """The beginning of `after` without secrets, of which `before` may have the beginning."""
+    text, known = redact(before + after), redact(before)
+    same = _count_same(text, known)
+    return text[same : same + _EXCERPT]
+
+
+def _at(difference: Difference, place: Location | None) -> Difference:
+    return difference if place is None else difference._replace(file=place.file, line=place.line)

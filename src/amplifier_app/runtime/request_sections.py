@@ -1,0 +1,208 @@
+"""The sections of a model request, in the order of the provider's cache: tools, then messages.
+
+Each has the origin of its text: the plan's instruction, an instruction file, a hook, a tool, a skill, or
+a message of the conversation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.errors import Location
+from amplifier_app.plan.tree.entries import module_entries
+from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text
+from amplifier_core._foreign import find_module
+from amplifier_support.fields import read_field, to_mapping
+from amplifier_support.named_tuple import NamedTuple
+
+_ADDED = re.compile(
+    r'<(context-file) path="([^"\n]+)".*?</context-file>\n?'
+    r'|<(system-reminder) source="([^"\n]+)".*?</system-reminder>\n?',
+    re.DOTALL,
+)
+"""Text that hooks add: an instruction file, or what a hook names its own."""
+
+
+class Piece(NamedTuple):
+    """A text of a request with its origin.
+
+    Attributes:
+        kind: `instruction`, `file`, `hook`, `tool`, `skill` or `message`.
+        name: Path of the file; name of the hook, tool or skill; kind of the message; otherwise empty.
+        text: The text.
+    """
+
+    kind: str
+    name: str
+    text: str
+
+
+class Section(NamedTuple):
+    """A piece at its place in a request.
+
+    Attributes:
+        kind: See `Piece`.
+        name: See `Piece`.
+        number: The number of its message in the request, from 1; 0 for tools.
+        size: Its UTF-8 bytes.
+        digest: A hash of them.
+        content: The bytes; None if only their hash was stored.
+    """
+
+    kind: str
+    name: str
+    number: int
+    size: int
+    digest: str
+    content: bytes | None = None
+
+    @classmethod
+    def of(cls, piece: Piece, number: int) -> Section:
+        """The section of a piece."""
+        content = piece.text.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+        return cls(piece.kind, piece.name, number, len(content), digest, content)
+
+
+def split_text(kind: str, name: str, text: str, instruction: str | None) -> Iterator[Piece]:
+    """Yield the pieces of a text; `kind` and `name` are for what has no origin of its own."""
+    if instruction and instruction in text:
+        before, _, after = text.partition(instruction)
+        yield from split_text(kind, name, before, None)
+        yield Piece("instruction", "", instruction)
+        yield from split_text(kind, name, after, None)
+        return
+    at = 0
+    for match in _ADDED.finditer(text) if "<context-file" in text or "<system-r" in text else ():
+        if match.start() > at:
+            yield Piece(kind, name, text[at : match.start()])
+        own = ("file", match[2]) if match[1] else ("hook", match[4])
+        yield Piece(*own, match[0])
+        at = match.end()
+    if at < len(text):
+        yield Piece(kind, name, text[at:])
+
+
+def split_tool(spec: Any, tool: Any) -> list[Piece]:
+    """Return the pieces of a tool's definition: its own, and a line for each of its skills.
+
+    Args:
+        spec: The definition in the request.
+        tool: The mounted tool; None if it is unknown.
+    """
+    fields = {key: read_field(spec, key) for key in ("name", "description", "parameters")}
+    text = json.dumps(fields, ensure_ascii=False, default=str)
+    name, pieces = str(fields["name"]), list[Piece]()
+    for skill, line in to_mapping(read_field(tool, "description_parts")).items():
+        own = json.dumps(line, ensure_ascii=False)[1:-1]
+        before, found, text = text.partition(own)
+        if not found:
+            text = before
+            continue
+        pieces += [Piece("tool", name, before), Piece("skill", str(skill), own)]
+    return [*pieces, Piece("tool", name, text)]
+
+
+def split_message(
+    message: Any, instruction: str | None, changed_by: str | None = None
+) -> list[Piece]:
+    """Return the pieces of a message.
+
+    Args:
+        message: A stored message of any form.
+        instruction: The plan's instruction.
+        changed_by: The hooks that wrote the message, if the context did not.
+    """
+    role = str(read_field(message, "role"))
+    metadata = to_mapping(read_field(message, "metadata"))
+    if changed_by is not None or metadata.get("source") == "hook":
+        origin = "hook", changed_by or str(metadata.get("hook_name"))
+    else:
+        origin = "message", _describe_message(message, role)
+    return list(split_text(*origin, f"{role}\n{_text_of(message)}\n", instruction))
+
+
+def _describe_message(message: Any, role: str) -> str:
+    if role in ("tool", "function"):
+        return f"result of {read_field(message, 'name') or 'a call'}"
+    return {"user": "prompt", "assistant": "answer"}.get(role, role)
+
+
+def _text_of(message: Any) -> str:
+    content = read_field(message, "content")
+    if isinstance(content, str):
+        parts = [content]
+    else:
+        blocks = content if isinstance(content, (list, tuple)) else ()
+        parts = [_text_of_block(block) for block in blocks]
+    calls = read_field(message, "tool_calls")
+    if calls and not any(read_field(block, "type") == "tool_call" for block in content or ()):
+        parts.append(json.dumps(calls, ensure_ascii=False, default=str))
+    return "\n".join(parts)
+
+
+def _text_of_block(block: Any) -> str:
+    text = read_field(block, "text")
+    if isinstance(text, str) and read_field(block, "type") == "text":
+        return text
+    dump = getattr(block, "model_dump", None)
+    return json.dumps(dump() if callable(dump) else block, ensure_ascii=False, default=str)
+
+
+# -- places ------------------------------------------------------------------------------
+
+
+def find_tool_entry(plan: MapNode, tool: Any) -> MapNode | None:
+    """Return the plan's entry of the module that a mounted tool comes from; None if it has none."""
+    defined_in = getattr(tool, "defined_in", None)
+    if defined_in is None and (code := find_module(tool)) is not None:
+        defined_in = code.__name__
+    package = f".{str(defined_in).replace('amplifier_module_', '')}."
+    for entry in module_entries(plan):
+        id = read_text(entry.node.items.get("module")) or ""
+        if entry.kind == "tool" and entry.agent is None and f".{id.replace('-', '_')}." in package:
+            return entry.node
+    return None
+
+
+def find_module_place(plan: MapNode, kind: str, id: str | None) -> Location | None:
+    """Return where the plan has a module."""
+    for entry in module_entries(plan):
+        if entry.kind == kind and read_text(entry.node.items.get("module")) == id:
+            return entry.node.key_at("module")
+    return None
+
+
+def find_instruction_line(plan: MapNode, lines: int) -> Location | None:
+    """Return the place in the plan's instruction after so many line ends."""
+    node = plan.items.get("instruction")
+    text = read_text(node)
+    if not isinstance(node, Scalar) or not text or node.at.line is None:
+        return None if node is None else node.at
+    # A block begins below its key; a file that cannot be read leaves the place of the key.
+    first = text.partition("\n")[0].strip()
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        written = Path(node.at.file).read_text(encoding="utf-8").splitlines()
+        for number in range(node.at.line, min(node.at.line + 3, len(written)) + 1):
+            if first and first in written[number - 1]:
+                return Location(node.at.file, number + lines)
+    return node.at
+
+
+def find_skill_place(tool: Any, skill: str) -> Location | None:
+    """Return the file of a skill, at its description."""
+    folders: Mapping[str, Any] = to_mapping(read_field(tool, "skill_files"))
+    path = folders.get(skill)
+    if not isinstance(path, str):
+        return None
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+            if line.startswith("description:"):
+                return Location(path, number)
+    return Location(path, 1)
