@@ -294,7 +294,7 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
     """Call every handler in order and merge their results."""
     question: HookResult | None = None
     injections: list[tuple[str, HookResult]] = []
-    modified_by: list[str] = []
+    changes: list[tuple[str, dict[str, Any]]] = []
     cancels = task_cancel_count()
     for entry in handlers:
         answer = await call_handler(entry, event, data, cancels)
@@ -309,7 +309,7 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
         if action == "modify" and (changed is None or isinstance(changed, dict)):
             if changed is not None:
                 data = changed
-                modified_by.append(entry.name)
+                changes.append((entry.name, changed))
         elif action == "ask_user":
             question = question or answer
         elif action == "inject_context":
@@ -319,13 +319,13 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
             # A result can be changed after validation; an invalid one denies the event.
             return _with_data(_denial(entry, event, f"action {action!r} with this data"), data)
     if question is not None:
-        return _with_data(question, data, modified_by)
+        return _with_data(question, data, changes)
     if injections:
-        return _with_data(_merged(event, injections), data, modified_by)
-    if not modified_by:
+        return _with_data(_merged(event, injections), data, changes)
+    if not changes:
         return passed_on(data)
     result = passed_on(data, "modify")
-    result.modified_by = modified_by
+    result.changes = changes
     return result
 
 
@@ -433,10 +433,12 @@ def _denial(entry: Registration, event: str, answer: str) -> HookResult:
     return HookResult(action="deny", reason=INVALID_RESPONSE)
 
 
-def _with_data(result: HookResult, data: Any, modified_by: Sequence[str] = ()) -> HookResult:
+def _with_data(
+    result: HookResult, data: Any, changes: Sequence[tuple[str, dict[str, Any]]] = ()
+) -> HookResult:
     """`result` with the final data of the event, and the handlers that changed it."""
     final = data if isinstance(data, dict) else {}
-    return result.model_copy(update={"data": final, "modified_by": [*modified_by]})
+    return result.model_copy(update={"data": final, "changes": [*changes]})
 
 
 def _merged(event: str, injections: list[tuple[str, HookResult]]) -> HookResult:
@@ -479,7 +481,7 @@ def passed_on(data: Any, action: str = "continue") -> HookResult:
     dict; data of another type is dropped.
     """
     result = HookResult.__new__(HookResult)
-    own = {**_continue_fields, "action": action, "context_injections": [], "modified_by": []}
+    own = {**_continue_fields, "action": action, "context_injections": [], "changes": []}
     own["data"] = data if isinstance(data, dict) else {}
     set_slot = object.__setattr__
     set_slot(result, "__dict__", own)

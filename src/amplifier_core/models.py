@@ -246,7 +246,8 @@ class HookResult(_Model):
         ephemeral: Whether the injection is for the next request only and is not stored.
         append_to_last_tool_result: Whether to append an ephemeral injection to the last tool result.
         context_injections: One item for each injection of a merged result.
-        modified_by: Names of the handlers that changed the event's data; set by the registry.
+        changes: The handlers that answered `modify`, in order, each with the data it returned; set by the
+            registry.
         approval_prompt: The question of `ask_user`, with its options, timeout in seconds, and
             decision after a timeout.
         suppress_output: Whether to keep the hook's output out of the transcript.
@@ -269,7 +270,9 @@ class HookResult(_Model):
     user_message_source: str | None = None
     append_to_last_tool_result: bool = False
     context_injections: list[ContextInjection] = Field(default_factory=list[ContextInjection])
-    modified_by: list[str] = Field(default_factory=list[str])
+    changes: list[tuple[str, dict[str, Any]]] = Field(
+        default_factory=list[tuple[str, dict[str, Any]]], exclude=True, repr=False
+    )
 
     @field_validator("data", mode="before")
     @classmethod

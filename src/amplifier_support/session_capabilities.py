@@ -117,7 +117,7 @@ class SentRequest(NamedTuple):
         view: The messages that the context selected.
         messages: The messages of the request.
         injections: The texts that are in it for this request only, each with the hook it comes from.
-        changed_by: The hooks that changed its messages.
+        changes: The hooks that changed its messages, in order, each with the messages it returned.
     """
 
     provider: str
@@ -126,7 +126,7 @@ class SentRequest(NamedTuple):
     view: Sequence[Any]
     messages: Sequence[Any]
     injections: Sequence[tuple[str, str]] = ()
-    changed_by: Sequence[str] = ()
+    changes: Sequence[tuple[str, Any]] = ()
 
 
 RunAgent = Callable[..., Awaitable[dict[str, Any]]]

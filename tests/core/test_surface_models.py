@@ -48,7 +48,6 @@ TABLES: dict[tuple[Any, str], dict[str, Any]] = {
         "user_message_source": None,
         "append_to_last_tool_result": False,
         "context_injections": [],
-        "modified_by": [],
     },
     (models, "ContextInjection"): {
         "content": X,

@@ -308,6 +308,33 @@ def _tokens(usage: Mapping[str, Any]) -> Tokens | None:
     return Tokens(fresh, count("output_tokens"), read, write)
 
 
+def missed_cost(step: Step, missed: Fraction, listed: Mapping[str, ModelPrices]) -> Fraction | None:
+    """The part of a model call's cost that reading tokens from the cache would have saved.
+
+    Args:
+        step: The model call.
+        missed: The tokens, which follow those that were read from the cache.
+        listed: The prices of all models.
+
+    Returns:
+        US dollars; None if the cost of the call is unknown.
+    """
+    used, cost = read_tokens(step), dollars(step.usage.get("cost_usd"))
+    if used is None or cost is None:
+        return None
+    prices = listed.get(step.model or "", ModelPrices(_USUAL)).of(used)
+    source = Source("", "", "")
+    cached = _Held(source, Fraction(used.cache_read))
+    (_, _, _), (_, _, paid) = _at_prices([cached, _Held(source, missed)], used, prices)
+    total, saved = Fraction(prices.cost(used)), paid - missed * Fraction(prices.cache_read)
+    return Fraction(cost) * saved / total if total else Fraction(0)
+
+
+def read_tokens(step: Step) -> Tokens | None:
+    """Return the tokens of a model call; None if they are unknown."""
+    return _tokens(step.usage)
+
+
 # The context
 
 

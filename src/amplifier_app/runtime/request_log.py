@@ -67,7 +67,7 @@ class Difference(NamedTuple):
         message: The number of its message in the request, from 1; 0 if it is not in one.
         file: The file of the origin; None if it is unknown.
         line: The line in it.
-        by: The hooks that changed the message.
+        by: The hook that changed the message, with its place in the plan; empty if none did.
         before: The text from there on in the earlier request, without secrets.
         after: The same in this request.
     """
@@ -221,7 +221,7 @@ class RequestLog:
         last, earlier = self._last, self._by_model.get(key)
         difference, same = None, None
         if earlier is not None:
-            difference, same = self._compare(*earlier, stable, tail, ", ".join(sent.changed_by))
+            difference, same = self._compare(*earlier, stable, tail)
         elif last is not None:
             name = f"{last.model or last.provider} → {sent.model or sent.provider}"
             difference, same = Difference(0, True, True, "model", name, "changed"), 0
@@ -265,15 +265,15 @@ class RequestLog:
         if messages and texts:
             messages[-1], taken = _without_texts(messages[-1], texts)
             tail = [Section.of(piece, len(messages)) for piece in taken] + tail
-        own = {_key(message) for message in sent.view} if sent.changed_by else set()
+        hooks = _find_writers(sent)
         instruction = self._plan.instruction
         for number, message in enumerate(messages, 1):
             content = _key(message)
-            by = ", ".join(sent.changed_by) if own and content not in own else None
-            key = None if content is None else b"%d %s %s" % (number, (by or "").encode(), content)
+            by = hooks.get(content)
+            key = None if content is None else _key((number, by, content))
             pieces = self._kept(before, key)
             if pieces is None:
-                pieces = self._keep(key, split_message(message, instruction, by), number)
+                pieces = self._keep(key, split_message(message, instruction, by), number, by or "")
             stable += pieces
         return stable, tail
 
@@ -283,8 +283,10 @@ class RequestLog:
             self._pieces[key] = sections
         return sections
 
-    def _keep(self, key: bytes | None, pieces: Iterable[Piece], number: int) -> list[Section]:
-        sections = [Section.of(piece, number) for piece in pieces]
+    def _keep(
+        self, key: bytes | None, pieces: Iterable[Piece], number: int, by: str = ""
+    ) -> list[Section]:
+        sections = [Section.of(piece, number, by) for piece in pieces]
         if key is not None:
             self._pieces[key] = sections
         return sections
@@ -297,7 +299,6 @@ class RequestLog:
         old_tail: list[Section],
         stable: list[Section],
         tail: list[Section],
-        changed_by: str,
     ) -> tuple[Difference | None, int]:
         """The first difference, and the bytes before it."""
         at = same = 0
@@ -324,8 +325,10 @@ class RequestLog:
         texts = None if common is None else (_around(old, where), _around(new, where))
         if is_break:
             difference = self._locate(difference, section, new, old, where)
-            if changed_by and section.number and difference.kind != "hook":
-                difference = difference._replace(by=changed_by)
+            if section.by and difference.kind != "hook":
+                place = self._find_hook(section.by)
+                by = section.by if place is None else f"{section.by} ({place})"
+                difference = difference._replace(by=by)
         elif section.kind == "hook":
             difference = _at(difference, self._find_hook(section.name))
         if texts is not None:
@@ -367,18 +370,16 @@ class RequestLog:
         body = before.partition("\n")[2] if kind in ("message", "hook") else before
         instruction = self._plan.instruction or ""
         if kind == "instruction" or (body and instruction.startswith(body)):
-            by = name if kind == "hook" else ""
             place = find_instruction_line(tree, body.count("\n"))
-            return _at(difference._replace(kind="instruction", name="", by=by), place)
+            return _at(difference._replace(kind="instruction", name=""), place)
         if kind == "hook":
             return _at(difference, self._find_hook(name))
         return difference
 
     def _find_hook(self, name: str) -> Location | None:
-        """Where the plan has the module of a hook, or of the first of several."""
-        first = name.partition(", ")[0]
-        owner = self._coordinator.hooks.find_owner(first)
-        return find_module_place(self._plan.tree, "hook", owner or first)
+        """Where the plan has the module of a hook."""
+        owner = self._coordinator.hooks.find_owner(name)
+        return find_module_place(self._plan.tree, "hook", owner or name)
 
     # -- the file ------------------------------------------------------------------------
 
@@ -411,6 +412,17 @@ class RequestLog:
         if self._problem is None:
             logger.warning("The log of requests cannot be used: %s", error)
         self._problem = error
+
+
+def _find_writers(sent: SentRequest) -> dict[bytes | None, str]:
+    """The hooks that wrote messages of a request, by the key of the message."""
+    writers: dict[bytes | None, str] = {}
+    known = {_key(message) for message in sent.view} if sent.changes else set()
+    for hook, messages in sent.changes:
+        keys = {_key(message) for message in messages} if isinstance(messages, list) else set()
+        writers.update(dict.fromkeys(keys - known - {None}, hook))
+        known |= keys
+    return writers
 
 
 def _key(value: Any) -> bytes | None:
@@ -485,8 +497,9 @@ def _choose(
     is_same = (left.kind, left.name) == (right.kind, right.name)
     if not right.number and not is_same:
         return right, "moved"
-    # A text with a place in a file says more than what has replaced it.
-    return (left if left.kind in ("file", "instruction") else right), "changed"
+    # A text with a place in a file says more than a message that has replaced it.
+    is_replaced = left.kind in ("file", "instruction") and right.kind == "message"
+    return (left if is_replaced else right), "changed"
 
 
 def _around(sections: Sequence[Section], offset: int) -> tuple[str, str]:

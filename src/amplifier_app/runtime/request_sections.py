@@ -53,6 +53,7 @@ class Section(NamedTuple):
         size: Its UTF-8 bytes.
         digest: A hash of them.
         content: The bytes; None if only their hash was stored.
+        by: The hook that wrote its message.
     """
 
     kind: str
@@ -61,13 +62,14 @@ class Section(NamedTuple):
     size: int
     digest: str
     content: bytes | None = None
+    by: str = ""
 
     @classmethod
-    def of(cls, piece: Piece, number: int) -> Section:
+    def of(cls, piece: Piece, number: int, by: str = "") -> Section:
         """The section of a piece."""
         content = piece.text.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(content, digest_size=8).hexdigest()
-        return cls(piece.kind, piece.name, number, len(content), digest, content)
+        return cls(piece.kind, piece.name, number, len(content), digest, content, by)
 
 
 def split_text(kind: str, name: str, text: str, instruction: str | None) -> Iterator[Piece]:
@@ -117,7 +119,7 @@ def split_message(
     Args:
         message: A stored message of any form.
         instruction: The plan's instruction.
-        changed_by: The hooks that wrote the message, if the context did not.
+        changed_by: The hook that wrote the message, if the context did not.
     """
     role = str(read_field(message, "role"))
     metadata = to_mapping(read_field(message, "metadata"))
@@ -159,14 +161,15 @@ def _text_of_block(block: Any) -> str:
 
 
 def find_tool_entry(plan: MapNode, tool: Any) -> MapNode | None:
-    """Return the plan's entry of the module that a mounted tool comes from; None if it has none."""
+    """Return the plan's entry of the module, of any kind, that a mounted tool comes from; None if it has
+    none."""
     defined_in = getattr(tool, "defined_in", None)
     if defined_in is None and (code := find_module(tool)) is not None:
         defined_in = code.__name__
     package = f".{str(defined_in).replace('amplifier_module_', '')}."
     for entry in module_entries(plan):
         id = read_text(entry.node.items.get("module")) or ""
-        if entry.kind == "tool" and entry.agent is None and f".{id.replace('-', '_')}." in package:
+        if entry.agent is None and f".{id.replace('-', '_')}." in package:
             return entry.node
     return None
 

@@ -18,6 +18,7 @@ app = command_group(
         "fork": ("forking", "Start a new session from a step of another one."),
         "replay": ("replaying", "Show a session as it ran."),
         "cost": ("costs", "Show what the parts of a session have cost."),
+        "cache": ("caching", "Show what kept requests from using the provider's cache."),
         "join": ("background", "Show a running session as it goes on."),
         "stop": ("background", "Stop a running session."),
         "approve": ("approving", "Answer the questions that wait in a session."),

@@ -56,24 +56,31 @@ def cost(
         if key != "model" or not name:
             raise UsageError(f"--what-if expects model=NAME, got {what_if!r}")
         prices = find_prices(name)
-    store = SessionStore()
-    session = store.find(session_id)
-    below = from_index(lambda index: index.list_sub_sessions(session.id))
-    lead = _bill(session, "main")
-    agents = [
-        _bill(SessionFolder(store.root / one.id), f"{one_line(one.agent or '', 40)} {one.id}")
-        for one in below
-    ]
+    folders, (lead, *agents) = bill_sessions(session_id)
     report = cost_report(lead, agents, by, prices)
     files = _price_files((lead, *agents)) if what_if is None else []
     if output == "json":
-        _print_json(session.id, by, what_if, report, files)
+        _print_json(folders[0].id, by, what_if, report, files)
         return
     _print(by, report)
     for file in files:
         to_stderr(f"amplifier: {describe_prices(file)}")
     if report.total is None:
         to_stderr("The cost is unknown: a model call has no price. Try --what-if model=NAME")
+
+
+def bill_sessions(session_id: str) -> tuple[list[SessionFolder], list[Billed]]:
+    """Return a session and its sub-sessions, each with what it was billed for.
+
+    Raises:
+        SessionError: There is no such session, or one is damaged.
+    """
+    store = SessionStore()
+    session = store.find(session_id)
+    below = from_index(lambda index: index.list_sub_sessions(session.id))
+    names = ["main", *(f"{one_line(one.agent or '', 40)} {one.id}" for one in below)]
+    folders = [session, *(SessionFolder(store.root / one.id) for one in below)]
+    return folders, [_bill(folder, name) for folder, name in zip(folders, names, strict=True)]
 
 
 def _bill(folder: SessionFolder, name: str) -> Billed:
@@ -99,18 +106,19 @@ def _print_json(
         "id": session_id,
         "by": by,
         "what_if": what_if,
-        "total_usd": _usd(report.total),
+        "total_usd": usd(report.total),
         "tokens": report.tokens,
         "prices": files,
         "parts": [
-            {"name": share.name, "cost_usd": _usd(share.micro_dollars), "tokens": share.tokens}
+            {"name": share.name, "cost_usd": usd(share.micro_dollars), "tokens": share.tokens}
             for share in report.shares
         ],
     }
     print(json_text(found))
 
 
-def _usd(micro_dollars: int | None) -> str | None:
+def usd(micro_dollars: int | None) -> str | None:
+    """Millionths of a dollar as dollars."""
     return None if micro_dollars is None else f"{Decimal(micro_dollars) / MICRO:.6f}"
 
 
@@ -123,19 +131,20 @@ def _print(by: str, report: Report) -> None:
     ]
     rows = [
         [
-            _amount(share.micro_dollars),
+            amount(share.micro_dollars),
             _share(share.micro_dollars, report),
             f"{share.tokens:,}",
             share.name,
         ]
         for share in report.shares
     ]
-    total = [_amount(report.total), "100 %" if report.total else "", f"{report.tokens:,}", "total"]
+    total = [amount(report.total), "100 %" if report.total else "", f"{report.tokens:,}", "total"]
     print_table(columns, [*rows, total] if rows else [])
 
 
-def _amount(micro_dollars: int | None) -> str:
-    return "" if micro_dollars is None else f"${_usd(micro_dollars)}"
+def amount(micro_dollars: int | None) -> str:
+    """Millionths of a dollar for people; empty if unknown."""
+    return "" if micro_dollars is None else f"${usd(micro_dollars)}"
 
 
 def _share(micro_dollars: int | None, report: Report) -> str:

@@ -71,8 +71,8 @@ class Channel:
         """Text of an answer that was cut off while it was streamed; empty otherwise."""
         self.has_emitted = False
         """True if any part of the current answer has been emitted; the caller resets it."""
-        self.modified_by: Sequence[str] = ()
-        """The hooks that changed the data of the last event that was emitted and applied."""
+        self.changes: Sequence[tuple[str, dict[str, Any]]] = ()
+        """The hooks that changed the last event that was emitted and applied, with the data of each."""
 
     def has_listeners(self, event: str) -> bool:
         """Return True if an event may have a listener, so that its data is worth building."""
@@ -105,7 +105,7 @@ class Channel:
         denied = None
         if action in ("deny", "ask_user", "inject_context") or _has_message(result):
             denied = await self._carry_out(result, event)
-        self.modified_by = getattr(result, "modified_by", ())
+        self.changes = getattr(result, "changes", ())
         return Verdict(denied, final)
 
     async def emit_or_raise(self, event: str, data: dict[str, Any]) -> Mapping[str, Any]:

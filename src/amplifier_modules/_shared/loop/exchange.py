@@ -286,7 +286,7 @@ class Exchanges:
         names = [tool.name for tool in tools]
         data = {"provider": name, "model": model, "messages": messages, "tools": names}
         final = await self._channel.emit_or_raise("provider:request", {**data, **span.fields})
-        changed_by = self._channel.modified_by
+        changes = [(hook, each.get("messages")) for hook, each in self._channel.changes]
         changed = final.get("messages")
         if isinstance(changed, list):
             messages = changed
@@ -298,7 +298,7 @@ class Exchanges:
         late = self._channel.take_ephemeral()
         messages = with_injections(messages, late)
         texts = [(text.source, text.content) for text in (*injections, *late)]
-        self._log(SentRequest(name, model, tools, view, messages, texts, changed_by))
+        self._log(SentRequest(name, model, tools, view, messages, texts, changes))
         request = to_chat_request(
             messages,
             tools=tools or None,
