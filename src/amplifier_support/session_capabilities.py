@@ -129,6 +129,24 @@ class SentRequest(NamedTuple):
     changes: Sequence[tuple[str, Any]] = ()
 
 
+class RequestLog(Protocol):
+    """Compares each model request of a session with the one before it."""
+
+    @property
+    def count(self) -> int:
+        """The number of requests so far; 0 with an orchestrator that does not report them."""
+        ...
+
+    @property
+    def breaks(self) -> Sequence[str]:
+        """The requests that could not use the provider's cache, each with the reason."""
+        ...
+
+    def note(self, sent: SentRequest) -> None:
+        """Record a request that is about to be sent."""
+        ...
+
+
 RunAgent = Callable[..., Awaitable[dict[str, Any]]]
 
 # Registered by the app.
@@ -150,7 +168,7 @@ OFFLINE = Capability[bool]("offline")
 SECRET_VARIABLES = Capability[Iterable[str]]("secrets.variables")
 PACE_DIR = Capability[str]("provider.pace_dir")
 SANDBOX: "Capability[Sandbox]" = Capability("session.sandbox")
-REQUEST_LOG = Capability[Callable[[SentRequest], None]]("session.request_log")
+REQUEST_LOG = Capability[RequestLog]("session.request_log")
 DEFERRAL: "Capability[Deferral]" = Capability("provider.deferral")
 
 # Registered by orchestrators.

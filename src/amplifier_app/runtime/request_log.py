@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from amplifier_app.base.errors import Location
 from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.request_sections import (
     Piece,
@@ -90,14 +91,13 @@ class Difference(NamedTuple):
     def origin(self) -> str:
         """The origin for people: `hook stamp (plan.yaml:7), a time`."""
         number = f"message {self.message}"
-        name = {
+        named = {
             "instruction": "instruction",
             "file": "instruction file",
-            "compaction": "compaction",
+            "compaction": f"compaction at {number}",
+            "message": f"{number}, {self.name}",
         }
-        text = name.get(self.kind, f"{self.kind} {self.name}")
-        if self.kind == "message":
-            text = f"{number}, {self.name}"
+        text = named.get(self.kind, f"{self.kind} {self.name}")
         if self.change != "changed":
             text += f" {self.change}"
         if self.file is not None:
@@ -105,6 +105,15 @@ class Difference(NamedTuple):
         if self.is_time:
             text += ", a time"
         return f"{text}, by {self.by}" if self.by else text
+
+    def __str__(self) -> str:
+        text = f"{'byte' if self.is_exact else 'after byte'} {self.byte:,}: {self.origin}"
+        if not self.before and not self.after:
+            return text
+        quoted = (
+            f'"{one_line(part, 30)}"' if part else "end" for part in (self.before, self.after)
+        )
+        return f"{text}: {' → '.join(quoted)}"
 
 
 class LoggedRequest(NamedTuple):
@@ -180,7 +189,8 @@ class RequestLog:
         saved: The saved session, if there is one.
 
     Attributes:
-        breaks: The differences that kept a request from using the cache.
+        breaks: The requests that could not use the cache, each with the reason.
+        count: The number of requests of this process.
     """
 
     def __init__(
@@ -189,7 +199,8 @@ class RequestLog:
         self._coordinator = coordinator
         self._plan = plan
         self._saved = saved
-        self.breaks: list[Difference] = []
+        self.breaks: list[str] = []
+        self.count = 0
         self._pieces: dict[bytes, list[Section]] = {}
         self._last: LoggedRequest | None = None
         self._by_model: dict[tuple[str, str | None], tuple[LoggedRequest, list[Section]]] = {}
@@ -225,10 +236,12 @@ class RequestLog:
         elif last is not None:
             name = f"{last.model or last.provider} → {sent.model or sent.provider}"
             difference, same = Difference(0, True, True, "model", name, "changed"), 0
+        number = 1 if last is None else last.number + 1
+        self.count += 1
         if difference is not None and difference.is_break:
-            self.breaks.append(difference)
+            self.breaks.append(f"request {number}, {difference}")
         request = LoggedRequest(
-            1 if last is None else last.number + 1,
+            number,
             0 if self._saved is None else self._saved.steps + 1,
             now(),
             *key,

@@ -288,7 +288,7 @@ class OpenSession:
             SESSION_DIR.register(coordinator, folder)
             # Published modules look for the attribute.
             coordinator.session_dir = folder
-        REQUEST_LOG.register(coordinator, RequestLog(coordinator, self.plan, self.saved).note)
+        REQUEST_LOG.register(coordinator, RequestLog(coordinator, self.plan, self.saved))
         share(self._delegation, coordinator)
         SPAWN.register(coordinator, self._spawn)
         RESUME.register(coordinator, self._resume)

@@ -412,6 +412,14 @@ def _tokens(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     return _amount(Decimal(usage.get("input_tokens", 0) + usage.get("output_tokens", 0)), node)
 
 
+def _cache_breaks(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    most, breaks = _number(node), ran.cache_breaks
+    if breaks is None:
+        yield ("is unknown: the orchestrator does not report its requests",)
+    elif len(breaks) > most:
+        yield f"expected at most {most:f}, got {len(breaks)}:", *indented(cut(breaks))
+
+
 def _limit(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     reached = None if ran.turn.limit is None else ran.turn.limit.name
     if reached != read_text(node):
@@ -500,6 +508,7 @@ _CHECKS: Mapping[str, Callable[[Node, Ran], Iterator[tuple[str, ...]]]] = {
     "steps": _steps,
     "tokens": _tokens,
     "limit": _limit,
+    "max_cache_breaks": _cache_breaks,
     "request": _request,
     "modules": _modules,
     "plan": _plan,

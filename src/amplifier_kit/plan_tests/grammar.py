@@ -380,6 +380,10 @@ EXPECT = Expected(
         "steps": _amount("Model calls."),
         "tokens": _amount("Input and output tokens."),
         "limit": Text("The limit of 'session.budget' that ends the run, such as max_cost."),
+        "max_cache_breaks": Count(
+            "How many requests may fail to begin like the one before them, so that a provider's cache "
+            "cannot serve them."
+        ),
         "request": _REQUEST,
         "modules": Texts("The modules of the plan, all of them in any order."),
         "plan": ByName(

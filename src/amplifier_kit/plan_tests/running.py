@@ -46,6 +46,7 @@ from amplifier_support.files import describe_reason, is_special, open_regular, w
 from amplifier_support.journal import readable_records
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
+from amplifier_support.session_capabilities import REQUEST_LOG, RequestLog
 from amplifier_support.text import did_you_mean
 
 _REQUESTS = ("complete", "stream_complete")
@@ -83,11 +84,13 @@ class Doubles:
     Attributes:
         sent: The requests of all sessions, in order.
         problems: What went wrong in a double.
+        logs: The logs of requests, by session.
     """
 
     def __init__(self, stubs: Mapping[str, Node], recording: Path | None) -> None:
         self.sent: list[Sent] = []
         self.problems: list[str] = []
+        self.logs: dict[str, RequestLog] = {}
         self._stubs = {name: plain_data(node) for name, node in stubs.items()}
         self._first: Any = None
         self._recorded: RecordedResults | None = None
@@ -109,6 +112,9 @@ class Doubles:
     def apply(self, coordinator: Any) -> None:
         """Put the doubles in place of tools and providers."""
         self._first = self._first or coordinator
+        log = REQUEST_LOG.of(coordinator)
+        if log is not None:
+            self.logs[coordinator.session_id] = log
         tools: dict[str, Any] = coordinator.get("tools")
         for name, stub in self._stubs.items():
             if name in tools and not isinstance(tools[name], _StubbedTool):
@@ -119,6 +125,14 @@ class Doubles:
                 by_agent = coordinator is not self._first
                 sender = coordinator.session_id, by_agent
                 providers[name] = _WatchedProvider(provider, name, self.sent, sender)
+
+    @property
+    def cache_breaks(self) -> tuple[str, ...] | None:
+        """The requests that could not use the cache; None if an orchestrator reports none."""
+        logs = [self.logs.get(session_id) for session_id in {one.session_id for one in self.sent}]
+        if not all(log is not None and log.count for log in logs):
+            return None
+        return tuple(text for log in self.logs.values() for text in log.breaks)
 
     def recorded_result(self, tool: str, given: Any) -> ToolResult:
         """The recorded result of a call."""
@@ -491,6 +505,8 @@ class Ran(NamedTuple):
         outcome: How the run ended.
         turn: What happened.
         sent: The requests to models, also of sub-agents.
+        cache_breaks: The requests that could not use a provider's cache, also of sub-agents; None if
+            this is unknown.
         before: The files of the working directory before the run, by path.
         after: The same after it.
         problems: Problems besides the outcome, such as a tool that tried to use the network.
@@ -503,6 +519,7 @@ class Ran(NamedTuple):
     outcome: Outcome
     turn: TurnResult
     sent: tuple[Sent, ...]
+    cache_breaks: tuple[str, ...] | None
     before: Mapping[str, FileState]
     after: Mapping[str, FileState]
     problems: tuple[str, ...]
@@ -539,7 +556,7 @@ class Runner:
         """
         loaded = await self._plan(case)
         if isinstance(loaded, Outcome):
-            return Ran(None, loaded, NO_TURN, (), {}, {}, (), (), 0.0)
+            return Ran(None, loaded, NO_TURN, (), (), {}, {}, (), (), 0.0)
         recording = case.read_path("recording")
         if recording is None or not self._update or recording in self._recorded:
             traffic = Traffic(
@@ -637,6 +654,7 @@ class _Run:
             outcome,
             turn,
             tuple(self._doubles.sent),
+            self._doubles.cache_breaks,
             before,
             after,
             tuple(self._problems(attempts, outcome)),

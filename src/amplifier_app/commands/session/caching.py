@@ -10,7 +10,6 @@ import typer
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.json_text import json_text
-from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.session.costs import amount, bill_sessions, usd
 from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.table import Column, OutputOption, print_table
@@ -152,14 +151,4 @@ def _describe(row: CachedRequest) -> str:
     difference = row.request.difference
     if difference is None or not difference.is_break:
         return "none, but not in the cache any more" if row.missed else ""
-    place = (
-        f"byte {difference.byte:,}" if difference.is_exact else f"after byte {difference.byte:,}"
-    )
-    text = f"{place}: {difference.origin}"
-    if difference.before or difference.after:
-        text += f": {_quote(difference.before)} → {_quote(difference.after)}"
-    return text
-
-
-def _quote(text: str) -> str:
-    return f'"{one_line(text, 30)}"' if text else "(end)"
+    return str(difference)

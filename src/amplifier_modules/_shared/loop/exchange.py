@@ -314,7 +314,7 @@ class Exchanges:
         if callable(getattr(coordinator, "get_capability", None)):
             log = REQUEST_LOG.of(coordinator)
             if log is not None:
-                log(request)
+                log.note(request)
 
     def _form(
         self, name: str, provider: Any, model: str | None, *, has_tools: bool
