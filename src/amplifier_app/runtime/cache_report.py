@@ -95,14 +95,11 @@ def _measure(
     if not reports:
         return row
     missed = Fraction(0)
-    if earlier is not None and _was_cached(earlier[1]):
-        expected = min(earlier[0].stable, request.size) * per_byte
+    if earlier is not None and earlier[1] is not None:
+        was_cached = _count_cached(*earlier, per_byte)
         # Estimates differ a little from what the provider counts.
-        if row.is_break or used.cache_read < expected / 2:
-            missed = min(
-                max(expected - used.cache_read, Fraction(0)),
-                Fraction(used.input + used.cache_write),
-            )
+        if row.is_break or used.cache_read < was_cached / 2:
+            missed = max(min(was_cached, Fraction(used.prompt)) - used.cache_read, Fraction(0))
     return row._replace(missed=round(missed), miss_cost=missed_cost(step, missed, listed))
 
 
@@ -110,7 +107,10 @@ def _reports_cache(usage: Mapping[str, Any]) -> bool:
     return any(isinstance(usage.get(f"cache_{way}_tokens"), int) for way in ("read", "write"))
 
 
-def _was_cached(used: Tokens | None) -> bool:
-    if used is None:
-        return False
-    return used.cache_read + used.cache_write > 0 or used.prompt >= _MIN_CACHED
+def _count_cached(request: LoggedRequest, used: Tokens, per_byte: Fraction) -> Fraction:
+    """The tokens of a request that are in the cache after it; estimated if the provider counts none."""
+    if used.cache_write:
+        return Fraction(used.cache_read + used.cache_write)
+    if used.cache_read or used.prompt >= _MIN_CACHED:
+        return request.stable * per_byte
+    return Fraction(0)

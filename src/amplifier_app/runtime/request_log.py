@@ -340,7 +340,7 @@ class RequestLog:
             difference = self._locate(difference, section, new, old, where)
             if section.by and difference.kind != "hook":
                 place = self._find_hook(section.by)
-                by = section.by if place is None else f"{section.by} ({place})"
+                by = section.by if place is None else f"{section.by} ({place.file}:{place.line})"
                 difference = difference._replace(by=by)
         elif section.kind == "hook":
             difference = _at(difference, self._find_hook(section.name))

@@ -89,7 +89,7 @@ def _as_data(row: CachedRequest) -> dict[str, Any]:
         "input_tokens": row.input,
         "same_tokens": row.same,
         "cached_tokens": row.read,
-        "cost_usd": None if row.cost is None else f"{row.cost:.6f}",
+        "cost_usd": None if row.cost is None else f"{row.cost:f}",
         "missed_tokens": row.missed,
         "miss_usd": usd(_micro(row.miss_cost)),
         "difference": None
@@ -131,7 +131,7 @@ def _print(rows: Sequence[CachedRequest], total: int | None) -> None:
             _count(row.input),
             _count(row.read),
             "" if row.cost is None else f"${row.cost:.6f}",
-            amount(_micro(row.miss_cost)) if row.missed else "",
+            _describe_miss(row),
             _describe(row),
         ]
         for row in rows
@@ -144,6 +144,12 @@ def _print(rows: Sequence[CachedRequest], total: int | None) -> None:
 
 def _count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
+
+
+def _describe_miss(row: CachedRequest) -> str:
+    if not row.missed:
+        return ""
+    return amount(_micro(row.miss_cost)) or f"{row.missed:,} tokens"
 
 
 def _describe(row: CachedRequest) -> str:
