@@ -306,6 +306,27 @@ async def test_several_injections_are_joined_and_also_listed_separately(
     assert [item.ephemeral for item in result.context_injections] == [False, True]
 
 
+async def test_a_result_lists_the_handlers_that_changed_the_data(hooks: HookRegistry) -> None:
+    hooks.register("e", answering(action="modify", data={"a": 2}), name="second")
+    hooks.register("e", answering(action="modify", data={"a": 1}), priority=-1, name="first")
+    hooks.register("e", answering(action="modify"), name="without data")
+    changes = [("first", {"a": 1}), ("second", {"a": 2})]
+    assert (await hooks.emit("e", {"a": 0})).changes == changes
+    hooks.register("e", answering(action="inject_context", context_injection="x"))
+    result = await hooks.emit("e", {"a": 0})
+    assert (result.action, result.changes) == ("inject_context", changes)
+    assert "changes" not in result.model_dump()
+
+
+async def test_the_owner_of_a_handler_is_found_by_its_name(hooks: HookRegistry) -> None:
+    hooks.register("e", answering(), name="free")
+    with belonging_to("hook", "hooks-guard"):
+        hooks.register("f", answering(), name="guard")
+    assert hooks.find_owner("guard") == "hooks-guard"
+    assert hooks.find_owner("free") is None
+    assert hooks.find_owner("missing") is None
+
+
 async def test_a_model_as_the_data_of_a_result_is_converted_to_fields(hooks: HookRegistry) -> None:
     def changes(event: str, data: dict[str, Any]) -> HookResult:
         result = HookResult(action="modify", data=TextBlock(text="first"))  # type: ignore[arg-type]

@@ -54,6 +54,8 @@ session fork {session} --at 1
 session replay {session} --speed 0
 session cost {session}
 session cost {session} --output json
+session cache {session}
+session cache {session} --output json
 session join {session}
 session stop --help
 session approve {session}

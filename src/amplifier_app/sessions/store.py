@@ -3,6 +3,7 @@
     sessions/<id>/
       transcript.jsonl   messages as the context received them
       events.jsonl       written by hooks-logging
+      requests.jsonl     sections of the model requests, as hashes
       context.jsonl      written by context-persistent
       metadata.json      schema version, project, times, model, usage, parent
       plan.yaml          the resolved plan, without secrets

@@ -49,6 +49,7 @@ MET: list[dict[str, Any]] = [
             "files": {"new/out.txt": "one\ntwo\n", "gone.txt": None},
         },
     },
+    {"script": script(READ, READ), "expect": {"max_cache_breaks": 0}},
     {"script": script(REMOVE), **ALLOWED, "expect": {"files": {"notes.txt": None}}},
     {"script": script({"read_file": {"file_path": "x"}}), "expect": {"failed": ["read_file"]}},
     {"script": script({"nothing": {"a": 1}}), "expect": {"failed": [{"nothing": {"a": 1}}]}},

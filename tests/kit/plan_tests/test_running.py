@@ -14,7 +14,7 @@ from amplifier_app.base.errors import ModuleError
 from amplifier_kit.plan_tests import running
 from tests.kit.plan_tests.support import only, run_tests, write_tests
 from tests.support.network_guard import sitecustomize as network
-from tests.support.plans import mock_plan
+from tests.support.plans import mock_plan, module_folder
 
 
 def calls(*made: Any) -> list[Any]:
@@ -292,3 +292,59 @@ def test_a_module_cannot_end_the_program_as_if_all_had_passed(
     assert not [record for record in caplog.records if record.name == "asyncio"]
     (forked,) = run_tests(write_tests(tmp_path / "in_fork", {"script": []}))
     assert forked.status == "passed", forked
+
+
+STAMP = """
+import itertools
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    numbers = itertools.count(1)
+
+    def on_request(event, data):
+        stamp = {"role": "system", "content": f"Request {next(numbers)}."}
+        return {"action": "modify", "data": {**data, "messages": [stamp, *data["messages"]]}}
+
+    coordinator.hooks.register("provider:request", on_request, name="stamp")
+"""
+
+SILENT_LOOP = """
+__amplifier_module_type__ = "orchestrator"
+
+
+class Loop:
+    async def execute(self, prompt, context, providers, tools, hooks, **other):
+        from amplifier_core.message_models import ChatRequest, Message
+
+        request = ChatRequest(messages=[Message(role="user", content=prompt)])
+        response = await providers["mock"].complete(request)
+        return response.content[0].text
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("orchestrator", Loop())
+"""
+
+
+def test_requests_that_break_the_cache_are_named(tmp_path: Path) -> None:
+    module_folder(tmp_path, STAMP, "amplifier_module_hooks_stamp")
+    hooks = [{"module": "hooks-stamp", "source": "./amplifier-module-hooks-stamp"}]
+    plan = mock_plan(tmp_path, [], tools=[{"module": "tool-filesystem"}], hooks=hooks)
+    call = {"calls": [{"list_directory": {"path": "."}}]}
+    expected: list[dict[str, Any]] = [{"expect": {"max_cache_breaks": most}} for most in (1, 2)]
+    first, second = run_tests(write_tests(tmp_path, *expected, script=[call, call, "ok"]))
+    (failure,) = only([first])
+    assert failure.startswith("max_cache_breaks: expected at most 1, got 2: /   request 2, byte ")
+    assert failure.count(f"hook stamp ({plan}:2)") == 2
+    assert '"1.' in failure
+    assert only([second]) == []
+
+
+def test_unreported_requests_do_not_count_as_cached(tmp_path: Path) -> None:
+    module_folder(tmp_path, SILENT_LOOP, "amplifier_module_loop_silent")
+    loop = {"module": "loop-silent", "source": "./amplifier-module-loop-silent"}
+    mock_plan(tmp_path, [], session={"orchestrator": loop, "context": "context-simple"})
+    (failure,) = only(run_tests(write_tests(tmp_path, expect={"max_cache_breaks": 5})))
+    assert failure.startswith("max_cache_breaks: is unknown: ")
