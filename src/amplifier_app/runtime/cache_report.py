@@ -95,7 +95,7 @@ def _measure(
     if not reports:
         return row
     missed = Fraction(0)
-    if earlier is not None and earlier[1] is not None:
+    if earlier is not None:
         was_cached = _count_cached(*earlier, per_byte)
         # Estimates differ a little from what the provider counts.
         if row.is_break or used.cache_read < was_cached / 2:
@@ -107,8 +107,10 @@ def _reports_cache(usage: Mapping[str, Any]) -> bool:
     return any(isinstance(usage.get(f"cache_{way}_tokens"), int) for way in ("read", "write"))
 
 
-def _count_cached(request: LoggedRequest, used: Tokens, per_byte: Fraction) -> Fraction:
+def _count_cached(request: LoggedRequest, used: Tokens | None, per_byte: Fraction) -> Fraction:
     """The tokens of a request that are in the cache after it; estimated if the provider counts none."""
+    if used is None:
+        return Fraction(0)
     if used.cache_write:
         return Fraction(used.cache_read + used.cache_write)
     if used.cache_read or used.prompt >= _MIN_CACHED:

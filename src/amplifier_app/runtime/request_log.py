@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import marshal
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,8 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.request_sections import (
     Piece,
     Section,
-    find_instruction_line,
+    find_context_place,
+    find_instruction_place,
     find_module_place,
     find_skill_place,
     find_tool_entry,
@@ -32,7 +34,7 @@ from amplifier_app.runtime.request_sections import (
 from amplifier_app.sessions.folder import SavedSession, now
 from amplifier_core.events import CONTEXT_POST_COMPACT
 from amplifier_support import journal
-from amplifier_support.fields import read_field
+from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.files import read_regular
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import SentRequest
@@ -45,6 +47,8 @@ _WINDOW = 2000
 """Bytes around a difference that are searched for secrets and times."""
 _EXCERPT = 40
 _Text = TypeVar("_Text", str, bytes)
+_Key = tuple[int, str, bytes | None]
+"""Number and writer of a message, and its content; 0 for a tool."""
 _TIME = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
     r"|\b\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\b|\b1\d{9}(?:\d{3})?(?:\.\d+)?\b"
@@ -155,29 +159,22 @@ def read_requests(session: Path) -> list[LoggedRequest]:
     requests: list[LoggedRequest] = []
     for record in records:
         try:
-            requests.append(_read_record(record, requests))
+            requests.append(_read_record(record, requests[-1] if requests else None))
         except (KeyError, TypeError, ValueError):
             logger.debug("%s: skipped an invalid record", session / FILE)
     return requests
 
 
-def _read_record(record: Mapping[str, Any], earlier: Sequence[LoggedRequest]) -> LoggedRequest:
+def _read_record(record: dict[str, Any], earlier: LoggedRequest | None) -> LoggedRequest:
     """Raises KeyError, TypeError or ValueError."""
-    difference = record.get("difference")
-    is_next = bool(earlier) and record["request"] == earlier[-1].number + 1
-    kept = [*earlier[-1].sections[: record["keep"]]] if is_next else []
-    return LoggedRequest(
-        int(record["request"]),
-        int(record["step"]),
-        str(record["time"]),
-        str(record["provider"]),
-        record["model"],
-        int(record["bytes"]),
-        int(record["stable_bytes"]),
-        record["same_bytes"],
-        None if difference is None else Difference(**difference),
-        [*kept, *(Section(*each) for each in record["sections"])],
-    )
+    keep, difference = record.pop("keep"), record["difference"]
+    follows = earlier is not None and record["number"] == earlier.number + 1
+    kept = earlier.sections[:keep] if earlier is not None and follows else ()
+    record["sections"] = [*kept, *(Section(*each) for each in record["sections"])]
+    record["difference"] = None if difference is None else Difference(**difference)
+    if not all(isinstance(record[name], int) for name in ("number", "step", "size", "stable")):
+        raise TypeError
+    return LoggedRequest(**record)
 
 
 class RequestLog:
@@ -201,7 +198,7 @@ class RequestLog:
         self._saved = saved
         self.breaks: list[str] = []
         self.count = 0
-        self._pieces: dict[bytes, list[Section]] = {}
+        self._pieces: dict[_Key, list[Section]] = {}
         self._last: LoggedRequest | None = None
         self._by_model: dict[tuple[str, str | None], tuple[LoggedRequest, list[Section]]] = {}
         self._was_compacted = False
@@ -267,8 +264,8 @@ class RequestLog:
         for spec in sent.tools:
             tool = mounted.get(spec.name)
             parts = read_field(tool, "description_parts")
-            key = _key((0, spec.name, spec.description, spec.parameters, parts))
-            stable += self._kept(before, key) or self._keep(key, split_tool(spec, tool), 0)
+            key = 0, "", _key((spec.name, spec.description, spec.parameters, parts))
+            stable += self._divide(before, key, partial(split_tool, spec, tool))
         messages, texts, tail = list(sent.messages), list(sent.injections), list[Section]()
         # Texts for this request only are at its end, as messages or as part of the last one.
         while texts and messages and read_field(messages[-1], "content") == texts[-1][1]:
@@ -279,29 +276,22 @@ class RequestLog:
             messages[-1], taken = _without_texts(messages[-1], texts)
             tail = [Section.of(piece, len(messages)) for piece in taken] + tail
         hooks = _find_writers(sent)
-        instruction = self._plan.instruction
         for number, message in enumerate(messages, 1):
             content = _key(message)
             by = hooks.get(content)
-            key = None if content is None else _key((number, by, content))
-            pieces = self._kept(before, key)
-            if pieces is None:
-                pieces = self._keep(key, split_message(message, instruction, by), number, by or "")
-            stable += pieces
+            key = number, by or "", content
+            stable += self._divide(before, key, partial(split_message, message, by))
         return stable, tail
 
-    def _kept(self, before: dict[bytes, list[Section]], key: bytes | None) -> list[Section] | None:
-        sections = None if key is None else before.get(key)
-        if key is not None and sections is not None:
-            self._pieces[key] = sections
-        return sections
-
-    def _keep(
-        self, key: bytes | None, pieces: Iterable[Piece], number: int, by: str = ""
+    def _divide(
+        self, before: dict[_Key, list[Section]], key: _Key, split: Callable[[], Iterable[Piece]]
     ) -> list[Section]:
-        sections = [Section.of(piece, number, by) for piece in pieces]
-        if key is not None:
-            self._pieces[key] = sections
+        """The sections of a tool or a message, which need not be divided again in the next request."""
+        sections = None if key[2] is None else before.get(key)
+        if sections is None:
+            number, by, _ = key
+            sections = [Section.of(piece, number, by) for piece in split()]
+        self._pieces[key] = sections
         return sections
 
     # -- comparing -----------------------------------------------------------------------
@@ -323,71 +313,58 @@ class RequestLog:
         if not old:
             return None, same
         common = _common(old, new)
-        is_break = same + (common or 0) < earlier.stable
-        where = common or 0
-        left, right = _section_at(old, where), _section_at(new, where)
-        section, change = left or old[-1], "changed"
-        if is_break:
-            section, change = _choose(left, right, earlier.sections, stable)
-        difference = Difference(
-            same + where, common is not None, is_break, section.kind, section.name, change
-        )
-        difference = difference._replace(message=section.number)
-        if is_break and self._was_compacted and section.number:
-            difference = difference._replace(kind="compaction", name="")
-        texts = None if common is None else (_around(old, where), _around(new, where))
-        if is_break:
-            difference = self._locate(difference, section, new, old, where)
-            if section.by and difference.kind != "hook":
-                place = self._find_hook(section.by)
-                by = section.by if place is None else f"{section.by} ({place.file}:{place.line})"
-                difference = difference._replace(by=by)
-        elif section.kind == "hook":
-            difference = _at(difference, self._find_hook(section.name))
-        if texts is not None:
-            difference = difference._replace(is_time=all(_is_time(*text) for text in texts))
-            if is_break:
-                before, after = (_excerpt(*text) for text in texts)
-                difference = difference._replace(before=before, after=after)
-        return difference, same + where
+        offset = common or 0
+        if same + offset >= earlier.stable:
+            section = _section_at(old, offset) or old[-1]
+            difference = _describe(same + offset, section, is_break=False)
+            place = self._find_hook(section.name) if section.kind == "hook" else None
+            return _at(difference, place), same + offset
+        left, right = _section_at(old, offset), _section_at(new, offset)
+        section, change = _choose(left, right, earlier.sections, stable)
+        difference = _describe(same + offset, section, change=change, is_exact=common is not None)
+        if common is not None:
+            texts = _around(old, offset), _around(new, offset)
+            before, after = (_excerpt(*text) for text in texts)
+            is_time = all(_is_time(*text) for text in texts)
+            difference = difference._replace(is_time=is_time, before=before, after=after)
+        return self._locate(
+            difference, section, _read_start(new, old, section, offset)
+        ), same + offset
 
-    def _locate(
-        self,
-        difference: Difference,
-        section: Section,
-        new: Sequence[Section],
-        old: Sequence[Section],
-        where: int,
-    ) -> Difference:
-        """Add the file and line of a break's origin."""
-        tree, kind, name = self._plan.tree, difference.kind, section.name
-        sections = new if section in new else old
-        start = sum(one.size for one in sections[: sections.index(section)])
-        before = (section.content or b"")[: max(where - start, 0)].decode("utf-8", "replace")
-        lines = before.count("\n")
-        if kind == "file":
-            return _at(difference, Location(name, max(lines, 1)))
-        if kind == "compaction":
-            session = tree.items.get("session")
-            node = read_field(getattr(session, "items", None), "context")
-            return _at(difference, getattr(node, "at", None))
-        if kind in ("tool", "skill"):
-            mounted: Mapping[str, Any] = self._coordinator.get("tools") or {}
-            if kind == "skill":
-                tools = (
-                    t for t in mounted.values() if name in (read_field(t, "skill_files") or {})
-                )
-                return _at(difference, find_skill_place(next(tools, None), name))
+    def _locate(self, difference: Difference, section: Section, start: str) -> Difference:
+        """Add the place of a break, and the hook that changed its message.
+
+        Args:
+            difference: The break.
+            section: The section it is in.
+            start: The text of the section before it.
+        """
+        tree, name = self._plan.tree, section.name
+        mounted: Mapping[str, Any] = self._coordinator.get("tools") or {}
+        if section.kind == "tool":
             entry = find_tool_entry(tree, mounted.get(name))
             return _at(difference, None if entry is None else entry.key_at("module"))
-        body = before.partition("\n")[2] if kind in ("message", "hook") else before
-        instruction = self._plan.instruction or ""
-        if kind == "instruction" or (body and instruction.startswith(body)):
-            place = find_instruction_line(tree, body.count("\n"))
-            return _at(difference._replace(kind="instruction", name=""), place)
-        if kind == "hook":
+        if section.kind == "skill":
+            tools = (tool for tool in mounted.values() if name in _skill_files(tool))
+            return _at(difference, find_skill_place(_skill_files(next(tools, None)).get(name)))
+        if self._was_compacted:
+            context = find_context_place(tree)
+            return _at(difference._replace(kind="compaction", name=""), context)
+        place = Location(name, max(start.count("\n"), 1)) if section.kind == "file" else None
+        if place is None:
+            role, _, body = start.partition("\n")
+            content = (section.content or b"").decode("utf-8", "replace")[len(role) + 1 :]
+            if role in ("system", "developer"):
+                place = find_instruction_place(tree, content, len(body))
+            if place is not None:
+                difference = difference._replace(kind="instruction", name="")
+        if difference.kind == "hook":
             return _at(difference, self._find_hook(name))
-        return difference
+        if section.by:
+            at = self._find_hook(section.by)
+            by = section.by if at is None else f"{section.by} ({at.file}:{at.line})"
+            difference = difference._replace(by=by)
+        return _at(difference, place)
 
     def _find_hook(self, name: str) -> Location | None:
         """Where the plan has the module of a hook."""
@@ -402,20 +379,13 @@ class RequestLog:
             if one[:5] != other[:5]:
                 break
             keep += 1
+        difference = request.difference
         record = {
-            "request": request.number,
-            "step": request.step,
-            "time": request.time,
-            "provider": request.provider,
-            "model": request.model,
-            "bytes": request.size,
-            "stable_bytes": request.stable,
-            "same_bytes": request.same,
-            "keep": keep,
+            **request._asdict(),
+            "difference": None if difference is None else difference._asdict(),
             "sections": [section[:5] for section in request.sections[keep:]],
+            "keep": keep,
         }
-        if request.difference is not None:
-            record["difference"] = request.difference._asdict()
         try:
             journal.append(folder, FILE, record, durable=False)
         except OSError as error:
@@ -449,6 +419,8 @@ def _key(value: Any) -> bytes | None:
 def _without_texts(message: Any, texts: Sequence[tuple[str, str]]) -> tuple[Any, list[Piece]]:
     """A tool result without the texts that were appended to it for this request, and these."""
     content, taken = read_field(message, "content"), list[Piece]()
+    if not isinstance(message, dict):
+        return message, taken
     for source, text in reversed(texts):
         piece = Piece("hook", source, f"{text}\n")
         if isinstance(content, str) and content.endswith(f"\n\n{text}"):
@@ -511,7 +483,7 @@ def _choose(
     if not right.number and not is_same:
         return right, "moved"
     # A text with a place in a file says more than a message that has replaced it.
-    is_replaced = left.kind in ("file", "instruction") and right.kind == "message"
+    is_replaced = left.kind == "file" and right.kind == "message"
     return (left if is_replaced else right), "changed"
 
 
@@ -534,6 +506,31 @@ def _excerpt(before: str, after: str) -> str:
     text, known = redact(before + after), redact(before)
     same = _count_same(text, known)
     return text[same : same + _EXCERPT]
+
+
+def _read_start(
+    new: Sequence[Section], old: Sequence[Section], section: Section, offset: int
+) -> str:
+    """The text of a section before an offset in the sections that it is one of."""
+    sections = new if section in new else old
+    offset -= sum(one.size for one in sections[: sections.index(section)])
+    return (section.content or b"")[: max(offset, 0)].decode("utf-8", "replace")
+
+
+def _describe(
+    byte: int,
+    section: Section,
+    *,
+    is_break: bool = True,
+    is_exact: bool = True,
+    change: str = "changed",
+) -> Difference:
+    kind, name, number = section[:3]
+    return Difference(byte, is_exact, is_break, kind, name, change, message=number)
+
+
+def _skill_files(tool: Any) -> Mapping[str, Any]:
+    return to_mapping(read_field(tool, "skill_files"))
 
 
 def _at(difference: Difference, place: Location | None) -> Difference:

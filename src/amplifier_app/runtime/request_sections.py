@@ -1,7 +1,8 @@
 """The sections of a model request, in the order of the provider's cache: tools, then messages.
 
-Each has the origin of its text: the plan's instruction, an instruction file, a hook, a tool, a skill, or
-a message of the conversation.
+Each has the origin of its text: an instruction file, a hook, a tool, a skill, or a message of the
+conversation. Texts are divided by what they contain, never by the plan: a resumed session may have another
+one, and its request is compared with one of the earlier plan.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.tree.entries import module_entries
-from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text
+from amplifier_app.plan.tree.nodes import MapNode, read_text
 from amplifier_core._foreign import find_module
 from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.named_tuple import NamedTuple
@@ -33,7 +34,7 @@ class Piece(NamedTuple):
     """A text of a request with its origin.
 
     Attributes:
-        kind: `instruction`, `file`, `hook`, `tool`, `skill` or `message`.
+        kind: `file`, `hook`, `tool`, `skill` or `message`.
         name: Path of the file; name of the hook, tool or skill; kind of the message; otherwise empty.
         text: The text.
     """
@@ -66,20 +67,14 @@ class Section(NamedTuple):
 
     @classmethod
     def of(cls, piece: Piece, number: int, by: str = "") -> Section:
-        """The section of a piece."""
+        """Return the section of a piece."""
         content = piece.text.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(content, digest_size=8).hexdigest()
         return cls(piece.kind, piece.name, number, len(content), digest, content, by)
 
 
-def split_text(kind: str, name: str, text: str, instruction: str | None) -> Iterator[Piece]:
+def split_text(kind: str, name: str, text: str) -> Iterator[Piece]:
     """Yield the pieces of a text; `kind` and `name` are for what has no origin of its own."""
-    if instruction and instruction in text:
-        before, _, after = text.partition(instruction)
-        yield from split_text(kind, name, before, None)
-        yield Piece("instruction", "", instruction)
-        yield from split_text(kind, name, after, None)
-        return
     at = 0
     for match in _ADDED.finditer(text) if "<context-file" in text or "<system-r" in text else ():
         if match.start() > at:
@@ -111,14 +106,11 @@ def split_tool(spec: Any, tool: Any) -> list[Piece]:
     return [*pieces, Piece("tool", name, text)]
 
 
-def split_message(
-    message: Any, instruction: str | None, changed_by: str | None = None
-) -> list[Piece]:
-    """Return the pieces of a message.
+def split_message(message: Any, changed_by: str | None = None) -> Iterator[Piece]:
+    """Yield the pieces of a message.
 
     Args:
         message: A stored message of any form.
-        instruction: The plan's instruction.
         changed_by: The hook that wrote the message, if the context did not.
     """
     role = str(read_field(message, "role"))
@@ -127,7 +119,7 @@ def split_message(
         origin = "hook", changed_by or str(metadata.get("hook_name"))
     else:
         origin = "message", _describe_message(message, role)
-    return list(split_text(*origin, f"{role}\n{_text_of(message)}\n", instruction))
+    return split_text(*origin, f"{role}\n{_text_of(message)}\n")
 
 
 def _describe_message(message: Any, role: str) -> str:
@@ -182,27 +174,45 @@ def find_module_place(plan: MapNode, kind: str, id: str | None) -> Location | No
     return None
 
 
-def find_instruction_line(plan: MapNode, lines: int) -> Location | None:
-    """Return the place in the plan's instruction after so many line ends."""
+def find_instruction_place(plan: MapNode, text: str, offset: int) -> Location | None:
+    """Return the line of the plan's instruction that a character of a system message comes from.
+
+    Args:
+        plan: The plan.
+        text: The message, or its beginning if that is all that is as in the plan.
+        offset: The position of the character.
+
+    Returns:
+        None if it does not come from there.
+    """
     node = plan.items.get("instruction")
-    text = read_text(node)
-    if not isinstance(node, Scalar) or not text or node.at.line is None:
-        return None if node is None else node.at
+    instruction = read_text(node)
+    if node is None or not instruction:
+        return None
+    start = max(text.find(instruction), 0)
+    body = text[start:offset]
+    if (not body and not text.startswith(instruction, start)) or not instruction.startswith(body):
+        return None
+    first = instruction.partition("\n")[0].strip()
     # A block begins below its key; a file that cannot be read leaves the place of the key.
-    first = text.partition("\n")[0].strip()
     with contextlib.suppress(OSError, UnicodeDecodeError):
         written = Path(node.at.file).read_text(encoding="utf-8").splitlines()
-        for number in range(node.at.line, min(node.at.line + 3, len(written)) + 1):
+        at = node.at.line or 1
+        for number in range(at, min(at + 3, len(written)) + 1):
             if first and first in written[number - 1]:
-                return Location(node.at.file, number + lines)
+                return Location(node.at.file, number + body.count("\n"))
     return node.at
 
 
-def find_skill_place(tool: Any, skill: str) -> Location | None:
-    """Return the file of a skill, at its description."""
-    folders: Mapping[str, Any] = to_mapping(read_field(tool, "skill_files"))
-    path = folders.get(skill)
-    if not isinstance(path, str):
+def find_context_place(plan: MapNode) -> Location | None:
+    """Return where the plan has its context manager."""
+    session = plan.items.get("session")
+    return session.key_at("context") if isinstance(session, MapNode) else None
+
+
+def find_skill_place(path: str | None) -> Location | None:
+    """Return the line of the description in the file of a skill."""
+    if path is None:
         return None
     with contextlib.suppress(OSError, UnicodeDecodeError):
         for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):

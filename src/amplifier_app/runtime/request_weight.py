@@ -145,20 +145,17 @@ async def _count(provider: Any, request: ChatRequest) -> int | None:
 
 def _split(plan: ResolvedPlan, request: ChatRequest, tools: Mapping[str, Any]) -> Iterator[Part]:
     """Yield the parts of a request, each with its estimated tokens."""
-    document, rest = plan.tree, ""
-    own = document.items.get("instruction")
-    for kind, name, text in split_text(
-        "other", "", "".join(_texts(request.messages)), plan.instruction
-    ):
+    document, rest, text = plan.tree, "", "".join(_texts(request.messages))
+    own, instruction = document.items.get("instruction"), plan.instruction
+    if own is not None and instruction and instruction in text:
+        yield Part("instruction", "", _tokens(instruction), own.at)
+        text = text.replace(instruction, "", 1)
+    for kind, name, piece in split_text("other", "", text):
         if kind == "other":
-            rest += text
-        elif kind == "instruction":
-            yield Part(kind, name, _tokens(text), None if own is None else own.at)
-        else:
-            place = (
-                find_module_place(document, "hook", name) if kind == "hook" else Location(name, 1)
-            )
-            yield Part(kind, name, _tokens(text), place)
+            rest += piece
+            continue
+        at = find_module_place(document, "hook", name) if kind == "hook" else Location(name, 1)
+        yield Part(kind, name, _tokens(piece), at)
     rest = rest.strip().removesuffix(PROMPT)
     if rest.strip():
         yield Part("other", "", _tokens(rest))
