@@ -6,12 +6,12 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 34_900,
+    "amplifier_app": 35_500,
     "amplifier_batch": 5_300,
     "amplifier_core": 3_600,
     "amplifier_extras": 4_800,
     "amplifier_serve": 1_950,
-    "amplifier_kit": 4_700,
+    "amplifier_kit": 4_750,
     "amplifier_modules": 19_950,
     "amplifier_support": 5_700,
 }
