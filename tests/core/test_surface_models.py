@@ -48,6 +48,7 @@ TABLES: dict[tuple[Any, str], dict[str, Any]] = {
         "user_message_source": None,
         "append_to_last_tool_result": False,
         "context_injections": [],
+        "changes": [],
     },
     (models, "ContextInjection"): {
         "content": X,

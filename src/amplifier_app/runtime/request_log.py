@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from amplifier_app.base.errors import Location
 from amplifier_app.base.redact import redact
-from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.request_sections import (
     Piece,
@@ -45,7 +44,7 @@ FILE = "requests.jsonl"
 
 _WINDOW = 2000
 """Bytes around a difference that are searched for secrets and times."""
-_EXCERPT = 40
+_EXCERPT = 60
 _Text = TypeVar("_Text", str, bytes)
 _Key = tuple[int, str, bytes | None]
 """Number and writer of a message, and its content; 0 for a tool."""
@@ -73,8 +72,8 @@ class Difference(NamedTuple):
         file: The file of the origin; None if it is unknown.
         line: The line in it.
         by: The hook that changed the message, with its place in the plan; empty if none did.
-        before: The text from there on in the earlier request, without secrets.
-        after: The same in this request.
+        before: The line around it in the earlier request, cut and without secrets.
+        after: The same line in this request.
     """
 
     byte: int
@@ -111,13 +110,7 @@ class Difference(NamedTuple):
         return f"{text}, by {self.by}" if self.by else text
 
     def __str__(self) -> str:
-        text = f"{'byte' if self.is_exact else 'after byte'} {self.byte:,}: {self.origin}"
-        if not self.before and not self.after:
-            return text
-        quoted = (
-            f'"{one_line(part, 30)}"' if part else "end" for part in (self.before, self.after)
-        )
-        return f"{text}: {' → '.join(quoted)}"
+        return f"{'byte' if self.is_exact else 'after byte'} {self.byte:,}: {self.origin}"
 
 
 class LoggedRequest(NamedTuple):
@@ -236,7 +229,8 @@ class RequestLog:
         number = 1 if last is None else last.number + 1
         self.count += 1
         if difference is not None and difference.is_break:
-            self.breaks.append(f"request {number}, {difference}")
+            texts = f": {difference.before!r} → {difference.after!r}" if difference.after else ""
+            self.breaks.append(f"request {number}, {difference}{texts}")
         request = LoggedRequest(
             number,
             0 if self._saved is None else self._saved.steps + 1,
@@ -502,10 +496,12 @@ def _is_time(before: str, after: str) -> bool:
 
 
 def _excerpt(before: str, after: str) -> str:
-    """The beginning of `after` without secrets, of which `before` may have the beginning."""
-    text, known = redact(before + after), redact(before)
-    same = _count_same(text, known)
-    return text[same : same + _EXCERPT]
+    """The line around an offset without secrets, from a few characters before it."""
+    text = redact(before + after)
+    # A secret may begin before the offset.
+    offset = _count_same(text, redact(before))
+    start = max(text.rfind("\n", 0, offset) + 1, offset - _EXCERPT // 2)
+    return text[start:].partition("\n")[0][:_EXCERPT]
 
 
 def _read_start(

@@ -338,7 +338,7 @@ def test_requests_that_break_the_cache_are_named(tmp_path: Path) -> None:
     (failure,) = only([first])
     assert failure.startswith("max_cache_breaks: expected at most 1, got 2: /   request 2, byte ")
     assert failure.count(f"hook stamp ({plan}:2)") == 2
-    assert '"1.' in failure
+    assert "'Request 1.' → 'Request 2.'" in failure
     assert only([second]) == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -10,10 +10,10 @@ import typer
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.json_text import json_text
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.session.costs import amount, bill_sessions, usd
 from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.table import Column, OutputOption, print_table
-from amplifier_app.runtime import describe
 from amplifier_app.runtime.cache_report import CachedRequest, cache_report
 from amplifier_app.runtime.cost_report import MICRO, cost_report
 from amplifier_app.runtime.request_log import LoggedRequest, read_requests
@@ -111,15 +111,14 @@ def _total_miss(rows: Sequence[CachedRequest]) -> int | None:
 def _print(rows: Sequence[CachedRequest], total: int | None) -> None:
     columns = [
         Column("STEP", right=True),
-        Column("SESSION", fit="middle", drop=6),
-        Column("MODEL", fit="end", drop=5),
-        Column("BYTES", right=True, drop=4),
-        Column("SAME", right=True, drop=3),
-        Column("INPUT", right=True, drop=2),
+        Column("SESSION", fit="middle", drop=3),
+        Column("MODEL", fit="end", drop=2),
+        Column("BYTES", right=True, drop=1),
+        Column("SAME", right=True),
+        Column("INPUT", right=True),
         Column("CACHED", right=True),
-        Column("COST", right=True, drop=1),
+        Column("COST", right=True),
         Column("MISS", right=True),
-        Column("FIRST DIFFERENCE", fit="wrap"),
     ]
     lines = [
         [
@@ -132,14 +131,21 @@ def _print(rows: Sequence[CachedRequest], total: int | None) -> None:
             _count(row.read),
             "" if row.cost is None else f"${row.cost:.6f}",
             _describe_miss(row),
-            _describe(row),
         ]
         for row in rows
     ]
-    breaks = describe.count(sum(row.is_break for row in rows), "break")
-    sums = ["", "total", "", "", "", "", "", amount(total), amount(_total_miss(rows)), breaks]
-    keep = [n for n in range(len(columns)) if n != 1 or len({row.session for row in rows}) > 1]
-    print_table([columns[n] for n in keep], [[line[n] for n in keep] for line in [*lines, sums]])
+    lines.append(["total", *[""] * 6, amount(total), amount(_total_miss(rows))])
+    # Names that are the same everywhere, and values that no provider has reported, say nothing.
+    values = [{line[n] for line in lines[:-1]} for n in range(len(columns))]
+    shown = [
+        n
+        for n, found in enumerate(values)
+        if len(found) > (1 if n in (1, 2) else 0) and found != {""}
+    ]
+    print_table([columns[n] for n in shown], [[line[n] for n in shown] for line in lines])
+    for row in rows:
+        for line in _describe(row):
+            print(line)
 
 
 def _count(value: int | None) -> str:
@@ -152,9 +158,15 @@ def _describe_miss(row: CachedRequest) -> str:
     return amount(_micro(row.miss_cost)) or f"{row.missed:,} tokens"
 
 
-def _describe(row: CachedRequest) -> str:
-    """The first difference of a request, if it is a break, or why nothing was read from the cache."""
-    difference = row.request.difference
-    if difference is None or not difference.is_break:
-        return "none, but not in the cache any more" if row.missed else ""
-    return str(difference)
+def _describe(row: CachedRequest) -> Iterator[str]:
+    """Yield the break of a request, or why nothing was read from the cache although there is none."""
+    difference, step = row.request.difference, f"step {row.request.step}"
+    if row.session != "main":
+        step = f"{row.session}, {step}"
+    if row.is_break and difference is not None:
+        yield f"\n{step}, {one_line(str(difference), 1000)}"
+        if difference.is_exact and difference.kind != "model":
+            yield f"  - {one_line(difference.before, 100)}"
+            yield f"  + {one_line(difference.after, 100)}"
+    elif row.missed:
+        yield f"\n{step}: unchanged, but not in the cache any more"
