@@ -67,7 +67,7 @@ def _rows(
     answered = {request.step: request.number for request in log}
     earlier: dict[tuple[str, str | None], tuple[LoggedRequest, Tokens | None]] = {}
     for request in log:
-        key = request.provider, request.model
+        key = request.target
         step = steps.get(request.step) if answered[request.step] == request.number else None
         used = None if step is None else read_tokens(step)
         row = CachedRequest(billed.name, request)

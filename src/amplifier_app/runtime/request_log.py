@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import marshal
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,8 +45,8 @@ _WINDOW = 2000
 """Bytes around a difference that are searched for secrets and times."""
 _EXCERPT = 60
 _Text = TypeVar("_Text", str, bytes)
-_Key = tuple[int, str, bytes | None]
-"""Number and writer of a message, and its content; 0 for a tool."""
+_Key = tuple[int, str | None, bytes | None]
+"""Number and hook of a message, and its content; 0 for a tool."""
 _TIME = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
     r"|\b\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\b|\b1\d{9}(?:\d{3})?(?:\.\d+)?\b"
@@ -128,7 +127,6 @@ class LoggedRequest(NamedTuple):
         same: The bytes that it has in common with the beginning of the request before it; None if
             there is none.
         difference: The first byte that differs; None if there is none.
-        sections: Its sections but for those texts.
     """
 
     number: int
@@ -140,34 +138,66 @@ class LoggedRequest(NamedTuple):
     stable: int
     same: int | None
     difference: Difference | None
-    sections: Sequence[Section] = ()
+
+    @property
+    def target(self) -> tuple[str, str | None]:
+        """Provider and model, which have a cache of their own."""
+        return self.provider, self.model
 
 
 def read_requests(session: Path) -> list[LoggedRequest]:
     """The requests in the log of a session; none if there is no log. Raises OSError."""
+    return [request for request, _ in _read_log(session)]
+
+
+def _read_log(session: Path) -> Iterator[tuple[LoggedRequest, list[Section]]]:
+    """Yield each request with its sections, in a list that the next one to that model changes.
+
+    Raises:
+        OSError: The log cannot be read.
+    """
     try:
         records = journal.readable_records(read_regular(session / FILE))
     except FileNotFoundError:
-        return []
-    requests: list[LoggedRequest] = []
+        return
+    last, sections = None, list[Section]()
     for record in records:
         try:
-            requests.append(_read_record(record, requests[-1] if requests else None))
+            request, keep, added = _read_record(record)
         except (KeyError, TypeError, ValueError):
             logger.debug("%s: skipped an invalid record", session / FILE)
-    return requests
+            continue
+        # After a lost record, nothing is known of what it shares with later ones.
+        keep = keep if last is None or request.number == last.number + 1 else 0
+        if last is not None and last.target != request.target:
+            sections = sections[:keep]
+        sections[keep:] = added
+        last = request
+        yield request, sections
 
 
-def _read_record(record: dict[str, Any], earlier: LoggedRequest | None) -> LoggedRequest:
+def _read_record(record: dict[str, Any]) -> tuple[LoggedRequest, int, list[Section]]:
     """Raises KeyError, TypeError or ValueError."""
-    keep, difference = record.pop("keep"), record["difference"]
-    follows = earlier is not None and record["number"] == earlier.number + 1
-    kept = earlier.sections[:keep] if earlier is not None and follows else ()
-    record["sections"] = [*kept, *(Section(*each) for each in record["sections"])]
+    keep, added, difference = record.pop("keep"), record.pop("sections"), record["difference"]
     record["difference"] = None if difference is None else Difference(**difference)
-    if not all(isinstance(record[name], int) for name in ("number", "step", "size", "stable")):
+    numbers = (keep, *(record[name] for name in ("number", "step", "size", "stable")))
+    if not all(isinstance(number, int) for number in numbers):
         raise TypeError
-    return LoggedRequest(**record)
+    return LoggedRequest(**record), keep, [Section(*each) for each in added]
+
+
+class _Earlier(NamedTuple):
+    """What a request is compared with: the sections of the one before it, and their bytes.
+
+    Attributes:
+        stable: The sections that the next request should begin with.
+        tail: Those for that request only; empty if they are not known.
+        size: The bytes of `stable`.
+    """
+
+    stable: Sequence[Section]
+    tail: Sequence[Section]
+    size: int
 
 
 class RequestLog:
@@ -193,7 +223,8 @@ class RequestLog:
         self.count = 0
         self._pieces: dict[_Key, list[Section]] = {}
         self._last: LoggedRequest | None = None
-        self._by_model: dict[tuple[str, str | None], tuple[LoggedRequest, list[Section]]] = {}
+        self._by_model: dict[tuple[str, str | None], _Earlier] = {}
+        self._sections: Sequence[Section] = ()
         self._was_compacted = False
         self._problem: OSError | None = None
         coordinator.hooks.register(
@@ -204,13 +235,11 @@ class RequestLog:
 
     def _restore(self, folder: Path) -> None:
         try:
-            requests = read_requests(folder)
+            for request, sections in _read_log(folder):
+                self._by_model[request.target] = _Earlier(sections, (), request.stable)
+                self._last, self._sections = request, sections
         except OSError as error:
             self._report(error)
-            return
-        for request in requests:
-            self._by_model[request.provider, request.model] = request, []
-            self._last = request
 
     def _on_compaction(self, event: str, data: Any) -> None:
         self._was_compacted = True
@@ -222,10 +251,11 @@ class RequestLog:
         last, earlier = self._last, self._by_model.get(key)
         difference, same = None, None
         if earlier is not None:
-            difference, same = self._compare(*earlier, stable, tail)
+            difference, same = self._compare(earlier, stable, tail)
         elif last is not None:
             name = f"{last.model or last.provider} → {sent.model or sent.provider}"
             difference, same = Difference(0, True, True, "model", name, "changed"), 0
+        size = sum(section.size for section in stable)
         number = 1 if last is None else last.number + 1
         self.count += 1
         if difference is not None and difference.is_break:
@@ -236,17 +266,16 @@ class RequestLog:
             0 if self._saved is None else self._saved.steps + 1,
             now(),
             *key,
-            sum(section.size for section in (*stable, *tail)),
-            sum(section.size for section in stable),
+            size + sum(section.size for section in tail),
+            size,
             same,
             difference,
-            stable,
         )
-        self._last = request
-        self._by_model[key] = request, tail
-        self._was_compacted = False
         if self._saved is not None:
-            self._write(self._saved.path, request, () if last is None else last.sections)
+            self._write(self._saved.path, request, stable)
+        self._last, self._sections = request, stable
+        self._by_model[key] = _Earlier(stable, tail, size)
+        self._was_compacted = False
 
     # -- sections ------------------------------------------------------------------------
 
@@ -258,8 +287,13 @@ class RequestLog:
         for spec in sent.tools:
             tool = mounted.get(spec.name)
             parts = read_field(tool, "description_parts")
-            key = 0, "", _key((spec.name, spec.description, spec.parameters, parts))
-            stable += self._divide(before, key, partial(split_tool, spec, tool))
+            content = _key((spec.name, spec.description, spec.parameters, parts))
+            key = 0, None, content
+            sections = before.get(key) if content is not None else None
+            if sections is None:
+                sections = [Section.of(piece, 0) for piece in split_tool(spec, tool)]
+            self._pieces[key] = sections
+            stable += sections
         messages, texts, tail = list(sent.messages), list(sent.injections), list[Section]()
         # Texts for this request only are at its end, as messages or as part of the last one.
         while texts and messages and read_field(messages[-1], "content") == texts[-1][1]:
@@ -272,49 +306,42 @@ class RequestLog:
         hooks = _find_writers(sent)
         for number, message in enumerate(messages, 1):
             content = _key(message)
-            by = hooks.get(content)
-            key = number, by or "", content
-            stable += self._divide(before, key, partial(split_message, message, by))
+            key = number, hooks.get(content), content
+            # Long conversations come by here with every request.
+            sections = before.get(key) if content is not None else None
+            if sections is None:
+                pieces = split_message(message, key[1])
+                sections = [Section.of(piece, number, key[1] or "") for piece in pieces]
+            self._pieces[key] = sections
+            stable += sections
         return stable, tail
-
-    def _divide(
-        self, before: dict[_Key, list[Section]], key: _Key, split: Callable[[], Iterable[Piece]]
-    ) -> list[Section]:
-        """The sections of a tool or a message, which need not be divided again in the next request."""
-        sections = None if key[2] is None else before.get(key)
-        if sections is None:
-            number, by, _ = key
-            sections = [Section.of(piece, number, by) for piece in split()]
-        self._pieces[key] = sections
-        return sections
 
     # -- comparing -----------------------------------------------------------------------
 
     def _compare(
         self,
-        earlier: LoggedRequest,
-        old_tail: list[Section],
+        earlier: _Earlier,
         stable: list[Section],
         tail: list[Section],
     ) -> tuple[Difference | None, int]:
         """The first difference, and the bytes before it."""
         at = same = 0
-        for one, other in zip(earlier.sections, stable, strict=False):
-            if one.digest != other.digest or one.size != other.size:
+        for one, other in zip(earlier.stable, stable, strict=False):
+            if one is not other and (one.digest != other.digest or one.size != other.size):
                 break
             at, same = at + 1, same + one.size
-        old, new = [*earlier.sections[at:], *old_tail], [*stable[at:], *tail]
+        old, new = [*earlier.stable[at:], *earlier.tail], [*stable[at:], *tail]
         if not old:
             return None, same
         common = _common(old, new)
         offset = common or 0
-        if same + offset >= earlier.stable:
+        if same + offset >= earlier.size:
             section = _section_at(old, offset) or old[-1]
             difference = _describe(same + offset, section, is_break=False)
             place = self._find_hook(section.name) if section.kind == "hook" else None
             return _at(difference, place), same + offset
         left, right = _section_at(old, offset), _section_at(new, offset)
-        section, change = _choose(left, right, earlier.sections, stable)
+        section, change = _choose(left, right, earlier.stable, stable)
         difference = _describe(same + offset, section, change=change, is_exact=common is not None)
         if common is not None:
             texts = _around(old, offset), _around(new, offset)
@@ -367,17 +394,17 @@ class RequestLog:
 
     # -- the file ------------------------------------------------------------------------
 
-    def _write(self, folder: Path, request: LoggedRequest, before: Sequence[Section]) -> None:
+    def _write(self, folder: Path, request: LoggedRequest, sections: Sequence[Section]) -> None:
         keep = 0
-        for one, other in zip(before, request.sections, strict=False):
-            if one[:5] != other[:5]:
+        for one, other in zip(self._sections, sections, strict=False):
+            if one is not other and one[:5] != other[:5]:
                 break
             keep += 1
         difference = request.difference
         record = {
             **request._asdict(),
             "difference": None if difference is None else difference._asdict(),
-            "sections": [section[:5] for section in request.sections[keep:]],
+            "sections": [section[:5] for section in sections[keep:]],
             "keep": keep,
         }
         try:

@@ -11,13 +11,14 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.tree.entries import module_entries
 from amplifier_app.plan.tree.nodes import MapNode, read_text
+from amplifier_app.sessions.transcript import is_by_hook
 from amplifier_core._foreign import find_module
 from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.named_tuple import NamedTuple
@@ -73,17 +74,16 @@ class Section(NamedTuple):
         return cls(piece.kind, piece.name, number, len(content), digest, content, by)
 
 
-def split_text(kind: str, name: str, text: str) -> Iterator[Piece]:
-    """Yield the pieces of a text; `kind` and `name` are for what has no origin of its own."""
-    at = 0
-    for match in _ADDED.finditer(text) if "<context-file" in text or "<system-r" in text else ():
-        if match.start() > at:
-            yield Piece(kind, name, text[at : match.start()])
+def split_text(kind: str, name: str, text: str) -> list[Piece]:
+    """Return the pieces of a text; `kind` and `name` are for what has no origin of its own."""
+    if "<context-file" not in text and "<system-r" not in text:
+        return [Piece(kind, name, text)]
+    at, pieces = 0, list[Piece]()
+    for match in _ADDED.finditer(text):
         own = ("file", match[2]) if match[1] else ("hook", match[4])
-        yield Piece(*own, match[0])
+        pieces += [Piece(kind, name, text[at : match.start()]), Piece(*own, match[0])]
         at = match.end()
-    if at < len(text):
-        yield Piece(kind, name, text[at:])
+    return [piece for piece in (*pieces, Piece(kind, name, text[at:])) if piece.text]
 
 
 def split_tool(spec: Any, tool: Any) -> list[Piece]:
@@ -106,37 +106,36 @@ def split_tool(spec: Any, tool: Any) -> list[Piece]:
     return [*pieces, Piece("tool", name, text)]
 
 
-def split_message(message: Any, changed_by: str | None = None) -> Iterator[Piece]:
-    """Yield the pieces of a message.
+def split_message(message: Any, changed_by: str | None = None) -> list[Piece]:
+    """Return the pieces of a message.
 
     Args:
         message: A stored message of any form.
         changed_by: The hook that wrote the message, if the context did not.
     """
-    role = str(read_field(message, "role"))
-    metadata = to_mapping(read_field(message, "metadata"))
-    if changed_by is not None or metadata.get("source") == "hook":
-        origin = "hook", changed_by or str(metadata.get("hook_name"))
+    fields: Mapping[str, Any] = message
+    if type(message) is not dict:
+        fields = {name: read_field(message, name) for name in _FIELDS}
+    role = str(fields.get("role"))
+    metadata = fields.get("metadata")
+    if changed_by is not None or is_by_hook(fields):
+        origin = "hook", changed_by or str(to_mapping(metadata).get("hook_name"))
+    elif role in ("tool", "function"):
+        origin = "message", f"result of {fields.get('name') or 'a call'}"
     else:
-        origin = "message", _describe_message(message, role)
-    return split_text(*origin, f"{role}\n{_text_of(message)}\n")
+        origin = "message", {"user": "prompt", "assistant": "answer"}.get(role, role)
+    return split_text(*origin, f"{role}\n{_text_of(fields)}\n")
 
 
-def _describe_message(message: Any, role: str) -> str:
-    if role in ("tool", "function"):
-        return f"result of {read_field(message, 'name') or 'a call'}"
-    return {"user": "prompt", "assistant": "answer"}.get(role, role)
+_FIELDS = ("role", "content", "name", "metadata", "tool_calls")
 
 
-def _text_of(message: Any) -> str:
-    content = read_field(message, "content")
-    if isinstance(content, str):
-        parts = [content]
-    else:
-        blocks = content if isinstance(content, (list, tuple)) else ()
-        parts = [_text_of_block(block) for block in blocks]
-    calls = read_field(message, "tool_calls")
-    if calls and not any(read_field(block, "type") == "tool_call" for block in content or ()):
+def _text_of(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    blocks = content if isinstance(content, (list, tuple)) else ()
+    parts = [content] if isinstance(content, str) else [_text_of_block(block) for block in blocks]
+    calls = message.get("tool_calls")
+    if calls and not any(read_field(block, "type") == "tool_call" for block in blocks):
         parts.append(json.dumps(calls, ensure_ascii=False, default=str))
     return "\n".join(parts)
 
