@@ -153,6 +153,8 @@ def read_requests(session: Path) -> list[LoggedRequest]:
 def _read_log(session: Path) -> Iterator[tuple[LoggedRequest, list[Section]]]:
     """Yield each request with its sections, in a list that the next one to that model changes.
 
+    The list is empty if the sections are unknown.
+
     Raises:
         OSError: The log cannot be read.
     """
@@ -167,11 +169,12 @@ def _read_log(session: Path) -> Iterator[tuple[LoggedRequest, list[Section]]]:
         except (KeyError, TypeError, ValueError):
             logger.debug("%s: skipped an invalid record", session / FILE)
             continue
-        # After a lost record, nothing is known of what it shares with later ones.
-        keep = keep if last is None or request.number == last.number + 1 else 0
-        if last is not None and last.target != request.target:
+        if last is not None and request.number != last.number + 1:
+            sections = []
+        elif last is not None and last.target != request.target:
             sections = sections[:keep]
-        sections[keep:] = added
+        # After a lost record, what later ones share with it is unknown.
+        sections[keep:] = added if keep <= len(sections) else []
         last = request
         yield request, sections
 
@@ -236,8 +239,8 @@ class RequestLog:
     def _restore(self, folder: Path) -> None:
         try:
             for request, sections in _read_log(folder):
-                self._by_model[request.target] = _Earlier(sections, (), request.stable)
                 self._last, self._sections = request, sections
+                self._by_model[request.target] = _Earlier(sections, (), request.stable)
         except OSError as error:
             self._report(error)
 
@@ -250,9 +253,9 @@ class RequestLog:
         key = sent.provider, sent.model
         last, earlier = self._last, self._by_model.get(key)
         difference, same = None, None
-        if earlier is not None:
+        if earlier is not None and earlier.stable:
             difference, same = self._compare(earlier, stable, tail)
-        elif last is not None:
+        elif earlier is None and last is not None:
             name = f"{last.model or last.provider} → {sent.model or sent.provider}"
             difference, same = Difference(0, True, True, "model", name, "changed"), 0
         size = sum(section.size for section in stable)

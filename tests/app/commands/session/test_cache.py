@@ -227,6 +227,10 @@ async def test_planted_breaks_are_named_and_cost_what_the_session_cost_more(
 
     costs = amplifier(planted, "session", "cost", "s", "--output", "json")
     assert json.loads(costs.stdout)["total_usd"] == report["total_usd"]
+    shown = amplifier(planted, "session", "cache", "s").stdout
+    lines = "a time\n  - Today is 2026-11-27.\n  + Today is 2026-11-28.\n"
+    assert f"hook planted-stamp (plan.yaml:13), {lines}" in shown
+    assert f"${report['miss_usd']}" in shown
     spent = sum(Decimal(each["cost_usd"]) for each in report["requests"])
     assert round(spent, 6) == Decimal(report["total_usd"])
 
@@ -252,6 +256,27 @@ def test_a_skill_that_changed_between_runs_is_named(tmp_path: Path) -> None:
     # Only hashes of the earlier request are stored.
     assert not difference["is_exact"]
     assert 0 < difference["byte"] < requests[1]["bytes"]
+
+
+def test_another_plan_alone_breaks_nothing(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [], instruction="Be brief.")
+    run_and_report(tmp_path, plan, "Hi")
+    other = mock_plan(tmp_path, [], name="other.yaml", instruction="Be thorough.")
+    # The conversation keeps its first message.
+    assert run_and_report(tmp_path, other, "Go on.")[1]["difference"] is None
+
+
+def test_a_lost_record_hides_what_it_shared(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [], instruction="Be brief.")
+    for _ in range(3):
+        run_and_report(tmp_path, plan, "Hi")
+    log = tmp_path / "home" / "sessions" / "s" / "requests.jsonl"
+    first, _, third = log.read_text().splitlines(keepends=True)
+    log.write_text(first + "{\n" + third)
+    requests = run_and_report(tmp_path, plan, "Hi")
+    assert [each["request"] for each in requests] == [1, 3, 4]
+    assert [each["difference"] for each in requests] == [None] * 3
+    assert requests[2]["same_bytes"] is None
 
 
 def test_another_model_has_another_cache(tmp_path: Path) -> None:
