@@ -126,6 +126,9 @@ class _Chat:
     async def pick(self, picker: Any) -> None:
         return None
 
+    def on_background(self) -> None:
+        """Do nothing: the editor keeps its prompt."""
+
 
 def _as_text(reply: Any) -> str:
     """The output of a command as Markdown that keeps its columns."""
