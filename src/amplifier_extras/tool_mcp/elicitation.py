@@ -130,8 +130,9 @@ class _Form:
             lines.append(f"Empty for: {one_line(_text(default), 200)}")
         elif is_optional:
             lines.append("Empty for no answer.")
+        note: list[str] = []
         for _ in range(_ATTEMPTS):
-            typed = await self._system.request_answer("\n".join(lines), None, None)
+            typed = await self._system.request_answer("\n".join([*lines, *note]), None, None)
             if typed is None:
                 raise _Declined
             if not typed.strip() and (is_optional or default is not None):
@@ -140,7 +141,7 @@ class _Form:
                 return _read(typed.strip(), field, choices)
             except (ValueError, ValidationError) as error:
                 problem = error.message if isinstance(error, ValidationError) else str(error)
-                lines = [*lines[:-1], lines[-1], f"Not valid: {one_line(problem, 200)}"]
+                note = [f"Not valid: {one_line(problem, 200)}"]
         raise _Declined
 
 

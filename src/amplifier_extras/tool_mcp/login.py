@@ -135,13 +135,13 @@ def _read_redirect(query: str, state: str) -> AuthorizationCodeResult:
     if "error" in fields:
         about = fields.get("error_description")
         text = f"{fields['error']} ({about})" if about else fields["error"]
-        raise OAuthFlowError(f"the authorization server refused: {one_line(text, 300)}")
+        raise OAuthFlowError(f"it refused: {one_line(text, 300)}")
     return AuthorizationCodeResult(code=fields.get("code", ""), state=state, iss=fields.get("iss"))
 
 
 def open_page(url: str) -> None:
     """Open a page in the user's browser, if there is a desktop."""
-    if sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+    if sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         # Some browsers are waited for until they end.
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 

@@ -11,7 +11,7 @@ import logging
 import re
 import shlex
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -30,7 +30,7 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 from mcp.client.auth.oauth2 import OAuthContext
-from mcp.client.auth.utils import extract_field_from_www_auth, union_scopes
+from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl, Field, ValidationError
@@ -226,66 +226,78 @@ def authorize(name: str, config: ServerConfig) -> RemoteAuth:
     Raises:
         CannotStart: The key for it cannot be read.
     """
-    oauth = config.oauth
-    if oauth is not None and oauth.grant == "client_credentials":
-        return ClientCredentials(config.url or "", oauth)
-    return StoredLogin(name, config.url or "", lambda: http_client({}, _PATIENCE_SECONDS))
+    url, oauth = config.url or "", config.oauth
+    if oauth is None or oauth.grant == "authorization_code":
+        return StoredLogin(name, url, lambda: http_client({}, _PATIENCE_SECONDS))
+    kept = _Kept()
+    key = None if oauth.private_key is None else _read_key(oauth.private_key)
+    provider = _credentials_provider(url, oauth, key, kept)
+    metadata = provider.context.client_metadata.model_dump(exclude={"scope"})
+    provider.context.client_metadata = _Metadata(extra_scope=oauth.scope, **metadata)
+    return _Flow(provider, kept, [key or oauth.client_secret or ""])
 
 
-class ClientCredentials(RemoteAuth):
-    """Gets tokens with a secret or a key of the configuration; they are not stored.
+class _Flow(RemoteAuth):
+    """A flow of the SDK, its requests restricted, its errors kept for the user.
 
     Args:
-        url: The server's URL.
-        config: Its settings.
-
-    Raises:
-        CannotStart: The key cannot be read or used.
+        provider: The flow.
+        kept: Its tokens.
+        secrets: What else must not be shown.
+        issuer: The only authorization server to use; None for the one that the server names.
     """
 
-    requires_response_body = True
-
-    def __init__(self, url: str, config: OAuthConfig) -> None:
-        self._secrets = [text for text in (config.client_secret, config.private_key) if text]
-        self._kept = _Kept()
-        self._provider = _credentials_provider(url, config, self._kept)
-        self._provider.context.client_metadata = _Metadata(
-            extra_scope=config.scope,
-            **self._provider.context.client_metadata.model_dump(exclude={"scope"}),
-        )
+    def __init__(
+        self,
+        provider: OAuthClientProvider,
+        kept: _Kept,
+        secrets: Sequence[str] = (),
+        issuer: str | None = None,
+    ) -> None:
+        self._provider = provider
+        self._kept = kept
+        self._secrets = secrets
+        self._issuer = issuer
 
     def secrets(self) -> Iterator[str]:
-        yield from self._secrets
-        if self._kept.tokens is not None:
-            yield self._kept.tokens.access_token
+        yield from (*self._secrets, *self._kept.secrets())
 
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         flow = self._provider.async_auth_flow(request)
+        self.problem = None
         response: httpx2.Response | None = None
         try:
             outgoing = await anext(flow)
             while True:
+                self._check_issuer()
                 _restrict(outgoing, request)
                 response = yield outgoing
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
-            if response is not None and response.is_success:
-                self.problem = None
-            elif response is not None and response.status_code in (401, 403):
-                self.problem = "it refuses the token that the client credentials gave"
-        except (OAuthFlowError, ValidationError, ValueError) as error:
-            text = Redactor(self.secrets()).text(error_text(error))
-            self.problem = f"its client credentials gave no token: {text}"
+            if response is not None and response.status_code in (401, 403):
+                self.problem = "it refuses the token from its authorization server"
+        # The flow, signatures and answers of others may fail in any way.
+        except Exception as error:
+            text = Redactor(self.secrets(), ()).text(error_text(error))
+            self.problem = f"no token from its authorization server: {text}"
             raise OAuthFlowError(self.problem) from None
         finally:
             await flow.aclose()
 
+    def _check_issuer(self) -> None:
+        metadata = self._provider.context.oauth_metadata
+        if self._issuer and metadata and not issuers_match(str(metadata.issuer), self._issuer):
+            named = metadata.issuer
+            raise OAuthFlowError(f"it names the authorization server {named}, not {self._issuer}")
 
-def _credentials_provider(url: str, config: OAuthConfig, kept: _Kept) -> OAuthClientProvider:
+
+def _credentials_provider(
+    url: str, config: OAuthConfig, key: str | None, kept: _Kept
+) -> OAuthClientProvider:
     client_id = config.client_id or ""
-    if config.private_key is None:
+    if key is None:
         return ClientCredentialsOAuthProvider(
             url,
             kept,
@@ -297,7 +309,7 @@ def _credentials_provider(url: str, config: OAuthConfig, kept: _Kept) -> OAuthCl
     parameters = SignedJWTParameters(
         issuer=client_id,
         subject=client_id,
-        signing_key=_read_key(config.private_key),
+        signing_key=key,
         signing_algorithm=config.algorithm,
     )
     assertion = parameters.create_assertion_provider()
@@ -376,7 +388,7 @@ async def log_in(
         user.redirected,
         oauth.client_metadata_url,
     )
-    auth = _LoginFlow(provider, oauth.issuer)
+    auth = _Flow(provider, kept, issuer=oauth.issuer)
     async with client(auth) as http:
         try:
             async with Client(
@@ -384,14 +396,10 @@ async def log_in(
             ) as connected:
                 if connected.server_capabilities.tools is not None:
                     await connected.list_tools()
-        # The flow's own errors say more than the group in which they arrive.
+        # Errors arrive in groups; those of the flow are kept.
         except Exception as error:
-            if not isinstance(kept.tokens, OAuthToken) or auth.problem is not None:
-                problem = auth.problem or error_text(error)
-                raise OAuthFlowError(Redactor(kept.secrets()).text(problem)) from None
-            raise OAuthFlowError(
-                f"the server did not accept the login: {Redactor(kept.secrets()).text(error_text(error))}"
-            ) from None
+            problem = auth.problem or error_text(error)
+            raise OAuthFlowError(Redactor(auth.secrets(), ()).text(problem)) from None
     return None if kept.tokens is None else _to_login(server, url, provider.context, kept.tokens)
 
 
@@ -414,54 +422,6 @@ def _to_login(server: str, url: str, context: OAuthContext, tokens: OAuthToken) 
         context.get_resource_url() if uses_resource else None,
         {} if client is None else client.model_dump(mode="json", exclude_none=True),
     )
-
-
-class _LoginFlow(httpx2.Auth):
-    """The SDK's flow, whose errors are kept, with its requests restricted.
-
-    Args:
-        provider: The flow.
-        issuer: The only authorization server to use; None for the one that the server names.
-
-    Attributes:
-        problem: Why it failed.
-    """
-
-    requires_response_body = True
-
-    def __init__(self, provider: OAuthClientProvider, issuer: str | None) -> None:
-        self._provider = provider
-        self._issuer = issuer
-        self.problem: str | None = None
-
-    async def async_auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        flow = self._provider.async_auth_flow(request)
-        try:
-            outgoing = await anext(flow)
-            while True:
-                _restrict(outgoing, request)
-                self._check_issuer()
-                outgoing = await flow.asend((yield outgoing))
-        except StopAsyncIteration:
-            return
-        except (OAuthFlowError, ValueError) as error:
-            self.problem = error_text(error)
-            raise
-        finally:
-            await flow.aclose()
-
-    def _check_issuer(self) -> None:
-        metadata = self._provider.context.oauth_metadata
-        if (
-            self._issuer
-            and metadata
-            and str(metadata.issuer).rstrip("/") != self._issuer.rstrip("/")
-        ):
-            raise OAuthFlowError(
-                f"it names the authorization server {metadata.issuer}, not {self._issuer}"
-            )
 
 
 def _own_client(

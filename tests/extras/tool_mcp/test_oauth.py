@@ -178,7 +178,7 @@ def test_a_refusal_of_the_authorization_server_is_an_error(far: Protected) -> No
     done = log_in(far)
     assert done.code == 4
     assert (
-        "cannot log in to the MCP server 'far': the authorization server refused: access_denied"
+        "cannot log in to the MCP server 'far': no token from its authorization server: it refused: access_denied"
         in done.stderr
     )
     assert "Traceback" not in done.stderr
@@ -502,13 +502,28 @@ async def test_refused_credentials_are_reported_without_them(far: Protected) -> 
     with pytest.raises(RuntimeError) as raised:
         async with session({"far": {**servers["far"], "required": True}}):
             pass
-    assert "its client credentials gave no token" in str(raised.value)
+    assert "no token from its authorization server" in str(raised.value)
     assert "invalid_client" in str(raised.value)
     [(_, headers, _), *_] = [each for each in far.requests if each[0] == "/token"]
     _, _, sent = headers["authorization"].partition(" ")
     assert wrong in base64.b64decode(sent).decode()
     assert wrong not in str(raised.value)
     assert sent not in str(raised.value)
+
+
+@pytest.mark.parametrize("logs_in", [True, False])
+async def test_a_token_that_the_server_refuses_is_reported(far: Protected, logs_in: bool) -> None:
+    far.tokens.lifetime = -60
+    message = "it refuses the token from its authorization server"
+    if logs_in:
+        done = await asyncio.to_thread(log_in, far)
+        assert (done.code, message in done.stderr) == (4, True)
+        assert LoginStore().facts() == []
+        return
+    servers = credentials(far, client_secret=SECRET)
+    with pytest.raises(RuntimeError, match=message):
+        async with session({"far": {**servers["far"], "required": True}}):
+            pass
 
 
 async def test_credentials_go_to_their_authorization_server_only(far: Protected) -> None:
