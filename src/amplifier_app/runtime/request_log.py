@@ -30,6 +30,7 @@ from amplifier_app.runtime.request_sections import (
     split_tool,
 )
 from amplifier_app.sessions.folder import SavedSession, now
+from amplifier_core._foreign import describe_exception
 from amplifier_core.events import CONTEXT_POST_COMPACT
 from amplifier_support import journal
 from amplifier_support.fields import read_field, to_mapping
@@ -229,7 +230,7 @@ class RequestLog:
         self._by_model: dict[tuple[str, str | None], _Earlier] = {}
         self._sections: Sequence[Section] = ()
         self._was_compacted = False
-        self._problem: OSError | None = None
+        self._has_failed = False
         coordinator.hooks.register(
             CONTEXT_POST_COMPACT, self._on_compaction, name="app-request-log"
         )
@@ -249,6 +250,13 @@ class RequestLog:
 
     def note(self, sent: SentRequest) -> None:
         """Compare a request with the one before it, and record it."""
+        try:
+            self._note(sent)
+        # Messages and tools come from modules and may hold anything; a request needs no record of it.
+        except Exception as error:
+            self._report(error)
+
+    def _note(self, sent: SentRequest) -> None:
         stable, tail = self._split(sent)
         key = sent.provider, sent.model
         last, earlier = self._last, self._by_model.get(key)
@@ -322,10 +330,7 @@ class RequestLog:
     # -- comparing -----------------------------------------------------------------------
 
     def _compare(
-        self,
-        earlier: _Earlier,
-        stable: list[Section],
-        tail: list[Section],
+        self, earlier: _Earlier, stable: list[Section], tail: list[Section]
     ) -> tuple[Difference | None, int]:
         """The first difference, and the bytes before it."""
         at = same = 0
@@ -351,9 +356,8 @@ class RequestLog:
             before, after = (_excerpt(*text) for text in texts)
             is_time = all(_is_time(*text) for text in texts)
             difference = difference._replace(is_time=is_time, before=before, after=after)
-        return self._locate(
-            difference, section, _read_start(new, old, section, offset)
-        ), same + offset
+        start = _read_start(new, old, section, offset)
+        return self._locate(difference, section, start), same + offset
 
     def _locate(self, difference: Difference, section: Section, start: str) -> Difference:
         """Add the place of a break, and the hook that changed its message.
@@ -410,15 +414,13 @@ class RequestLog:
             "sections": [section[:5] for section in sections[keep:]],
             "keep": keep,
         }
-        try:
-            journal.append(folder, FILE, record, durable=False)
-        except OSError as error:
-            self._report(error)
+        journal.append(folder, FILE, record, durable=False)
 
-    def _report(self, error: OSError) -> None:
-        if self._problem is None:
-            logger.warning("The log of requests cannot be used: %s", error)
-        self._problem = error
+    def _report(self, error: Exception) -> None:
+        if not self._has_failed:
+            problem = describe_exception(error, None)
+            logger.warning("A request cannot be compared with the one before it: %s", problem)
+        self._has_failed = True
 
 
 def _find_writers(sent: SentRequest) -> dict[bytes | None, str]:

@@ -384,3 +384,17 @@ def test_secrets_are_not_in_the_log(tmp_path: Path) -> None:
     log = tmp_path / "home" / "sessions" / "s" / "requests.jsonl"
     assert "Zk3vQ9xW" not in log.read_text()
     assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_request_is_sent_even_if_it_cannot_be_recorded(tmp_path: Path) -> None:
+    code = CLOCK.replace(
+        "    async def execute",
+        "    @property\n    def description_parts(self):\n        raise RuntimeError('broken')\n\n    async def execute",
+    )
+    module_folder(tmp_path, code, "amplifier_module_tool_clock")
+    tools = [{"module": "tool-clock", "source": "./amplifier-module-tool-clock"}]
+    plan = mock_plan(tmp_path, ["ok"], tools=tools)
+    finished = amplifier(tmp_path, "run", "-f", plan.name, "Hi")
+    assert finished.stdout.strip() == "ok"
+    assert "A request cannot be compared with the one before it" in finished.stderr
+    assert "broken" in finished.stderr
