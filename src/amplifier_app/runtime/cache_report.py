@@ -7,17 +7,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from amplifier_app.runtime.cost_report import (
-    Billed,
-    ModelPrices,
-    Tokens,
-    missed_cost,
-    model_prices,
-    read_tokens,
-)
+from amplifier_app.runtime.cost_report import Billed, missed_cost, model_prices, read_tokens
 from amplifier_app.runtime.request_log import LoggedRequest
 from amplifier_app.sessions.conversation import Step
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.price_lists import ModelPrices, Tokens
 from amplifier_support.usage import dollars
 
 _MIN_CACHED = 1024

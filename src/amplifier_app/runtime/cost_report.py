@@ -324,9 +324,10 @@ def missed_cost(step: Step, missed: Fraction, listed: Mapping[str, ModelPrices])
         return None
     prices = listed.get(step.model or "", ModelPrices(_USUAL)).of(used)
     source = Source("", "", "")
-    cached = _Held(source, Fraction(used.cache_read))
-    (_, _, _), (_, _, paid) = _at_prices([cached, _Held(source, missed)], used, prices)
-    total, saved = Fraction(prices.cost(used)), paid - missed * Fraction(prices.cache_read)
+    parts = Fraction(used.cache_read), missed, used.prompt - used.cache_read - missed
+    charged = _at_prices([_Held(source, part) for part in parts], used, prices)
+    total = sum((price for _, _, price in charged), Fraction(prices.output or 0) * used.output)
+    saved = charged[1][2] - missed * Fraction(prices.cache_read or 0)
     return Fraction(cost) * saved / total if total else Fraction(0)
 
 
