@@ -34,7 +34,7 @@ class ToolFilter(ModuleConfig):
 
 
 class OAuthConfig(ModuleConfig):
-    """How to get tokens for a server with OAuth; without it, only `amplifier mcp login` is needed.
+    """Ways to get tokens for a server with OAuth; without it, only `amplifier mcp login` is needed.
 
     Attributes:
         grant: How to get them: the user logs in, or the program has credentials of its own.

@@ -1,4 +1,4 @@
-"""What servers ask the user: to fill in a form, or to open a page."""
+"""Questions of servers to the user: forms to fill in, and pages to open."""
 
 from __future__ import annotations
 
