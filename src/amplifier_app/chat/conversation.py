@@ -322,7 +322,7 @@ async def chat(
 
 
 class _Background(Enum):
-    """How far a turn is on its way to a process of its own."""
+    """The progress of a turn towards a process of its own."""
 
     NO = "no"
     REQUESTED = "requested"

@@ -1,4 +1,4 @@
-"""What the model requests of a session could have read from the provider's cache, and what misses cost."""
+"""The tokens that a session's requests could have read from the provider's cache, and the cost of misses."""
 
 from __future__ import annotations
 

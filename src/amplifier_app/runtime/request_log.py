@@ -191,7 +191,7 @@ def _read_record(record: dict[str, Any]) -> tuple[LoggedRequest, int, list[Secti
 
 
 class _Earlier(NamedTuple):
-    """What a request is compared with: the sections of the one before it, and their bytes.
+    """The counterpart of a comparison: the sections of the request before, and their bytes.
 
     Attributes:
         stable: The sections that the next request should begin with.
@@ -395,7 +395,7 @@ class RequestLog:
         return _at(difference, place)
 
     def _find_hook(self, name: str) -> Location | None:
-        """Where the plan has the module of a hook."""
+        """The place of a hook's module in the plan."""
         owner = self._coordinator.hooks.find_owner(name)
         return find_module_place(self._plan.tree, "hook", owner or name)
 

@@ -124,23 +124,23 @@ def split_message(message: Any, changed_by: str | None = None) -> list[Piece]:
         origin = "message", f"result of {fields.get('name') or 'a call'}"
     else:
         origin = "message", {"user": "prompt", "assistant": "answer"}.get(role, role)
-    return split_text(*origin, f"{role}\n{_text_of(fields)}\n")
+    return split_text(*origin, f"{role}\n{_read_text(fields)}\n")
 
 
 _FIELDS = ("role", "content", "name", "metadata", "tool_calls")
 
 
-def _text_of(message: Mapping[str, Any]) -> str:
+def _read_text(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     blocks = content if isinstance(content, (list, tuple)) else ()
-    parts = [content] if isinstance(content, str) else [_text_of_block(block) for block in blocks]
+    parts = [content] if isinstance(content, str) else [_read_text_block(block) for block in blocks]
     calls = message.get("tool_calls")
     if calls and not any(read_field(block, "type") == "tool_call" for block in blocks):
         parts.append(json.dumps(calls, ensure_ascii=False, default=str))
     return "\n".join(parts)
 
 
-def _text_of_block(block: Any) -> str:
+def _read_text_block(block: Any) -> str:
     text = read_field(block, "text")
     if isinstance(text, str) and read_field(block, "type") == "text":
         return text

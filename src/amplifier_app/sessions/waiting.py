@@ -39,7 +39,7 @@ WEEK = 7 * 24 * 3600.0
 """Seconds an answer counts, unless its user chooses another time."""
 
 ANSWERED = "The user has answered what waited for approval."
-"""How the prompt with the answers begins."""
+"""The beginning of the prompt with the answers."""
 
 Decision = Literal["allow", "deny", "answer"]
 

@@ -479,7 +479,7 @@ class Hub(Listener):
     def describe(self) -> Iterator[str]:
         """Yield a line for each server, with its state and the names of its tools."""
         for server in self._servers:
-            tools = self._tools_of(server)
+            tools = self._list_tools(server)
             names = ", ".join(tool.name for tool in tools)
             state = "ready" if server.is_ready else server.problem
             deferred = sum(tool.deferrable for tool in tools)
@@ -629,9 +629,9 @@ class Hub(Listener):
     async def list_pins(self) -> dict[str, dict[str, str]]:
         """Return the definition of each tool by its server, once every server has answered or is given up."""
         await asyncio.gather(*(server.settled.wait() for server in self._servers))
-        return {f"mcp {server.name}": dict(self._pins_of(server)) for server in self._servers}
+        return {f"mcp {server.name}": dict(self._list_pins(server)) for server in self._servers}
 
-    def _pins_of(self, server: Server) -> Iterator[tuple[str, str]]:
+    def _list_pins(self, server: Server) -> Iterator[tuple[str, str]]:
         offers = self._offers.get(server.name)
         if offers is None:
             yield "problem", server.problem
@@ -688,7 +688,7 @@ class Hub(Listener):
 
     def _defer(self) -> None:
         """Decide which tools are deferrable; the first ones are those of the plan's first servers."""
-        mounted = [tool for server in self._servers for tool in self._tools_of(server)]
+        mounted = [tool for server in self._servers for tool in self._list_tools(server)]
         by_default = len(mounted) > MAX_SENT if self._config.defer is None else self._config.defer
         for tool in mounted:
             own = tool.server.config.defer
@@ -702,7 +702,7 @@ class Hub(Listener):
         for tool in kept:
             tool.deferrable = False
 
-    def _tools_of(self, server: Server) -> Collection[MountedTool]:
+    def _list_tools(self, server: Server) -> Collection[MountedTool]:
         return self._mounted.get(server.name, {}).values()
 
     # -- transports --------------------------------------------------------------------

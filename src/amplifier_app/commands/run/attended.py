@@ -152,7 +152,7 @@ class _Place:
         return {}
 
     async def _request(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
-        """What the terminal answers; None if there is none, it leaves, or it takes too long."""
+        """Return the terminal's answer; None if there is none, it leaves, or it takes too long."""
         if self._writer is None:
             return None
         with contextlib.suppress(RpcError, TimeoutError):

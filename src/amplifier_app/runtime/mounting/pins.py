@@ -1,4 +1,4 @@
-"""What modules bring into a session from outside their own code, and a lock pins: tools of MCP servers, skills.
+"""Content that modules bring into a session from outside their own code, and a lock pins: MCP tools, skills.
 
 Modules contribute it on the channel `lock.pins`: name → part → text or digest.
 """
