@@ -32,6 +32,7 @@ from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.results import result_line
 from amplifier_batch.record.waiting_rows import approve_command
 from amplifier_batch.record.writer import BatchWriter
+from amplifier_batch.scores import store_score
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.named_tuple import NamedTuple
 
@@ -257,7 +258,11 @@ class Dispatcher:
             # That of a run names the session, which is not among those of the user.
             command = approve_command(self._writer.folder, row.id)
             result["error"]["hint"] = f"Answer with: {command} --allow (or --deny)"
-        self._writer.end(self._line(row, result))
+        line = self._line(row, result)
+        # First, so that a row that has ended has them; those of a row that runs again do not count.
+        for score in event.scores:
+            store_score(self._writer.folder.path, line, score)
+        self._writer.end(line)
         if result["steps"] and result["cost"] is None:
             await self._check_has_price()
         if outcome in (Ending.OK.value, WAITING):

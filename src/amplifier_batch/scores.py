@@ -4,50 +4,63 @@ scores.jsonl has one line for each run and score; the last one of a run counts, 
 
     {"number": 1, "repeat": 1, "attempts": 1, "name": "tests", "by": DIGEST, "value": 0.5, "reason": null}
 
-A value is missing, never zero, if the run has no answer or the scorer fails; `reason` says why.
+A value is missing, never zero, if the run has no answer or the scorer fails; `reason` says why. Lines of judges also
+have `agreement`, `cost` and `replies`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import importlib
-import importlib.util
 import json
-import math
 import os
 import re
-import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import chdir
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from amplifier_app.api import Plan, load_plan
 from amplifier_app.base.errors import ConfigError, SessionError, UsageError
-from amplifier_app.base.outcome import Ending
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.runtime.checks import Check, CheckRunner
-from amplifier_app.runtime.sandbox import register_sandbox
-from amplifier_batch.input import Row, read_batch_rows
-from amplifier_batch.judging import Judgement, judge
-from amplifier_batch.record.folder import WORK, BatchFolder
+from amplifier_app.plan.scorers import JUDGE, PYTHON, scorer_file
+from amplifier_app.plan.tree.nodes import ListNode, MapNode
+from amplifier_app.runtime.answer_schema import AnswerSchema
+from amplifier_batch.functions import Value
+from amplifier_batch.input import Row
+from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
-from amplifier_batch.record.progress import WAITING
-from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_support import journal
 from amplifier_support.named_tuple import NamedTuple
 
 SCORES = "scores.jsonl"
-_ANSWERED = (Ending.OK.value, Ending.CHECK_FAILED.value)
-_PYTHON, _JUDGE = "python:", "judge:"
-_AT_ONCE = 8
-"""Answers that judges look at at the same time."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_MAX_LABEL = 200
 
-Value = float | str | None
+
+class Threshold(NamedTuple):
+    """The scores with which a row passes.
+
+    Attributes:
+        min: The lowest one.
+        max: The highest one.
+        equals: The only one, as a number or a label.
+    """
+
+    min: float | None = None
+    max: float | None = None
+    equals: float | str | None = None
+
+    def describe_miss(self, value: float | str) -> str | None:
+        """Describe why a score does not pass; None if it does."""
+        if self.equals is not None and value != self.equals:
+            return f"score {_shown(value)}, expected {_shown(self.equals)}"
+        for limit, is_missed, name in (
+            (self.min, lambda low: value < low, "at least"),
+            (self.max, lambda high: value > high, "at most"),
+        ):
+            if limit is not None and (isinstance(value, str) or is_missed(limit)):
+                return f"score {_shown(value)}, expected {name} {_shown(limit)}"
+        return None
+
+
+def _shown(value: float | str) -> str:
+    return repr(value) if isinstance(value, str) else f"{value:g}"
 
 
 class Scorer(NamedTuple):
@@ -56,14 +69,32 @@ class Scorer(NamedTuple):
     Attributes:
         name: The name of the score.
         command: The shell command, `python:MODULE:FUNCTION`, `python:FILE.py:FUNCTION` or `judge:PLAN`.
-        seconds: The time limit of a command.
+        file: The file of the function or the judge, absolute; None for any other.
+        seconds: The time limit of a command or a function.
         repeat: How often a judge is asked.
+        rubric: How a judge scores an answer, in addition to its instruction.
+        schema: The JSON Schema of a judge's reply, as JSON; empty for that of `judging`.
+        threshold: The scores with which a row passes; None if the score is no check.
     """
 
     name: str
     command: str
+    file: str | None = None
     seconds: float = 600.0
     repeat: int = 1
+    rubric: str = ""
+    schema: str = ""
+    threshold: Threshold | None = None
+
+    @property
+    def is_function(self) -> bool:
+        """True for a Python function."""
+        return self.command.startswith(PYTHON)
+
+    @property
+    def is_judge(self) -> bool:
+        """True for a plan that is asked."""
+        return self.command.startswith(JUDGE)
 
 
 class Score(NamedTuple):
@@ -92,30 +123,84 @@ Scores = dict[tuple[int, int], dict[str, Score]]
 """Number and repeat of a run → its scores by name."""
 
 
-def load_scorers(plan: Mapping[str, Any], given: Sequence[str]) -> list[Scorer]:
+def load_scorers(plan: ResolvedPlan, given: Sequence[str] = ()) -> list[Scorer]:
     """Return the scorers of a plan, then the ones of the command line, given as `NAME=COMMAND`.
+
+    Files are relative to the document that names them, on the command line to the working directory.
 
     Raises:
         UsageError: One of the command line is invalid.
-        ConfigError: Two have the same name.
+        ConfigError: A schema or a threshold is invalid, or two scores of the plan have the same name.
     """
-    scorers = [
-        Scorer(
-            entry.get("name", "score"),
-            entry["run"],
-            float(entry.get("timeout", 600)),
-            int(entry.get("repeat", 1)),
-        )
-        for entry in plan.get("scores") or ()
-    ]
+    section = plan.tree.items.get("scores")
+    nodes = section.items if isinstance(section, ListNode) else []
+    entries: list[Mapping[str, Any]] = plan.data.get("scores") or []
+    scorers: list[Scorer] = []
+    for node, entry in zip(nodes, entries, strict=True):
+        source = Path(node.items["run"].at.file if isinstance(node, MapNode) else "")
+        scorer = _scorer(entry, source.parent if source.is_absolute() else Path.cwd())
+        if scorer.name in (other.name for other in scorers):
+            hint = "Give each a 'name' of its own."
+            raise ConfigError(f"two scores are named {scorer.name!r}", location=node.at, hint=hint)
+        scorers.append(scorer)
     for text in given:
         name, sign, command = text.partition("=")
         if not sign or not _NAME.fullmatch(name) or not command.strip():
             hint = "For example: --score 'tests=./score.sh' or --score 'f1=python:my.scores:f1'."
             raise UsageError(f"--score: expected NAME=COMMAND, got {text!r}", hint=hint)
         scorers = [scorer for scorer in scorers if scorer.name != name]
-        scorers.append(Scorer(name, command))
+        scorers.append(_scorer({"name": name, "run": command}, Path.cwd()))
     return scorers
+
+
+def _scorer(entry: Mapping[str, Any], folder: Path) -> Scorer:
+    name, command = entry.get("name", "score"), entry["run"]
+    file = scorer_file(command, folder)
+    return Scorer(
+        name,
+        command,
+        None if file is None else os.path.realpath(file),
+        _number(name, "timeout", entry.get("timeout", 600)) or 600.0,
+        int(_number(name, "repeat", entry.get("repeat", 1)) or 1),
+        entry.get("rubric", ""),
+        _schema(name, entry.get("schema")),
+        _threshold(name, entry),
+    )
+
+
+def _number(name: str, key: str, value: Any) -> float | None:
+    """Raises ConfigError for a variable whose value is not a number."""
+    try:
+        return None if value is None else float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"the {key!r} of the score {name!r} must be a number (got {value!r})"
+        ) from None
+
+
+def _threshold(name: str, entry: Mapping[str, Any]) -> Threshold | None:
+    low, high = (_number(name, key, entry.get(key)) for key in ("min", "max"))
+    equals = entry.get("equals")
+    if isinstance(equals, (bool, int)):
+        equals = float(equals)
+    if equals is not None and not isinstance(equals, (float, str)):
+        raise ConfigError(f"the 'equals' of the score {name!r} must be a number or a text")
+    return None if low is high is equals is None else Threshold(low, high, equals)
+
+
+def _schema(name: str, schema: Any) -> str:
+    if schema is None:
+        return ""
+    try:
+        AnswerSchema(schema, f"the 'schema' of the score {name!r}")
+    except UsageError as error:
+        raise ConfigError(error.message, hint=error.hint) from error
+    if not isinstance(schema, dict) or "score" not in (schema.get("properties") or {}):
+        raise ConfigError(
+            f"the 'schema' of the score {name!r} has no property 'score'",
+            hint="{type: object, properties: {score: {type: number}}, required: [score]}",
+        )
+    return json.dumps(schema, sort_keys=True)
 
 
 def read_scores(folder: BatchFolder) -> Scores:
@@ -141,106 +226,20 @@ def read_scores(folder: BatchFolder) -> Scores:
     return scores
 
 
-class Scoring:
-    """Scores the runs of a batch.
+def store_score(folder: Path, result: Mapping[str, Any], score: Mapping[str, Any]) -> None:
+    """Store a score of a run, and return when it is on disk.
 
     Args:
-        scorers: What scores.
-        plan: The plan, for the sandbox of commands.
+        folder: The folder of the batch.
+        result: The run: its `number`, `repeat` and `attempts`.
+        score: The other fields of the line.
 
     Raises:
-        ConfigError: A scorer cannot be loaded.
+        SessionError: It cannot be written.
     """
-
-    def __init__(self, scorers: Collection[Scorer], plan: ResolvedPlan) -> None:
-        self._scorers = scorers
-        self._plan = plan
-        self._functions = {scorer: _load(scorer) for scorer in scorers if _is_python(scorer)}
-        self._judges = {scorer: _load_judge(scorer) for scorer in scorers if _is_judge(scorer)}
-        self._digests = {scorer: _digest(scorer, self._functions.get(scorer)) for scorer in scorers}
-
-    async def run(self, folder: BatchFolder, *, again: bool = False) -> int:
-        """Score the runs that have ended and have no score yet; returns how many scores were given.
-
-        Each score is on disk before the next one is computed, so an interrupt loses none.
-
-        Args:
-            folder: The batch, which must have been run in the working directory.
-            again: Whether to score all runs again.
-
-        Raises:
-            ConfigError: The machine cannot enforce the sandbox, or the input has changed.
-            SessionError: The results cannot be read, or the scores cannot be written.
-        """
-        known = {} if again else read_scores(folder)
-        coordinator = ModuleCoordinator()
-        register_sandbox(coordinator, self._plan.mount_plan(), self._plan)
-        number, asking = 0, set[asyncio.Task[None]]()
-        results = folder.results(by_number=True)
-        try:
-            for result, row in with_rows(results, read_batch_rows(folder.facts)):
-                if result["outcome"] == WAITING:
-                    continue
-                done = known.get((result["number"], result["repeat"]), {})
-                for scorer in self._scorers:
-                    by, score = self._digests[scorer], done.get(scorer.name)
-                    if score and (score.by, score.attempts) == (by, result["attempts"]):
-                        continue
-                    number += 1
-                    store = partial(_store, folder.path, scorer, by, result)
-                    judge_plan = self._judges.get(scorer)
-                    if judge_plan is not None and result["outcome"] in _ANSWERED:
-                        asked = _judge_run(scorer, judge_plan, result, row)
-                        asking.add(asyncio.create_task(_stored(asked, store)))
-                        if len(asking) >= _AT_ONCE:
-                            asking = await _one_less(asking)
-                        continue
-                    function = self._functions.get(scorer)
-                    value, reason = await _score(scorer, function, folder, result, row, coordinator)
-                    store({"value": value, "reason": reason})
-            while asking:
-                asking = await _one_less(asking)
-        finally:
-            for task in asking:
-                task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
-            await coordinator.cleanup()
-        return number
-
-
-async def _one_less(asking: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """Wait for one of the judges; raises what it raised."""
-    done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-    return asking
-
-
-async def _judge_run(scorer: Scorer, plan: Plan, result: Record, row: Row | None) -> Judgement:
-    fields = {} if row is None else row.fields
-    return await judge(plan, fields, result["response"], scorer.repeat)
-
-
-async def _stored(asked: Awaitable[Judgement], write: Callable[[Mapping[str, Any]], None]) -> None:
-    write((await asked)._asdict())
-
-
-def _digest(scorer: Scorer, function: Callable[..., Any] | None) -> str:
-    """Identify a scorer with the file of its function or its plan, so that a changed one scores again."""
-    file = scorer.command.removeprefix(_JUDGE) if _is_judge(scorer) else ""
-    digest = hashlib.sha256(f"{scorer.name}\0{scorer.command}\0{scorer.repeat}".encode())
-    code = getattr(function, "__code__", None)
-    file = code.co_filename if code is not None else file
-    if os.path.isfile(file):
-        digest.update(Path(file).read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _store(folder: Path, scorer: Scorer, by: str, result: Record, facts: Mapping[str, Any]) -> None:
-    """Raises SessionError."""
     run = {key: result[key] for key in ("number", "repeat", "attempts")}
     try:
-        journal.append(folder, SCORES, {**run, "name": scorer.name, "by": by, **facts})
+        journal.append(folder, SCORES, {**run, **score})
     except OSError as error:
         raise SessionError(f"cannot write {folder / SCORES}: {error.strerror}") from error
 
@@ -270,165 +269,3 @@ def _match(row: Row | None, result: Record) -> Row | None:
             hint="Restore the input.",
         )
     return row
-
-
-async def _score(
-    scorer: Scorer,
-    function: Callable[..., Any] | None,
-    folder: BatchFolder,
-    result: Record,
-    row: Row | None,
-    coordinator: Any,
-) -> tuple[Value, str | None]:
-    """The value, or None and the reason why it is missing."""
-    if result["outcome"] not in _ANSWERED:
-        return None, f"the run ended with {result['outcome']}"
-    fields = {} if row is None else row.fields
-    if function is not None:
-        try:
-            return _to_value(function(result["response"], fields, result))
-        # A scorer is the code of someone else: it may raise anything, and the score is then missing.
-        except (Exception, SystemExit) as error:
-            return None, f"{type(error).__name__}: {error}"
-    own = folder.path / WORK / str(result["session_id"])
-    with chdir(own if own.is_dir() else "."):
-        checks = CheckRunner(
-            [Check(scorer.name, scorer.command, scorer.seconds)], coordinator, fields
-        )
-        [ran] = await checks.run(result["response"])
-    if not ran.passed:
-        return None, f"{ran.ending}: {ran.output.strip()[-200:]}"
-    last = ran.output.strip().rpartition("\n")[2]
-    try:
-        return _to_value(json.loads(last))
-    except (ValueError, RecursionError):
-        return None, f"its last line is not JSON: {last[:100]!r}"
-
-
-def _to_value(value: Any) -> tuple[Value, str | None]:
-    if isinstance(value, (bool, int, float)) and math.isfinite(value):
-        return float(value), None
-    if isinstance(value, str) and 0 < len(value) <= _MAX_LABEL:
-        return value, None
-    if value is None:
-        return None, "the scorer gave none"
-    return None, f"not a number or a short text: {str(value)[:100]!r}"
-
-
-def _is_judge(scorer: Scorer) -> bool:
-    return scorer.command.startswith(_JUDGE)
-
-
-def _load_judge(scorer: Scorer) -> Plan:
-    """The plan of a judge. Raises ConfigError."""
-    return load_plan(scorer.command.removeprefix(_JUDGE))
-
-
-def _is_python(scorer: Scorer) -> bool:
-    return scorer.command.startswith(_PYTHON)
-
-
-def _load(scorer: Scorer) -> Callable[..., Any]:
-    """The function of a scorer: of an installed module, or of a file.
-
-    Raises:
-        ConfigError: The function does not exist.
-    """
-    module, colon, name = scorer.command.removeprefix(_PYTHON).rpartition(":")
-    try:
-        if module.endswith(".py"):
-            path = Path(os.path.expanduser(module)).absolute()
-            spec = importlib.util.spec_from_file_location(f"_scorer_{path.stem}", path)
-            if spec is None or spec.loader is None:
-                raise ImportError(f"{path} is not a Python file")
-            found = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = found
-            spec.loader.exec_module(found)
-        else:
-            found = importlib.import_module(module)
-        function: Any = getattr(found, name)
-    # The module is the code of someone else, which may raise anything when it is imported.
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}" if colon else "expected MODULE:FUNCTION"
-        raise ConfigError(f"the score {scorer.name!r} cannot be loaded: {reason}") from error
-    if not callable(function):
-        raise ConfigError(f"the score {scorer.name!r}: {name} of {module} is not a function")
-    return cast("Callable[..., Any]", function)
-
-
-# -- means -------------------------------------------------------------------------------
-
-_T = {1: 12.706, 2: 4.303}
-"""The 97.5 % quantile of Student's distribution where the expansion below is not exact enough."""
-_Z = 1.959964
-
-
-class Mean(NamedTuple):
-    """The mean of a score over the rows, each by the mean of its runs.
-
-    Attributes:
-        name: The score.
-        rows: How many rows have a value.
-        missing: How many runs have none.
-        value: The mean; None for labels.
-        low: The lower end of its 95 % interval; None for a single row.
-        high: The upper end.
-        labels: The runs of each label.
-        agreement: The mean agreement of a judge that was asked several times; None without one.
-        cost: US dollars that a judge has cost, 0 without one; None if a price is unknown.
-    """
-
-    name: str
-    rows: int
-    missing: int
-    value: float | None
-    low: float | None
-    high: float | None
-    labels: dict[str, int]
-    agreement: float | None = None
-    cost: float | None = 0.0
-
-
-def compute_mean(name: str, values: Iterable[tuple[object, Value]]) -> Mean:
-    """The mean of a score.
-
-    The interval is Student's over the means of the rows: runs of the same row resemble each other and must not narrow it.
-
-    Args:
-        name: The score.
-        values: The row and the value of each run.
-    """
-    by_row: dict[object, list[float]] = {}
-    labels: dict[str, int] = {}
-    missing = 0
-    for row, value in values:
-        if value is None:
-            missing += 1
-        elif isinstance(value, str):
-            labels[value] = labels.get(value, 0) + 1
-        else:
-            by_row.setdefault(row, []).append(value)
-    means = [math.fsum(runs) / len(runs) for runs in by_row.values()]
-    if not means:
-        return Mean(name, 0, missing, None, None, None, labels)
-    mean = math.fsum(means) / len(means)
-    if len(means) == 1:
-        return Mean(name, 1, missing, mean, None, None, labels)
-    freedom = len(means) - 1
-    variance = math.fsum((value - mean) ** 2 for value in means) / freedom
-    half = student_quantile(freedom) * math.sqrt(variance / len(means))
-    return Mean(name, len(means), missing, mean, mean - half, mean + half, labels)
-
-
-def student_quantile(freedom: int) -> float:
-    """The 97.5 % quantile of Student's distribution with so many degrees of freedom, exact to 0.5 %."""
-    if freedom in _T:
-        return _T[freedom]
-    z, v = _Z, freedom
-    return (
-        z
-        + (z**3 + z) / (4 * v)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
-        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * v**4)
-    )

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_batch.scores import compute_mean, student_quantile
-from amplifier_batch.statistics.score_means import mean_in_words
+from amplifier_batch.statistics.score_means import compute_mean, mean_in_words, student_quantile
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM
 from tests.support.plans import mock_plan

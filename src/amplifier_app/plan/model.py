@@ -22,6 +22,7 @@ from amplifier_app.plan.documents import plan_files
 from amplifier_app.plan.documents.scopes import Override
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.resolution import Dropped, Resolution, Unset, resolve
+from amplifier_app.plan.scorers import is_check
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, list_entries, mounted_entries
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, read_text, with_items
 
@@ -41,6 +42,8 @@ def plan_digest(tree: MapNode) -> str:
     """
     data: dict[str, Any] = plain_data(masked_tree(tree))
     effective = {key: value for key, value in data.items() if key not in _WITHOUT_EFFECT}
+    if checks := [score for score in data.get("scores") or () if is_check(score)]:
+        effective["scores"] = checks
     if "namespaces" in effective:
         effective["namespaces"] = {
             name: [_without_path(source) for source in sources]

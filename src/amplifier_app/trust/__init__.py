@@ -77,9 +77,10 @@ class TrustedProject(NamedTuple):
                 f"the project {visible(str(self.content.root))} changed while it was being read",
                 hint="Try again.",
             )
-        from amplifier_app.trust.selection import sources_of_project
+        from amplifier_app.trust.selection import scorers_of_project, sources_of_project
 
-        for at, path in sources_of_project(plan, self.owns):
+        selected = (*sources_of_project(plan, self.owns), *scorers_of_project(plan, self.owns))
+        for at, path in selected:
             if not self.content.covers(path):
                 raise ConfigError(
                     f"{visible(str(path))} was not reviewed when the project was trusted",

@@ -26,6 +26,7 @@ from amplifier_app.plan.documents.document import SUFFIXES, read_root
 from amplifier_app.plan.documents.profile_paths import PATH_STARTS, profile_in_collection
 from amplifier_app.plan.documents.reading import files_read_by
 from amplifier_app.plan.schema.grammar import PLAN
+from amplifier_app.plan.scorers import scorer_file
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
@@ -79,6 +80,9 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
         if _is_source(keys):
             local = _local(text, path.parent)
             found += [Selected(local)] if local is not None else []
+        elif _is_scorer(keys):
+            file = scorer_file(text, path.parent)
+            found += [Selected(file, document=file.suffix in SUFFIXES)] if file is not None else []
         elif keys == ("extends",) and text.startswith(PATH_STARTS):
             found.append(Selected(path.parent / os.path.expanduser(text), document=True))
         elif keys == ("extends",) and (file := profile_in_collection(path, text)) is not None:
@@ -121,7 +125,7 @@ def collect_facts(file: str, data: bytes) -> list[Fact]:
             facts.append(Fact(node.at, "excludes", text))
         elif keys[:1] == ("approvals",) or keys[-2:] == ("config", "mode"):
             facts.append(Fact(node.at, "approval", f"{''.join(keys[-1:])} {text}"))
-        elif keys[-1:] == ("command",):
+        elif keys[-1:] == ("command",) or _is_scorer(keys):
             facts.append(Fact(node.at, "command", text))
         elif re.match(_URL, text):
             facts.append(Fact(node.at, "address", text))
@@ -160,6 +164,11 @@ def _is_source(keys: tuple[str, ...]) -> bool:
     )
 
 
+def _is_scorer(keys: tuple[str, ...]) -> bool:
+    """Return True if the value at these keys computes a score; a text alone is short for a mapping."""
+    return keys in (("scores",), ("scores", "run"))
+
+
 def _expanded_text(node: Scalar) -> str | None:
     """The text with variables expanded where they are set."""
     filled = interpolate(node, os.environ, Problems())
@@ -196,6 +205,19 @@ def sources_of_project(
             local = _local(text, file.parent)
             sources += [(at, local)] if local is not None else []
     return sources
+
+
+def scorers_of_project(
+    plan: ResolvedPlan, owns: Callable[[Path], bool]
+) -> list[tuple[Location, Path]]:
+    """The files of functions and judges that documents of the project name, as `sources_of_project`."""
+    named = [(node.at, read_text(node)) for keys, node in _values(plan.tree) if _is_scorer(keys)]
+    return [
+        (at, path)
+        for at, text in named
+        if text is not None and Path(at.file).is_absolute() and owns(Path(at.file))
+        if (path := scorer_file(text, Path(at.file).parent)) is not None
+    ]
 
 
 _FILE_URL = re.compile(r"(?:git\+)?file:(?://[^/]*)?(/[^\s;#?@]*)")

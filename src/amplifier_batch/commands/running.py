@@ -12,10 +12,9 @@ from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.stdio import claim_stdout, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import choose
+from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
-from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime import describe
 from amplifier_batch.commands.tables import open_scoring
 from amplifier_batch.dispatch import OF_EVERY_ROW
@@ -101,17 +100,17 @@ def run(
         else:
             facts = new_facts(request, chosen, source, row)
         batch = BatchFolder.create(folder, facts, chosen.plan.to_yaml())
-        invocation.outcome = _execute(batch, request, chosen.plan, options, quiet)
+        invocation.outcome = _execute(batch, request, chosen, options, quiet)
         if invocation.outcome.ending in OF_EVERY_ROW:
             remove_folder()
 
 
 def _execute(
-    batch: BatchFolder, request: Request, plan: ResolvedPlan, options: BatchOptions, quiet: bool
+    batch: BatchFolder, request: Request, chosen: Chosen, options: BatchOptions, quiet: bool
 ) -> Outcome:
     """Run the rows, then score the answers, if the batch has scores and was not stopped."""
     # Before the rows: a scorer that cannot be loaded is an error at once, and the plan may be edited meanwhile.
-    scoring = open_scoring(batch, plan)
+    scoring = open_scoring(batch, request, chosen)
     outcome = execute(batch, request, options, quiet=quiet)
     is_stopped = outcome.ending in (Ending.INTERRUPTED, Ending.TERMINATED, *OF_EVERY_ROW)
     if scoring is not None and not is_stopped:
@@ -147,8 +146,8 @@ def resume(
     request = reopen_request(batch, invocation.stdout)
     economy, engine = bool(batch.facts.get("economy")), options.engine or batch.facts.get("engine")
     options.check_engine(economy, engine, request.approve)
-    plan = choose(request, invocation.stdout).plan
-    invocation.outcome = _execute(batch, request, plan, options, quiet)
+    chosen = choose(request, invocation.stdout)
+    invocation.outcome = _execute(batch, request, chosen, options, quiet)
 
 
 def _select(batch: BatchFolder, where: str) -> set[tuple[int, int]]:
@@ -216,5 +215,5 @@ def retry(
         to_stderr(
             f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
         )
-    plan = choose(request, invocation.stdout).plan
-    invocation.outcome = _execute(batch, request, plan, options, quiet)
+    chosen = choose(request, invocation.stdout)
+    invocation.outcome = _execute(batch, request, chosen, options, quiet)

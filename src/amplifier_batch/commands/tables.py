@@ -16,15 +16,16 @@ from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import choose
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.commands.run.choose import Chosen, choose
+from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.runtime import describe
 from amplifier_batch.execution.setup import reopen_request
 from amplifier_batch.options import FolderArgument, ScoreOption, WhereOption
 from amplifier_batch.record.folder import BatchFolder
-from amplifier_batch.scores import Mean, Scoring, load_scorers
-from amplifier_batch.statistics.score_means import batch_means, mean_in_words
+from amplifier_batch.scores import load_scorers
+from amplifier_batch.scoring import Scoring
+from amplifier_batch.statistics.score_means import Mean, batch_means, mean_in_words
 from amplifier_batch.table import Table, Where, as_csv, as_lines, write_parquet
 
 results_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -100,7 +101,7 @@ def score(
     stdout = invocation.stdout = invocation.resources.enter_context(claim_stdout())
     batch = BatchFolder(folder)
     request = reopen_request(batch, stdout)
-    scoring = open_scoring(batch, choose(request, stdout).plan, scores or ())
+    scoring = open_scoring(batch, request, choose(request, stdout), scores or ())
     if scoring is None:
         raise UsageError("there are no scores", hint="Pass --score, or set 'scores' in the plan.")
     number = run_loop(scoring.run(batch, again=again))
@@ -129,12 +130,16 @@ def _judge_cells(mean: Mean) -> list[str]:
 
 
 def open_scoring(
-    batch: BatchFolder, plan: ResolvedPlan, given: Sequence[str] = ()
+    batch: BatchFolder, request: Request, chosen: Chosen, given: Sequence[str] = ()
 ) -> Scoring | None:
     """Load the scorers of a batch, of its plan and of the command line; None if there are none.
 
     Raises:
         AppError: A scorer is invalid or cannot be loaded.
     """
-    scorers = load_scorers(plan.data, [*(batch.facts.get("scores") or ()), *given])
-    return Scoring(scorers, plan) if scorers else None
+    scorers = load_scorers(chosen.plan, [*(batch.facts.get("scores") or ()), *given])
+    if not scorers:
+        return None
+    scoring = Scoring(scorers, request, chosen)
+    run_loop(scoring.check())
+    return scoring

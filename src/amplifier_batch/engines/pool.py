@@ -56,11 +56,13 @@ class Ended(NamedTuple):
         id: The row.
         result: The JSON result of its run.
         is_storage_error: True if nothing could be stored, as on a full disk.
+        scores: The scores that its outcome depends on; see `amplifier_batch.scoring`.
     """
 
     id: str
     result: dict[str, Any]
     is_storage_error: bool = False
+    scores: Sequence[Mapping[str, Any]] = ()
 
 
 class Stopped(NamedTuple):
@@ -332,7 +334,7 @@ def _event(message: dict[str, Any]) -> Event | None:
     if row_id is None:
         return None
     if "result" in message:
-        return Ended(row_id, message["result"], message["is_storage_error"])
+        return Ended(row_id, message["result"], message["is_storage_error"], message["scores"])
     if "stopped" in message:
         return Stopped(row_id)
     if "ask" in message:

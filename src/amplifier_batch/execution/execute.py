@@ -121,6 +121,7 @@ async def dispatching(
         "request": request.as_data(),
         "working_dir": facts["working_dir"],
         "economy": bool(facts.get("economy")),
+        "scores": facts.get("scores") or [],
     }
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     async with _engine(writer, setup, workdirs) as engine:

@@ -1,6 +1,6 @@
 """A worker of a batch: loads the plan once, then runs the rows it is given, many at once.
 
-It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy"}`, then any number of
+It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy", "scores"}`, then any number of
 
     {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "alone"}}
     {"stop": "now" | "after the tool" | "after the request"}
@@ -9,7 +9,7 @@ It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "ec
 and writes `{"ready": true}` and for its rows
 
     {"id", "cost"}       what the session has cost so far; null if the price of its model is not known
-    {"id", "result", "is_storage_error"}     how it ended
+    {"id", "result", "is_storage_error", "scores"}     how it ended
     {"id", "stopped"}    it was stopped, and can be continued
     {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
 
@@ -25,12 +25,13 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NoReturn
 
 from amplifier_app.base import paths
 from amplifier_app.base.json_text import json_line
-from amplifier_app.base.outcome import Outcome, has_storage_error, to_outcome
+from amplifier_app.base.outcome import OK, Outcome, has_storage_error, to_outcome
 from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.choose import Chosen, choose, open_sources, session_to_resume
@@ -50,6 +51,8 @@ from amplifier_app.sessions.lock import InUse
 from amplifier_app.sessions.waiting import prompt_of_answers
 from amplifier_batch.engines.pool import RowTask, StopTime
 from amplifier_batch.open_files import allow_many_files
+from amplifier_batch.scores import load_scorers
+from amplifier_batch.scoring import ScoreChecks, Scoring
 from amplifier_batch.workdirs import Workdir
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_support.environment import forbid_inspection
@@ -73,6 +76,7 @@ class Worker:
         chosen: What the request resolves to.
         sources: Where the modules come from.
         output: Where messages go.
+        scoring: The scores that the outcome of a row depends on; None if there are none.
         economy: Whether rows get their answers at batch prices, from the parent.
     """
 
@@ -82,6 +86,7 @@ class Worker:
         chosen: Chosen,
         sources: Any,
         output: Output,
+        scoring: Scoring | None = None,
         *,
         economy: bool = False,
     ) -> None:
@@ -89,6 +94,7 @@ class Worker:
         self._chosen = chosen
         self._sources = sources
         self._output = output
+        self._scoring = scoring
         self._economy = economy
         self._schema = read_schema(request)
         self._checks = checks_of_run(request, chosen.plan)
@@ -137,11 +143,27 @@ class Worker:
         chosen = self._chosen._replace(resume=resume)
         return open_chosen(request, chosen, approvals, notices, self._sources, opening, row=task.id)
 
+    def score_checks(
+        self, session: OpenSession, task: RowTask, result: Callable[[], dict[str, Any]]
+    ) -> ScoreChecks | None:
+        """Return the checks of a row whose outcome depends on scores; `result` returns its result so far."""
+        if self._scoring is None:
+            return None
+        coordinator = session.session.coordinator
+        return ScoreChecks(self._scoring, self._checks, coordinator, task.fields, result)
+
     def shot(
-        self, session: OpenSession, task: RowTask, approvals: Approvals, opening: Opening
+        self,
+        session: OpenSession,
+        task: RowTask,
+        approvals: Approvals,
+        opening: Opening,
+        scores: ScoreChecks | None,
     ) -> OneShot:
         """Return the function that sends the prompt of a row."""
         required = requirements(self._request, session, self._schema, self._checks, task.fields)
+        if scores is not None:
+            required = required._replace(checks=scores)
         return OneShot(session, opening, approvals, required)
 
     @property
@@ -203,6 +225,7 @@ class RowRun:
         self._worker = worker
         self._task = task
         self._shot: OneShot | None = None
+        self._scores: ScoreChecks | None = None
         self._is_stopped = False
         self._cost: float | None = 0.0
         self._report = RunReport()
@@ -238,7 +261,8 @@ class RowRun:
         result = {**result_object(outcome, report), **self._totals}
         result["notices"] = self._notices.messages
         ended = {"id": self._task.id, "result": result, "is_storage_error": is_storage_error}
-        self._worker.report(ended)
+        scores = [] if self._scores is None else [*self._scores.scores.values()]
+        self._worker.report({**ended, "scores": scores})
 
     async def _run(self) -> Outcome | None:
         worker, task, report = self._worker, self._task, self._report
@@ -256,11 +280,17 @@ class RowRun:
                 DEFERRAL.register(session.session.coordinator, deferral)
             PACE_DIR.register(session.session.coordinator, str(paths.state_dir() / "pace"))
             self._watch_cost(session)
-            self._shot = worker.shot(session, task, approvals, opening)
+            self._scores = worker.score_checks(session, task, lambda: self._so_far(session))
+            self._shot = worker.shot(session, task, approvals, opening, self._scores)
             try:
                 return await self._send(session, self._shot, approvals)
             finally:
                 self._totals = _totals(session)
+
+    def _so_far(self, session: OpenSession) -> dict[str, Any]:
+        if self._shot is not None:
+            self._shot.fill(self._report)
+        return {**result_object(OK, self._report), **_totals(session)}
 
     async def _send(
         self, session: OpenSession, shot: OneShot, approvals: Approvals
@@ -340,6 +370,16 @@ def _totals(session: OpenSession) -> dict[str, Any]:
     return {"usage": dict(usage.tokens), "cost": cost_object(cost)}
 
 
+async def _open_scoring(request: Request, chosen: Chosen, given: Sequence[str]) -> Scoring | None:
+    """Load the scores that the outcome of a row depends on; their processes end with this one."""
+    scorers = [scorer for scorer in load_scorers(chosen.plan, given) if scorer.threshold]
+    if not scorers:
+        return None
+    scoring = Scoring(scorers, request, chosen)
+    await scoring.load()
+    return scoring
+
+
 async def _serve(output: Output) -> NoReturn:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_MAX_LINE)
@@ -350,9 +390,9 @@ async def _serve(output: Output) -> NoReturn:
     allow_many_files()
     request = Request.from_data(setup["request"])
     chosen = choose(request, output)
-    worker = Worker(
-        request, chosen, await open_sources(request, chosen), output, economy=setup["economy"]
-    )
+    sources = await open_sources(request, chosen)
+    scoring = await _open_scoring(request, chosen, setup["scores"])
+    worker = Worker(request, chosen, sources, output, scoring, economy=setup["economy"])
     worker.report({"ready": True})
     while line := await reader.readline():
         worker.handle(json.loads(line))

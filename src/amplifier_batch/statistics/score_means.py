@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
+from amplifier_batch.functions import Value
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.progress import WAITING
-from amplifier_batch.scores import Mean, Scores, Value, compute_mean, read_scores
+from amplifier_batch.scores import Scores, read_scores
 from amplifier_batch.statistics.pass_rates import PassRate, compute_rates
 from amplifier_batch.table import Table
 from amplifier_support.named_tuple import NamedTuple
 
 _PREFIX = "score_"
 _MAX_GROUPS = 1_000
+
+_T = {1: 12.706, 2: 4.303}
+"""The 97.5 % quantile of Student's distribution where the expansion below is not exact enough."""
+_Z = 1.959964
+
+
+class Mean(NamedTuple):
+    """The mean of a score over the rows, each by the mean of its runs.
+
+    Attributes:
+        name: The score.
+        rows: How many rows have a value.
+        missing: How many runs have none.
+        value: The mean; None for labels.
+        low: The lower end of its 95 % interval; None for a single row.
+        high: The upper end.
+        labels: The runs of each label.
+        agreement: The mean agreement of a judge that was asked several times; None without one.
+        cost: US dollars that a judge has cost, 0 without one; None if a price is unknown.
+    """
+
+    name: str
+    rows: int
+    missing: int
+    value: float | None
+    low: float | None
+    high: float | None
+    labels: dict[str, int]
+    agreement: float | None = None
+    cost: float | None = 0.0
 
 
 class Group(NamedTuple):
@@ -108,3 +140,48 @@ def mean_in_words(mean: Mean) -> str:
 def _number(value: float) -> str:
     """A number with three digits, or all digits before the point if there are more."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def compute_mean(name: str, values: Iterable[tuple[object, Value]]) -> Mean:
+    """The mean of a score.
+
+    The interval is Student's over the means of the rows: runs of the same row resemble each other and must not narrow it.
+
+    Args:
+        name: The score.
+        values: The row and the value of each run.
+    """
+    by_row: dict[object, list[float]] = {}
+    labels: dict[str, int] = {}
+    missing = 0
+    for row, value in values:
+        if value is None:
+            missing += 1
+        elif isinstance(value, str):
+            labels[value] = labels.get(value, 0) + 1
+        else:
+            by_row.setdefault(row, []).append(value)
+    means = [math.fsum(runs) / len(runs) for runs in by_row.values()]
+    if not means:
+        return Mean(name, 0, missing, None, None, None, labels)
+    mean = math.fsum(means) / len(means)
+    if len(means) == 1:
+        return Mean(name, 1, missing, mean, None, None, labels)
+    freedom = len(means) - 1
+    variance = math.fsum((value - mean) ** 2 for value in means) / freedom
+    half = student_quantile(freedom) * math.sqrt(variance / len(means))
+    return Mean(name, len(means), missing, mean, mean - half, mean + half, labels)
+
+
+def student_quantile(freedom: int) -> float:
+    """The 97.5 % quantile of Student's distribution with so many degrees of freedom, exact to 0.5 %."""
+    if freedom in _T:
+        return _T[freedom]
+    z, v = _Z, freedom
+    return (
+        z
+        + (z**3 + z) / (4 * v)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
+        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * v**4)
+    )

@@ -402,15 +402,28 @@ _SCORES = Keyed(
         "One score.",
         "a command, or a mapping with 'run'",
         {
-            "run": Text("The shell command, 'python:MODULE:FUNCTION', or 'judge:PLAN'."),
+            "run": Text(
+                "The shell command, 'python:FILE.py:FUNCTION', 'python:MODULE:FUNCTION', or 'judge:PLAN'."
+            ),
             "name": Id("Its name in tables and reports. Default: score."),
-            "timeout": Number("Time limit of a command in seconds.", whole=False, default=600),
+            "timeout": Number(
+                "Time limit of a command or a function in seconds.", whole=False, default=600
+            ),
+            "rubric": Text(
+                "How a judge scores an answer. Default: the judge's instruction has it."
+            ),
+            "schema": Anything(
+                "The JSON Schema of a judge's reply, an object with 'score'. Default: a reason, and a number or a text."
+            ),
             "repeat": Number("How often a judge is asked about an answer.", default=1),
+            "min": Number("The lowest score with which a row passes.", whole=False, negative=True),
+            "max": Number("The highest score with which a row passes.", whole=False, negative=True),
+            "equals": Anything("The label, or the number, with which a row passes."),
         },
     ),
     key="run",
     what="command",
-    examples=[[{"name": "tests", "run": "./score.sh"}]],
+    examples=[[{"name": "tests", "run": "./score.sh", "min": 0.8}]],
 )
 
 _APPROVALS = Rules(

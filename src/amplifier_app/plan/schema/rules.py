@@ -203,29 +203,40 @@ class Number(Rule):
     Args:
         description: What it is for.
         whole: Whether it must be whole.
-        zero: Whether it may be 0; it is never negative.
+        zero: Whether it may be 0.
+        negative: Whether it may be any number.
     """
 
     def __init__(
-        self, description: str, *, whole: bool = True, zero: bool = False, **more: Any
+        self,
+        description: str,
+        *,
+        whole: bool = True,
+        zero: bool = False,
+        negative: bool = False,
+        **more: Any,
     ) -> None:
         super().__init__(description, empty="kept", **more)
         self._whole = whole
         self._zero = zero
+        self._negative = negative
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, str) and re.search(REFERENCE, value):
             return node
         kinds = int if self._whole else (int, float)
-        number = value if isinstance(value, kinds) and not isinstance(value, bool) else -1
-        if number > 0 or (self._zero and number == 0):
+        number = value if isinstance(value, kinds) and not isinstance(value, bool) else None
+        if number is not None and (self._negative or number > 0 or (self._zero and number == 0)):
             return node
         limit = ", 0 or greater" if self._zero else " greater than 0"
+        limit = "" if self._negative else limit
         return check.wrong(node, where, f"a {'whole ' * self._whole}number{limit}")
 
     def schema(self, printing: Printing) -> Schema:
         limit = {"minimum": 0} if self._zero else {"exclusiveMinimum": 0}
+        if self._negative:
+            limit = {}
         kind = "integer" if self._whole else "number"
         return {"type": [kind, "string"], **limit, "pattern": REFERENCE}
 

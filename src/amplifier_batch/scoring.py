@@ -1,0 +1,307 @@
+"""Score answers: those of a whole batch at its end, and in a worker those of a row whose outcome depends on a score."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import chdir
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.api import Plan
+from amplifier_app.base.errors import AppError, ConfigError
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.stdio import Output
+from amplifier_app.commands.run.choose import Chosen, choose
+from amplifier_app.commands.run.request import Request
+from amplifier_app.plan.scorers import JUDGE, PYTHON
+from amplifier_app.runtime.checks import Check, CheckResult, CheckRunner
+from amplifier_app.runtime.sandbox import register_sandbox
+from amplifier_batch.functions import Function, FunctionError, FunctionProcess, to_value
+from amplifier_batch.input import read_batch_rows
+from amplifier_batch.judging import judge
+from amplifier_batch.record.folder import WORK, BatchFolder
+from amplifier_batch.record.progress import WAITING
+from amplifier_batch.scores import Scorer, read_scores, store_score, with_rows
+from amplifier_core.coordinator import ModuleCoordinator
+
+_ANSWERED = (Ending.OK.value, Ending.CHECK_FAILED.value)
+_AT_ONCE = 8
+"""Answers that judges look at at the same time."""
+
+Facts = Mapping[str, Any]
+"""The fields of a line of scores.jsonl that describe a score: `name`, `by`, `value`, `reason` and those of a judge."""
+
+
+class Scoring:
+    """Scores answers with the scorers of a plan.
+
+    Args:
+        scorers: What scores.
+        request: The plan and the options of every row; judges get its options about trust.
+        chosen: What the request resolves to; its sandbox is for commands.
+
+    Raises:
+        ConfigError: A judge cannot be loaded.
+    """
+
+    def __init__(self, scorers: Collection[Scorer], request: Request, chosen: Chosen) -> None:
+        self.scorers = scorers
+        self._plan = chosen.plan
+        self._judges = {one: _load_judge(one, request) for one in scorers if one.is_judge}
+        self._functions = {
+            one: FunctionProcess(_function(one, chosen)) for one in scorers if one.is_function
+        }
+        self._digests: dict[Scorer, str] = {}
+
+    async def load(self) -> None:
+        """Load the functions; `close` ends their processes.
+
+        Raises:
+            ConfigError: One cannot be loaded.
+        """
+        for scorer in self.scorers:
+            file = scorer.file
+            if (process := self._functions.get(scorer)) is not None:
+                try:
+                    file = await process.load()
+                except FunctionError as error:
+                    message = f"the score {scorer.name!r} cannot be loaded: {error}"
+                    raise ConfigError(message) from error
+            self._digests[scorer] = _digest(scorer, file)
+
+    async def close(self) -> None:
+        """End the processes of functions."""
+        await asyncio.gather(*(process.close() for process in self._functions.values()))
+
+    async def check(self) -> None:
+        """Load the functions once, so that an error in one is known before the first row.
+
+        Raises:
+            ConfigError: One cannot be loaded.
+        """
+        try:
+            await self.load()
+        finally:
+            await self.close()
+
+    async def score(
+        self, scorer: Scorer, coordinator: Any, row: Mapping[str, Any], result: Mapping[str, Any]
+    ) -> Facts:
+        """Score the answer of a run, in the working directory.
+
+        Args:
+            scorer: What scores.
+            coordinator: The session's, whose sandbox restricts commands.
+            row: The fields of the row.
+            result: The result of the run.
+        """
+        facts = {"name": scorer.name, "by": self._digests[scorer]}
+        if result["outcome"] not in _ANSWERED:
+            return {**facts, "value": None, "reason": f"the run ended with {result['outcome']}"}
+        answer = result["response"]
+        if scorer.is_judge:
+            return {**facts, **(await judge(self._judges[scorer], scorer, row, answer))._asdict()}
+        if scorer.is_function:
+            value, reason = await self._functions[scorer].score(answer, row, result)
+        else:
+            value, reason = await _run_command(scorer, answer, row, coordinator)
+        return {**facts, "value": value, "reason": reason}
+
+    async def run(self, folder: BatchFolder, *, again: bool = False) -> int:
+        """Score the runs that have ended and have no score yet; returns how many scores were given.
+
+        Each score is on disk before the next one is computed, so an interrupt loses none.
+
+        Args:
+            folder: The batch, which must have been run in the working directory.
+            again: Whether to score all runs again.
+
+        Raises:
+            ConfigError: The machine cannot enforce the sandbox, or the input has changed.
+            SessionError: The results cannot be read, or the scores cannot be written.
+        """
+        known = {} if again else read_scores(folder)
+        coordinator = ModuleCoordinator()
+        register_sandbox(coordinator, self._plan.mount_plan(), self._plan)
+        number, asking = 0, set[asyncio.Task[None]]()
+        try:
+            await self.load()
+            results = folder.results(by_number=True)
+            for result, row in with_rows(results, read_batch_rows(folder.facts)):
+                if result["outcome"] == WAITING:
+                    continue
+                done = known.get((result["number"], result["repeat"]), {})
+                fields = {} if row is None else row.fields
+                for scorer in self.scorers:
+                    score = done.get(scorer.name)
+                    current = (self._digests[scorer], result["attempts"])
+                    if score and (score.by, score.attempts) == current:
+                        continue
+                    number += 1
+                    scoring = self.score(scorer, coordinator, fields, result)
+                    storing = _store(scoring, partial(store_score, folder.path, result))
+                    if not scorer.is_judge:
+                        own = folder.path / WORK / str(result["session_id"])
+                        with chdir(own if own.is_dir() else "."):
+                            await storing
+                        continue
+                    asking.add(asyncio.create_task(storing))
+                    if len(asking) >= _AT_ONCE:
+                        asking = await _one_less(asking)
+            while asking:
+                asking = await _one_less(asking)
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            await self.close()
+            await coordinator.cleanup()
+        return number
+
+
+async def _store(scoring: Awaitable[Facts], store: Callable[[Facts], None]) -> None:
+    store(await scoring)
+
+
+async def _one_less(asking: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Wait for one of the judges; raises what it raised."""
+    done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return asking
+
+
+def _digest(scorer: Scorer, file: str | None) -> str:
+    """Identify a scorer with the file of its function or its plan, so that a changed one scores again."""
+    what = (scorer.name, scorer.command, str(scorer.repeat), scorer.rubric, scorer.schema)
+    digest = hashlib.sha256("\0".join(what).encode())
+    if file is not None and os.path.isfile(file):
+        digest.update(Path(file).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _load_judge(scorer: Scorer, request: Request) -> Plan:
+    """The plan of a judge, under the same rule of trust as the batch's. Raises ConfigError."""
+    file = None if scorer.file is None else Path(scorer.file)
+    of_judge = Request(
+        plan=file,
+        profile=scorer.command.removeprefix(JUDGE) if file is None else None,
+        trust=request.trust,
+        no_project=request.no_project,
+    )
+    return Plan(choose(of_judge, Output(-1)), of_judge)
+
+
+def _function(scorer: Scorer, chosen: Chosen) -> Function:
+    module, colon, name = scorer.command.removeprefix(PYTHON).rpartition(":")
+    if not colon or not module or not name:
+        raise ConfigError(
+            f"the score {scorer.name!r} cannot be loaded: expected MODULE:FUNCTION",
+            hint="For example: python:scores.py:f1 or python:my.scores:f1.",
+        )
+    content = None if chosen.project is None else chosen.project.content
+    project = None if content is None else (str(content.folder), content.hash)
+    is_file = scorer.file is not None
+    return Function(None if is_file else module, scorer.file, name, scorer.seconds, project)
+
+
+async def _run_command(
+    scorer: Scorer, answer: str, row: Mapping[str, Any], coordinator: Any
+) -> tuple[float | str | None, str | None]:
+    """The value, or None and the reason why it is missing."""
+    checks = CheckRunner([Check(scorer.name, scorer.command, scorer.seconds)], coordinator, row)
+    [ran] = await checks.run(answer)
+    if not ran.passed:
+        return None, f"{ran.ending}: {ran.output.strip()[-200:]}"
+    last = ran.output.strip().rpartition("\n")[2]
+    try:
+        return to_value(json.loads(last))
+    except (ValueError, RecursionError):
+        return None, f"its last line is not JSON: {last[:100]!r}"
+
+
+# -- scores as checks --------------------------------------------------------------------
+
+
+class _ScoreResult(CheckResult):
+    """The result of a check that is a score with a threshold; its `output` describes the score."""
+
+    __slots__ = ()
+
+    @property
+    def ending(self) -> str:
+        return self.output
+
+
+class ScoreChecks(CheckRunner):
+    """The checks of a row, then its scores with a threshold, which are checks as well.
+
+    Args:
+        scoring: Its scorers with a threshold.
+        checks: The other checks; scores are computed only if they pass.
+        coordinator: The session's.
+        row: The fields of the row.
+        result: Returns the result of the run so far.
+
+    Attributes:
+        scores: The last score of each scorer.
+    """
+
+    def __init__(
+        self,
+        scoring: Scoring,
+        checks: Sequence[Check],
+        coordinator: Any,
+        row: Mapping[str, Any],
+        result: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        super().__init__(checks, coordinator, row)
+        self._scoring = scoring
+        self._of_session = coordinator
+        self._fields = row
+        self._result = result
+        self._times = 0
+        self.scores: dict[str, Facts] = {}
+
+    async def run(self, answer: str) -> list[CheckResult]:
+        """See `CheckRunner`.
+
+        Raises:
+            AppError: A score is missing, so that it is unknown whether the row passes.
+        """
+        for check, result in list(self.results.items()):
+            if isinstance(result, _ScoreResult):
+                del self.results[check]
+        self.scores.clear()
+        if all(result.passed for result in await super().run(answer)):
+            self._times += 1
+            for scorer in self._scoring.scorers:
+                check = Check(scorer.name, scorer.command, scorer.seconds)
+                self.results[check] = await self._check(scorer, answer)
+        return list(self.results.values())
+
+    async def _check(self, scorer: Scorer, answer: str) -> CheckResult:
+        assert scorer.threshold is not None
+        started = time.monotonic()
+        result = {**self._result(), "response": answer, "outcome": Ending.OK.value}
+        facts = await self._scoring.score(scorer, self._of_session, self._fields, result)
+        self.scores[scorer.name] = facts
+        value = facts["value"]
+        if value is None:
+            raise AppError(f"the score {scorer.name!r} is missing: {facts['reason']}")
+        miss = scorer.threshold.describe_miss(value)
+        return _ScoreResult(
+            scorer.name,
+            scorer.command,
+            miss is None,
+            0 if miss is None else 1,
+            round((time.monotonic() - started) * 1000),
+            miss or f"score {value}",
+            self._times,
+        )

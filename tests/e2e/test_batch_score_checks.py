@@ -1,0 +1,251 @@
+"""Scores that decide the outcome of a row, judges with a rubric and a schema, and functions that misbehave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.cli import Finished, run_amplifier
+from tests.support.llm_server import ScriptedLLM
+from tests.support.module_repositories import write_files
+from tests.support.processes import is_alive
+from tests.support.waiting import wait_until
+
+ROWS = [{"id": "a", "text": "one"}, {"id": "b", "text": "three"}]
+SCORERS = """
+import os, sys, time
+
+def length(answer, row, result):
+    print("noise", input() if sys.stdin.isatty() else "")
+    return len(answer)
+
+def label(answer, row, result):
+    return "short" if len(answer) < 14 else "long"
+
+def endless_for_b(answer, row, result):
+    if row["id"] == "b":
+        open("pid", "w").write(str(os.getpid()))
+        while True:
+            time.sleep(0.01)
+    return 1
+
+def dies_for_b(answer, row, result):
+    if row["id"] == "b":
+        os._exit(7)
+    return result["steps"]
+"""
+PROVIDER = {"module": "provider-anthropic", "config": {"priority": 1}}
+JUDGE = {"extends": "minimal", "instruction": "You are a judge.", "providers": [PROVIDER]}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "score": {"type": "integer", "minimum": 1, "maximum": 5},
+        "missing": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["score", "missing"],
+}
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Path:
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    (tmp_path / "scorers.py").write_text(SCORERS)
+    (tmp_path / "judge.yaml").write_text(yaml.safe_dump(JUDGE))
+    return tmp_path
+
+
+def run(batch: Path, scores: Any, *words: str, env: dict[str, str] | None = None) -> Finished:
+    plan = {"extends": "mock", "prompt": "{{text}}", "scores": scores}
+    (batch / "plan.yaml").write_text(yaml.safe_dump(plan))
+    words = ("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", *words)
+    return amplifier(batch, *words, env=env)
+
+
+def amplifier(batch: Path, *words: str, env: dict[str, str] | None = None) -> Finished:
+    return run_amplifier(*words, home=batch / "home", cwd=batch, env=env)
+
+
+def results(batch: Path) -> dict[str, Any]:
+    lines = (batch / "out/results.jsonl").read_text().splitlines()
+    return {result["row"]: result for result in map(json.loads, lines)}
+
+
+def scores(batch: Path) -> list[dict[str, Any]]:
+    lines = (batch / "out/scores.jsonl").read_text().splitlines()
+    return sorted(map(json.loads, lines), key=lambda score: score["number"])
+
+
+def judged(batch: Path, replies: list[Any], **score: Any) -> tuple[Finished, list[Any]]:
+    """Run with a judge; returns how it ended, and the prompts that the judge got."""
+    replies = [one if isinstance(one, str) else json.dumps(one) for one in replies]
+    with ScriptedLLM.running(replies) as server:
+        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
+        entry = {"name": "quality", "run": "judge:judge.yaml", **score}
+        done = run(batch, [entry], "--workers", "1", env=env)
+        return done, [request.body["messages"][0]["content"] for request in server.requests]
+
+
+@pytest.mark.parametrize(
+    ("score", "why"),
+    [
+        ({"run": "python:scorers.py:length", "max": 14}, "score 15, expected at most 14"),
+        ({"run": "python:scorers.py:label", "equals": "short"}, "score 'long', expected 'short'"),
+        ({"run": "case $(cat $AMPLIFIER_ANSWER_FILE) in *th*) echo -2;; *) echo -1;; esac",
+          "min": -1.5}, "score -2, expected at least -1.5"),
+    ],
+)  # fmt: skip
+def test_a_row_passes_if_its_score_meets_the_threshold(
+    batch: Path, score: dict[str, Any], why: str
+) -> None:
+    done = run(batch, [{"name": "size", **score}], "--retries", "0")
+    assert done.code == 9, done.stderr
+    found = results(batch)
+    assert [found[row]["outcome"] for row in "ab"] == ["ok", "check_failed"]
+    [check] = found["b"]["checks"]
+    assert (check["name"], check["passed"], check["output"]) == ("size", False, why)
+    assert why in found["b"]["error"]["message"]
+    # Each run is scored once, also by a later command.
+    assert [line["attempts"] for line in scores(batch)] == [1, 1]
+    assert "0 scores given" in amplifier(batch, "batch", "score", "out").stderr
+    assert "noise" not in (batch / "out/results.jsonl").read_text()
+
+
+def test_a_score_that_failed_is_feedback_for_a_retry(batch: Path) -> None:
+    (batch / "rows.jsonl").write_text(json.dumps(ROWS[1]))
+    entry = {"name": "size", "run": "python:scorers.py:length", "max": 12}
+    replies = ["much too long an answer", "short now"]
+    mock = {"module": "provider-mock", "config": {"replies": replies}}
+    words = ("--retries", "1", "--set", f"providers={json.dumps([mock])}")
+    done = run(batch, [entry], *words)
+    assert done.code == 0, done.stderr
+    found = results(batch)["b"]
+    assert (found["response"], found["checks"][0]["runs"]) == ("short now", 2)
+    [score] = scores(batch)
+    assert score["value"] == len("short now")
+
+
+def test_another_threshold_is_another_batch_and_another_score_is_not(batch: Path) -> None:
+    entry = {"name": "size", "run": "python:scorers.py:length", "max": 14}
+    assert run(batch, [entry]).code == 9
+    plan = yaml.safe_load((batch / "plan.yaml").read_text())
+    plan["scores"].append({"name": "label", "run": "python:scorers.py:label"})
+    (batch / "plan.yaml").write_text(yaml.safe_dump(plan))
+    assert amplifier(batch, "batch", "score", "out").code == 0
+    plan["scores"][0]["max"] = 15
+    (batch / "plan.yaml").write_text(yaml.safe_dump(plan))
+    done = amplifier(batch, "batch", "resume", "out")
+    assert done.code == 78
+    assert "the plan changed" in done.stderr
+
+
+def test_a_judge_gets_the_rubric_and_replies_by_the_schema(batch: Path) -> None:
+    reply = {"score": 4, "missing": ["sources"]}
+    rubric = "Points for {braces} and sources."
+    done, prompts = judged(batch, [reply, reply], rubric=rubric, schema=SCHEMA, min=3)
+    assert done.code == 0, done.stderr
+    assert [line["value"] for line in scores(batch)] == [4, 4]
+    assert scores(batch)[0]["replies"] == [reply]
+    assert rubric in str(prompts[0])
+    assert '"missing"' in str(prompts[0])
+    assert "You said: one" in str(prompts[0])
+
+
+def test_a_reply_out_of_schema_is_a_missing_score_and_no_failed_check(batch: Path) -> None:
+    good, bad = {"score": 5, "missing": []}, {"score": 9, "missing": []}
+    done, _ = judged(batch, [good, bad, bad, bad], schema=SCHEMA, min=3)
+    assert done.code == 1, done.stderr
+    found = results(batch)
+    assert [found[row]["outcome"] for row in "ab"] == ["ok", "error"]
+    message = found["b"]["error"]["message"]
+    assert message.startswith("the score 'quality' is missing: the judge failed: ")
+    assert "9 is greater than the maximum of 5" in message
+    assert [line["value"] for line in scores(batch)] == [5, None]
+    shown = amplifier(batch, "batch", "report", "out").stdout
+    assert "| quality | 5 | 1 | 1 |" in shown
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("endless_for_b", "time limit reached after 1.5 s"),
+        ("dies_for_b", "its process ended (exit code 7)"),
+    ],
+)
+def test_a_function_that_does_not_return_gives_no_score(
+    batch: Path, function: str, reason: str
+) -> None:
+    (batch / "rows.jsonl").write_text(
+        "".join(f"{json.dumps(row)}\n" for row in (*ROWS, {"id": "c", "text": "c"}))
+    )
+    entry = {"name": "x", "run": f"python:scorers.py:{function}", "timeout": 1.5}
+    done = run(batch, [entry])
+    assert done.code == 0, done.stderr
+    assert [line["value"] for line in scores(batch)] == [1, None, 1]
+    assert scores(batch)[1]["reason"] == reason
+    if (batch / "pid").exists():
+        pid = int((batch / "pid").read_text())
+        wait_until(lambda: not is_alive(pid))
+
+
+def test_files_are_relative_to_the_plan_that_names_them(batch: Path) -> None:
+    write_files(batch, {"evals/own.py": "def two(answer, row, result):\n    return 2\n"})
+    plan = {"scores": [{"name": "two", "run": "python:own.py:two", "min": 2}]}
+    (batch / "evals/base.yaml").write_text(yaml.safe_dump({"extends": "mock", **plan}))
+    (batch / "plan.yaml").write_text("extends: ./evals/base.yaml\nprompt: hi\n")
+    done = amplifier(batch, "batch", "run", "plan.yaml", "rows.jsonl", "-o", "out")
+    assert done.code == 0, done.stderr
+    assert [line["value"] for line in scores(batch)] == [2, 2]
+
+
+def test_a_scorer_of_a_project_is_reviewed_and_imported_as_it_was_reviewed(batch: Path) -> None:
+    project = {"extends": "mock", "prompt": "hi", "scores": ["python:../../scorers.py:length"]}
+    write_files(batch, {".amplifier/profiles/eval.yaml": yaml.safe_dump(project)})
+    words = ("batch", "run", "eval", "rows.jsonl", "-o")
+    assert amplifier(batch, *words, "out").code == 78
+    listed = amplifier(batch, "trust", "--show").stdout
+    assert "scorers.py" in listed
+    assert amplifier(batch, "trust", "--yes").code == 0
+    done = amplifier(batch, *words, "out")
+    assert done.code == 0, done.stderr
+    assert [line["value"] for line in scores(batch)] == [12, 12]
+    # Changed by what runs between the review and the import.
+    (batch / "scorers.py").write_text(SCORERS.replace("len(answer)", "len(answer) + 1"))
+    done = amplifier(batch, *words, "again")
+    assert done.code == 78
+    assert "has changed since it was trusted" in done.stderr
+
+
+def test_a_judge_of_a_project_is_reviewed_with_what_it_selects(batch: Path) -> None:
+    (batch / "judge.yaml").write_text("extends: mock\ntools: [{module: tool-own, source: ./own}]\n")
+    project = {"extends": "mock", "prompt": "hi", "scores": ["judge:../../judge.yaml"]}
+    files = {".amplifier/profiles/eval.yaml": yaml.safe_dump(project), "own/tool_own.py": ""}
+    write_files(batch, files)
+    listed = amplifier(batch, "trust", "--show").stdout
+    assert "judge.yaml" in listed
+    assert "own/tool_own.py" in listed
+
+
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [
+        ({"run": "judge:judge.yaml", "schema": {"type": "number"}}, "has no property 'score'"),
+        ({"run": "judge:judge.yaml", "schema": {"type": 3}}, "is not a valid JSON Schema"),
+        ({"run": "echo 1", "equals": [1]}, "must be a number or a text"),
+        ({"run": "echo 1", "min": "much"}, "a number"),
+        ({"run": "python:scorers.py"}, "expected MODULE:FUNCTION"),
+        ({"run": "python:none.py:f"}, "does not exist"),
+        ({"run": "python:scorers.py:time"}, "is not a function"),
+    ],
+)
+def test_invalid_scores_are_errors_before_the_first_row(
+    batch: Path, score: dict[str, Any], message: str
+) -> None:
+    done = run(batch, [score])
+    assert done.code in (2, 78)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (batch / "out/results.jsonl").exists()
