@@ -428,7 +428,7 @@ def test_a_row_cannot_lead_out_of_the_folder_of_the_rows(batches: Batches) -> No
 
 
 def test_compare_names_the_changes_the_flips_and_the_verdict(batches: Batches) -> None:
-    batches.rows(3)
+    batches.rows(9)
     assert batches("run").code == 0
     with (batches.folder / "plan.yaml").open("a") as file:
         file.write("instruction: Answer briefly.\n")
@@ -438,13 +438,13 @@ def test_compare_names_the_changes_the_flips_and_the_verdict(batches: Batches) -
     done = run_amplifier("compare", "out", "other", cwd=batches.folder)
     assert done.code == 9, done.stdout
     assert "+instruction: Answer briefly." in done.stdout
-    assert "3 rows passed in only one of them" in done.stdout
+    assert "9 rows passed in only one of them" in done.stdout
     assert "98% INTERVAL" in done.stdout
-    assert "B is worse (3 rows, 98% intervals)" in done.stdout
+    assert "B is worse (9 rows, 98% intervals)" in done.stdout
     for other, verdict, code in (("other", "worse", 9), ("out", "undecided", 0)):
         done = run_amplifier("compare", "out", other, "--output", "json", cwd=batches.folder)
         found = json.loads(done.stdout)
-        assert (found["verdict"], len(found["flips"]), done.code) == (verdict, code // 3, code)
+        assert (found["verdict"], len(found["flips"]), done.code) == (verdict, code, code)
     for name in ("out", "other"):
         facts = batches.folder / name / "batch.json"
         facts.write_text(json.dumps({**json.loads(facts.read_text()), "prompt": None}))

@@ -249,3 +249,42 @@ def test_invalid_scores_are_errors_before_the_first_row(
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (batch / "out/results.jsonl").exists()
+
+
+def test_scores_are_compared_where_both_batches_have_them(batch: Path) -> None:
+    rows = [{"id": f"r{n}", "text": "word " * n, "fail": n == 3} for n in range(1, 13)]
+    (batch / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (batch / "scorers.py").write_text(
+        "def size(answer, row, result):\n    return None if row['fail'] else len(answer)\n"
+    )
+    entry = {"name": "size", "run": "python:scorers.py:size"}
+    assert run(batch, [entry]).code == 0
+    words = ("batch", "run", "plan.yaml", "rows.jsonl", "-o", "longer", "--prompt", "more {{text}}")
+    assert amplifier(batch, *words).code == 0
+    done = amplifier(batch, "compare", "out", "longer", "--output", "json")
+    measures = {one["name"]: one for one in json.loads(done.stdout)["measures"]}
+    assert [*measures][:2] == ["passed", "score size"]
+    score = measures["score size"]
+    assert (score["rows"], score["is_clear"]) == (11, True)
+    assert score["b"] - score["a"] == pytest.approx(len("more "))
+    assert score["p"] < 0.01
+    shown = amplifier(batch, "compare", "out", "longer").stdout
+    assert "score size" in shown
+    assert "higher" in shown
+
+
+def test_the_rows_for_a_difference_are_planned_before_they_are_paid_for(batch: Path) -> None:
+    shown = amplifier(batch, "compare", "--power", "5%").stdout.splitlines()
+    assert shown[0].startswith("To find a difference of 5 points in 80% of comparisons")
+    assert [line.split() for line in shown[2:4]] == [
+        ["OUTCOMES", "THAT", "DIFFER", "ROWS", "COST", "OF", "BOTH"],
+        ["10.0%", "439"],
+    ]
+    run(batch, [{"name": "size", "run": "python:scorers.py:length", "max": 14}], "--retries", "0")
+    done = amplifier(batch, "compare", "out", "--power", "20", "--output", "json")
+    planned = json.loads(done.stdout)
+    assert (planned["effect"], planned["input_rows"], planned["effect_of_input"]) == (0.2, 2, None)
+    assert planned["samples"][0]["rows"] > 100
+    assert "too few" in amplifier(batch, "compare", "out", "out", "--power", "20").stdout
+    for words in (("--power", "none"), ("--power", "0"), ("out",)):
+        assert amplifier(batch, "compare", *words).code == 2

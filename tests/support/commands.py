@@ -139,6 +139,8 @@ batch set {batch} --workers 2 --output json
 batch merge {batch} -o {out}/merged
 compare {batch} {batch}
 compare {batch} {batch} --output json
+compare --power 5%
+compare {batch} --power 5% --output json
 test {tests}
 test {tests} --output json
 test {tests} --list

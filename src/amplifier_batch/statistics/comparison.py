@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -12,13 +12,12 @@ from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.results import read_dollars, read_seconds
+from amplifier_batch.scores import Score, read_scores
+from amplifier_batch.statistics.paired import paired_test
 from amplifier_support.named_tuple import NamedTuple
 
-RESAMPLES = 2000
-CONFIDENCE = 0.98
-"""Two equal plans are called different in about 2 of 100 comparisons."""
-
-_SEED = 0
+_PASSED = "passed"
+_SCORE = "score "
 
 Verdict = Literal["better", "worse", "undecided"]
 
@@ -30,22 +29,21 @@ class Difference(NamedTuple):
         name: The measure.
         a: Its mean in the first batch.
         b: Its mean in the second one.
-        low: The lower end of the interval of the mean difference, B less A.
+        low: The lower end of the interval of the mean difference, B less A; None if there are too few rows for one.
         high: The upper end.
+        p: The chance of a difference as large as this one if the plans are the same; see `paired`.
         rows: How many rows both have.
+        is_clear: True if the difference is more than chance.
     """
 
     name: str
     a: float
     b: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+    p: float
     rows: int
-
-    @property
-    def is_clear(self) -> bool:
-        """True if the interval does not contain 0."""
-        return self.low > 0 or self.high < 0
+    is_clear: bool
 
 
 class Flip(NamedTuple):
@@ -61,14 +59,17 @@ class Comparison(NamedTuple):
     """The result of a comparison.
 
     Attributes:
-        measures: The share of rows that passed first, then cost, tokens, time, steps and tool calls.
+        measures: The share of rows that passed first, then scores, cost, tokens, time, steps and tool calls.
         flips: The rows that passed in one of them only or more often, in the order of the input.
         unpaired: Rows that have ended in one of them only.
+        differing: The share of rows that pass in one of them only; for rows that run several times, the mean square of the
+            differences of their shares.
     """
 
     measures: Sequence[Difference]
     flips: Sequence[Flip]
     unpaired: int
+    differing: float
 
     @property
     def verdict(self) -> Verdict:
@@ -76,11 +77,13 @@ class Comparison(NamedTuple):
         passed = self.measures[0]
         if not passed.is_clear:
             return "undecided"
-        return "better" if passed.low > 0 else "worse"
+        return "better" if passed.b > passed.a else "worse"
 
     def is_worse_by(self, tolerance: float) -> bool:
         """Return True if the share of rows that pass is lower by clearly more than a tolerance."""
-        return self.measures[0].high < -tolerance
+        high = self.measures[0].high
+        is_beyond = tolerance == 0 or (high is not None and high < -tolerance)
+        return self.verdict == "worse" and is_beyond
 
 
 def compare(a: BatchFolder, b: BatchFolder) -> Comparison:
@@ -106,10 +109,15 @@ def compare(a: BatchFolder, b: BatchFolder) -> Comparison:
         [
             Flip(one.number, row, one.outcome, other.outcome)
             for row, (one, other) in zip(rows, pairs, strict=True)
-            if one.values["passed"] != other.values["passed"]
+            if one.values[_PASSED] != other.values[_PASSED]
         ],
         len(first) + len(second) - 2 * len(rows),
+        math.fsum((_passed(two) - _passed(one)) ** 2 for one, two in pairs) / len(pairs),
     )
+
+
+def _passed(row: _Row) -> float:
+    return row.values[_PASSED] or 0.0
 
 
 class _Row(NamedTuple):
@@ -121,26 +129,34 @@ class _Row(NamedTuple):
 def _by_row(batch: BatchFolder) -> dict[str, _Row]:
     """Each row; one that ran several times with the means of its runs."""
     runs: dict[str, list[_Row]] = {}
+    scores = read_scores(batch)
     for result in batch.results():
         if result["outcome"] == WAITING:
             continue
-        row = _Row(result["number"], result["outcome"], _values(result))
+        of_run = scores.get((result["number"], result["repeat"]), {})
+        row = _Row(result["number"], result["outcome"], _values(result, of_run))
         runs.setdefault(result["row"], []).append(row)
     return {row: rows[0] if len(rows) == 1 else _average(rows) for row, rows in runs.items()}
 
 
 def _average(runs: Sequence[_Row]) -> _Row:
     values: dict[str, float | None] = {}
-    for name in runs[0].values:
-        known = [value for run in runs if (value := run.values[name]) is not None]
+    for name in {name: None for run in runs for name in run.values}:
+        known = [value for run in runs if (value := run.values.get(name)) is not None]
         values[name] = sum(known) / len(known) if known else None
     passed = sum(run.outcome == Ending.OK.value for run in runs)
     return _Row(runs[0].number, f"{passed} of {len(runs)} passed", values)
 
 
-def _values(result: Record) -> dict[str, float | None]:
+def _values(result: Record, scores: Mapping[str, Score]) -> dict[str, float | None]:
+    numbers = {
+        f"{_SCORE}{name}": score.value
+        for name, score in sorted(scores.items())
+        if isinstance(score.value, (int, float)) and score.attempts == result["attempts"]
+    }
     return {
-        "passed": float(result["outcome"] == Ending.OK.value),
+        _PASSED: float(result["outcome"] == Ending.OK.value),
+        **numbers,
         "cost in dollars": read_dollars(result),
         "tokens": (result.get("usage") or {}).get("total_tokens"),
         "seconds": read_seconds(result),
@@ -150,42 +166,23 @@ def _values(result: Record) -> dict[str, float | None]:
 
 
 def _differences(pairs: Sequence[tuple[_Row, _Row]]) -> list[Difference]:
-    """Every measure with its interval."""
-    both: dict[str, list[tuple[float, float]]] = {}
-    for name in pairs[0][0].values:
-        both[name] = [
+    """Every measure that some rows have in both batches, scores after the share that passed."""
+    names = {name: None for pair in pairs for row in pair for name in row.values}
+    differences: list[Difference] = []
+    for name in sorted(names, key=_place):
+        both = [
             (mine, theirs)
             for a, b in pairs
-            if (mine := a.values[name]) is not None and (theirs := b.values[name]) is not None
+            if (mine := a.values.get(name)) is not None
+            and (theirs := b.values.get(name)) is not None
         ]
-    intervals = _intervals({name: [b - a for a, b in values] for name, values in both.items()})
-    differences: list[Difference] = []
-    for name, values in both.items():
-        if values:
-            a, b = (sum(side) / len(values) for side in zip(*values, strict=True))
-            differences.append(Difference(name, a, b, *intervals[name], len(values)))
+        if both:
+            test = paired_test([b - a for a, b in both], 1 if name == _PASSED else None)
+            a, b = (math.fsum(side) / len(both) for side in zip(*both, strict=True))
+            measured = (test.low, test.high, test.p, len(both), test.is_clear)
+            differences.append(Difference(name, a, b, *measured))
     return differences
 
 
-def _intervals(columns: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
-    """The interval of each mean by resampling the rows (bootstrap, percentiles).
-
-    Measures of the same rows share their samples: drawing them takes most of the time.
-    """
-    means: dict[str, list[float]] = {name: [] for name in columns}
-    by_size: dict[int, list[str]] = {}
-    for name, column in columns.items():
-        if len(set(column)) == 1:
-            # Every sample has the same mean.
-            means[name] = [column[0]] * RESAMPLES
-        elif column:
-            by_size.setdefault(len(column), []).append(name)
-    for size, names in by_size.items():
-        draw, rows = random.Random(_SEED), range(size)
-        for _ in range(RESAMPLES):
-            sample = draw.choices(rows, k=size)
-            for name in names:
-                means[name].append(sum(map(columns[name].__getitem__, sample)) / size)
-    cut = round(RESAMPLES * (1 - CONFIDENCE) / 2)
-    ordered = {name: sorted(found) for name, found in means.items() if found}
-    return {name: (found[cut], found[-cut - 1]) for name, found in ordered.items()}
+def _place(name: str) -> int:
+    return 0 if name == _PASSED else 1 if name.startswith(_SCORE) else 2

@@ -67,11 +67,8 @@ def test_rows_that_flipped_are_listed_in_order() -> None:
     found: Comparison = compare(_Batch([True, False, True]), _Batch([True, True, False]))
     assert found.flips == [(2, "r2", "check_failed", "ok"), (3, "r3", "ok", "check_failed")]
     assert found.verdict == "undecided"
-    assert {one.name: (one.a, one.b, one.is_clear) for one in found.measures}["tokens"] == (
-        100,
-        100,
-        False,
-    )
+    tokens = {one.name: one for one in found.measures}["tokens"]
+    assert (tokens.a, tokens.b, tokens.p, tokens.is_clear) == (100, 100, 1, False)
 
 
 def test_the_tolerance_is_in_points_and_must_be_clearly_exceeded() -> None:
