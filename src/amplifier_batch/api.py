@@ -20,14 +20,14 @@ from amplifier_app.api import (
     start_task,
     to_answer,
 )
-from amplifier_app.base.errors import AppError, ConfigError, UsageError
+from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.commands.run.choose import Chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_batch.dispatch import Stop
 from amplifier_batch.execution.execute import dispatching
-from amplifier_batch.execution.setup import new_facts
+from amplifier_batch.execution.setup import new_facts, require_same
 from amplifier_batch.input import compute_digest, has_absolute_ids
 from amplifier_batch.options import BatchOptions, RowOptions
 from amplifier_batch.record.folder import BatchFolder, require_unused
@@ -40,18 +40,6 @@ Rows = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
 
 _MAX_WAITING_ANSWERS = 100
 _SAVED_ROWS = "input.jsonl"
-
-_FIXED = {
-    "plan_digest": "plan",
-    "lock_digest": "lock file",
-    "input_digest": "rows",
-    "prompt": "prompt",
-    "workdir": "workdir",
-    "repeat": "repeat",
-    "working_dir": "current directory",
-    "request": "options",
-}
-"""Facts that must be the same when a batch is continued, with their names."""
 
 
 class BatchStopped(AppError):
@@ -222,7 +210,7 @@ def _open_batch(call: _Call, folder: Path) -> tuple[BatchFolder, Request]:
             batch.require_unedited()
             if has_absolute_ids(batch.facts):
                 facts["input_digest"] = compute_digest(source, absolute=True)
-            _require_same(batch, facts, text)
+            require_same(batch, facts, text)
             return batch, request
         require_unused(folder)
         if text is not None:
@@ -232,18 +220,6 @@ def _open_batch(call: _Call, folder: Path) -> tuple[BatchFolder, Request]:
             facts["input"] = str(folder / _SAVED_ROWS)
         facts |= call.options.settings()
         return BatchFolder.create(folder, facts, call.chosen.plan.to_yaml()), request
-
-
-def _require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | None) -> None:
-    now = json.loads(json.dumps(facts, default=str))
-    changed = [name for key, name in _FIXED.items() if batch.facts.get(key) != now[key]]
-    if schema is not None and (batch.path / "schema.json").read_text(encoding="utf-8") != schema:
-        changed.append("schema")
-    if changed:
-        raise ConfigError(
-            f"the batch in {batch.shown} began with a different {' and '.join(changed)}",
-            hint="Use the ones it began with, or another folder.",
-        )
 
 
 def _source(rows: Rows, scratch: Path) -> Path:

@@ -137,10 +137,13 @@ batch resume {batch}
 batch set {batch}
 batch set {batch} --workers 2 --output json
 batch merge {batch} -o {out}/merged
+compare --help
+compare batches {batch} {batch}
 compare {batch} {batch}
 compare {batch} {batch} --output json
 compare --power 5%
 compare {batch} --power 5% --output json
+compare run {plan} {plan} {rows} -o {out}/both --until decided
 test {tests}
 test {tests} --output json
 test {tests} --list

@@ -82,9 +82,11 @@ class LazyGroup(TyperGroup):
         words: The words that call the group; none for the root.
         own: Name → `MODULE:ATTRIBUTE` of the Typer app and help line of each of its own commands, in
             the order help shows them.
+        default: The command that is meant if the first word is none; None for an error.
     """
 
     words: ClassVar[tuple[str, ...]] = ()
+    default: ClassVar[str | None] = None
     own: ClassVar[dict[str, tuple[str, str]]] = {
         name: (f"amplifier_app.commands.{module}:app", help)
         for name, (module, help) in COMMANDS.items()
@@ -126,6 +128,12 @@ class LazyGroup(TyperGroup):
                 command.help = _CONTINUE
                 command.format_options = _no_options
         return self.commands[cmd_name]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self.default is not None and args and args[0] not in ctx.help_option_names:
+            is_named = args[0] in self.own or args[0] in self.added
+            args = args if is_named else [self.default, *args]
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # Typer suggests similar commands only among those already loaded.
@@ -188,7 +196,12 @@ def _import_added(command: AddedCommand) -> typer.Typer:
 
 
 def command_group(
-    name: str, package: str, table: Mapping[str, tuple[str, str]], *, help: str | None = None
+    name: str,
+    package: str,
+    table: Mapping[str, tuple[str, str]],
+    *,
+    help: str | None = None,
+    default: str | None = None,
 ) -> typer.Typer:
     """Create a command with commands of its own.
 
@@ -198,13 +211,18 @@ def command_group(
         table: Command name → its module and help line. Its Typer app is `<name>_app` of that module,
             or else what a full `MODULE:ATTRIBUTE` says.
         help: Its help; default: its line in `COMMANDS`.
+        default: The command that is meant if the first word is none of them.
     """
     own = {
         command: (module if ":" in module else f"{package}.{module}:{command}_app", line)
         for command, (module, line) in table.items()
     }
     app = typer.Typer(
-        cls=type(f"{name.capitalize()}Commands", (LazyGroup,), {"words": (name,), "own": own}),
+        cls=type(
+            f"{name.capitalize()}Commands",
+            (LazyGroup,),
+            {"words": (name,), "own": own, "default": default},
+        ),
         help=help or COMMANDS[name][1],
         no_args_is_help=True,
         add_completion=False,

@@ -80,7 +80,7 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
         stopping.append(asyncio.get_running_loop().create_task(coroutine))
 
     def changed() -> None:
-        line.show(dispatcher, writer)
+        line.show_batch(dispatcher, writer)
 
     if writer.folder.facts.get("engine") == "ray" and not quiet:
         to_stderr("connecting to Ray")
@@ -103,6 +103,8 @@ async def dispatching(
     request: Request,
     changed: Callable[[], None] = lambda: None,
     notice: Callable[[str], None] = lambda text: None,
+    *,
+    rows: Iterator[Row] | None = None,
 ) -> AsyncGenerator[Dispatcher]:
     """Provide the dispatcher of the rows of a batch that have not ended; its workers end with the
     context.
@@ -112,6 +114,7 @@ async def dispatching(
         request: The plan and the options of every row.
         changed: Called after every change.
         notice: Shows a line to the user.
+        rows: The rows to run; by default all that have not ended, in the order of the input.
 
     Raises:
         AppError: The providers of a batch at batch prices are unavailable.
@@ -126,7 +129,7 @@ async def dispatching(
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     async with _engine(writer, setup, workdirs) as engine:
         dispatcher = Dispatcher(
-            _unfinished_rows(facts, writer),
+            _unfinished_rows(facts, writer) if rows is None else rows,
             PromptTemplate(facts["prompt"]),
             workdirs,
             engine,
@@ -181,78 +184,99 @@ def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:
     return outcome_of_batch(folder, counts)
 
 
-class _ProgressLine:
-    """Progress on stderr: one line that is redrawn on a terminal, else a line for every tenth."""
+class StatusLine:
+    """Progress on stderr: one line that is redrawn on a terminal, else a line for every tenth.
 
-    def __init__(self, folder: BatchFolder, *, quiet: bool) -> None:
-        self._rows = folder.runs
-        self._unit = f"{folder.unit}s"
-        self._quiet = quiet
-        self._redraws = stderr_is_tty() and os.environ.get("TERM") != "dumb"
-        self._started = time.monotonic()
-        self._ended_before: int | None = None
+    Args:
+        rows: The number of rows.
+        quiet: Whether to show none.
+    """
+
+    def __init__(self, rows: int, *, quiet: bool) -> None:
+        self.rows = rows
+        self.quiet = quiet
+        self.redraws = stderr_is_tty() and os.environ.get("TERM") != "dumb"
         self._drawn = 0.0
-        self._part = 0
+        self._part: int | None = None
 
-    def start_clock(self) -> None:
-        """Start to estimate the time that is left."""
-        self._started = time.monotonic()
+    def show(self, ended: int, text: Callable[[], str]) -> None:
+        """Show the progress.
 
-    def show(self, dispatcher: Dispatcher, writer: BatchWriter) -> None:
-        """Show the progress of the batch."""
-        ended, now = writer.progress.counts.ended, time.monotonic()
-        if self._ended_before is None:
-            self._ended_before = ended
-            self._part = ended * _PARTS // self._rows
-        if self._quiet or (self._redraws and now - self._drawn < _REDRAW_SECONDS):
+        Args:
+            ended: The number of rows that have ended.
+            text: Returns the line.
+        """
+        part, now = ended * _PARTS // self.rows, time.monotonic()
+        if self._part is None:
+            self._part = part
+        if self.quiet or (self.redraws and now - self._drawn < _REDRAW_SECONDS):
             return
-        part = ended * _PARTS // self._rows
         # The final line reports the last row.
-        if not self._redraws and (part == self._part or ended == self._rows):
+        if not self.redraws and (part == self._part or ended == self.rows):
             return
         self._part, self._drawn = part, now
-        text = self._text(dispatcher, writer, ended, now)
-        if self._redraws:
+        if self.redraws:
             width = terminal_size(2)[0]
-            os.write(2, f"\r\x1b[K{clip(text, width - 1)}".encode())
+            os.write(2, f"\r\x1b[K{clip(text(), width - 1)}".encode())
         else:
-            to_stderr(text)
+            to_stderr(text())
 
     def say(self, text: str) -> None:
         """Write a line of its own."""
         self.end()
         to_stderr(text)
 
+    def end(self) -> None:
+        """Remove the line that is redrawn."""
+        if self.redraws and self._drawn:
+            os.write(2, b"\r\x1b[K")
+            self._drawn = 0.0
+
+
+class _ProgressLine(StatusLine):
+    """The progress of a batch."""
+
+    def __init__(self, folder: BatchFolder, *, quiet: bool) -> None:
+        super().__init__(folder.runs, quiet=quiet)
+        self._unit = f"{folder.unit}s"
+        self._started = time.monotonic()
+        self._ended_before: int | None = None
+
+    def start_clock(self) -> None:
+        """Start to estimate the time that is left."""
+        self._started = time.monotonic()
+
+    def show_batch(self, dispatcher: Dispatcher, writer: BatchWriter) -> None:
+        """Show the progress of the batch."""
+        ended = writer.progress.counts.ended
+        if self._ended_before is None:
+            self._ended_before = ended
+        self.show(ended, lambda: self._text(dispatcher, writer, ended, time.monotonic()))
+
     def notice(self, text: str) -> None:
         """Write a separate line, unless progress is not shown."""
-        if not self._quiet:
+        if not self.quiet:
             self.say(text)
 
     def finish(self, writer: BatchWriter) -> None:
         """Report that all rows have passed."""
-        if self._quiet:
+        if self.quiet:
             return
         seconds = describe.duration(time.monotonic() - self._started)
         cost = cost_in_words(writer.progress.counts.cost)
         parts = [
-            f"{self._rows:,} of {self._rows:,} {self._unit} passed",
+            f"{self.rows:,} of {self.rows:,} {self._unit} passed",
             seconds,
             *filter(None, [cost]),
         ]
         to_stderr(f"{' · '.join(parts)} · {Path(writer.folder.shown) / RESULTS}")
 
-    def end(self) -> None:
-        """Remove the line that is redrawn."""
-        if self._redraws and self._drawn:
-            os.write(2, b"\r\x1b[K")
-            self._drawn = 0.0
-
     def _text(self, dispatcher: Dispatcher, writer: BatchWriter, ended: int, now: float) -> str:
         failed = failed_outcomes(writer.progress.counts)
         waits = "" if dispatcher.broker is None else dispatcher.broker.describe()
         running = waits or f"{dispatcher.running} running"
-        bar = _bar(ended / self._rows) if self._redraws else ""
-        parts = [f"{bar}{ended:,} of {self._rows:,} {self._unit}", running]
+        bar = _bar(ended / self.rows) if self.redraws else ""
+        parts = [f"{bar}{ended:,} of {self.rows:,} {self._unit}", running]
         rate = (ended - (self._ended_before or 0)) / max(now - self._started, 0.001)
         if rate:
             parts.append(_rate_text(rate, self._unit))
@@ -263,7 +287,7 @@ class _ProgressLine:
         if cost := cost_in_words(dispatcher.cost):
             parts.append(cost)
         if rate:
-            parts.append(f"{_time_left_text((self._rows - ended) / rate)} left")
+            parts.append(f"{_time_left_text((self.rows - ended) / rate)} left")
         return " · ".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -197,6 +198,42 @@ def reopen_request(folder: BatchFolder, output: Output) -> Request:
             f"the {' and the '.join(changed)} changed since the batch began", hint="\n".join(hints)
         )
     return request
+
+
+_FIXED = {
+    "plan_digest": "plan",
+    "lock_digest": "lock file",
+    "input_digest": "rows",
+    "prompt": "prompt",
+    "workdir": "workdir",
+    "repeat": "repeat",
+    "working_dir": "current directory",
+    "request": "options",
+    "until": "--until",
+}
+"""Facts that must be the same when a batch is continued, with their names."""
+
+
+def require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | None = None) -> None:
+    """Check that an existing batch began with the same facts as a call that continues it.
+
+    Args:
+        batch: The batch.
+        facts: Those of the call; see `new_facts`.
+        schema: The schema of the answers, if the batch has saved it.
+
+    Raises:
+        ConfigError: It began with others.
+    """
+    now = json.loads(json.dumps(facts, default=str))
+    changed = [name for key, name in _FIXED.items() if batch.facts.get(key) != now.get(key)]
+    if schema is not None and (batch.path / "schema.json").read_text(encoding="utf-8") != schema:
+        changed.append("schema")
+    if changed:
+        raise ConfigError(
+            f"the batch in {batch.shown} began with a different {' and '.join(changed)}",
+            hint="Use the ones it began with, or another folder.",
+        )
 
 
 def _digests(

@@ -13,6 +13,7 @@ from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.results import read_dollars, read_seconds
 from amplifier_batch.scores import Score, read_scores
+from amplifier_batch.statistics.anytime import DECIDED, Anytime, place
 from amplifier_batch.statistics.paired import paired_test
 from amplifier_support.named_tuple import NamedTuple
 
@@ -64,12 +65,15 @@ class Comparison(NamedTuple):
         unpaired: Rows that have ended in one of them only.
         differing: The share of rows that pass in one of them only; for rows that run several times, the mean square of the
             differences of their shares.
+        until_decided: True if the batches stopped as soon as one was clearly better: the interval of the share that
+            passed then holds at any time, and is from the rows until that was so.
     """
 
     measures: Sequence[Difference]
     flips: Sequence[Flip]
     unpaired: int
     differing: float
+    until_decided: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -104,8 +108,13 @@ def compare(a: BatchFolder, b: BatchFolder) -> Comparison:
         raise ConfigError(f"no row has ended in both {a.shown} and {b.shown}")
     rows.sort(key=lambda row: first[row].number)
     pairs = [(first[row], second[row]) for row in rows]
+    differences = _differences(pairs)
+    until_decided = a.facts.get("until") == b.facts.get("until") == DECIDED
+    if until_decided:
+        ordered = sorted(zip(rows, pairs, strict=True), key=lambda pair: place(pair[0]))
+        differences[0] = _until_decided([pair for _, pair in ordered])
     return Comparison(
-        _differences(pairs),
+        differences,
         [
             Flip(one.number, row, one.outcome, other.outcome)
             for row, (one, other) in zip(rows, pairs, strict=True)
@@ -113,7 +122,21 @@ def compare(a: BatchFolder, b: BatchFolder) -> Comparison:
         ],
         len(first) + len(second) - 2 * len(rows),
         math.fsum((_passed(two) - _passed(one)) ** 2 for one, two in pairs) / len(pairs),
+        until_decided,
     )
+
+
+def _until_decided(pairs: Sequence[tuple[_Row, _Row]]) -> Difference:
+    """The share of rows that passed, up to the first row with which one batch is clearly better."""
+    anytime, passed = Anytime(), list[tuple[float, float]]()
+    for one, two in pairs:
+        passed.append((_passed(one), _passed(two)))
+        anytime.add(passed[-1][1] - passed[-1][0])
+        if anytime.is_decided:
+            break
+    found = anytime.verdict()
+    a, b = (math.fsum(side) / len(passed) for side in zip(*passed, strict=True))
+    return Difference(_PASSED, a, b, found.low, found.high, found.p, found.rows, found.is_clear)
 
 
 def _passed(row: _Row) -> float:

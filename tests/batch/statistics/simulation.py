@@ -2,7 +2,8 @@
 
     python -m tests.batch.statistics.simulation
 
-prints how often intervals contain the true difference, with 2,000 comparisons of each size.
+prints how often intervals contain the true difference, with 2,000 comparisons of each size, and how many rows comparisons
+save that stop as soon as they are decided.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from amplifier_batch.statistics.anytime import Anytime
 from amplifier_batch.statistics.paired import CONFIDENCE, paired_test
 
 SIZES = (8, 10, 12, 15, 20, 30, 40, 60, 80, 120, 200, 400)
@@ -66,6 +68,42 @@ def coverage(kind: Kind, rows: int, comparisons: int) -> float:
     return covered / comparisons
 
 
+class Stopped(NamedTuple):
+    """The end of a comparison that stops as soon as it is decided.
+
+    Attributes:
+        rows: How many rows it took.
+        direction: The mean difference if it was decided; None if rows ran out.
+        mean: The true mean difference.
+    """
+
+    rows: int
+    direction: float | None
+    mean: float
+
+    @property
+    def is_decided(self) -> bool:
+        """True if one plan was called better."""
+        return self.direction is not None
+
+    @property
+    def is_right(self) -> bool:
+        """True if that plan is better."""
+        return self.direction is not None and self.direction * self.mean > 0
+
+
+def compare_until_decided(kind: str, rows: int, seed: int) -> Stopped:
+    """Compare two plans on up to so many rows, looking after each."""
+    source, anytime, mean = random.Random(seed), Anytime(), KINDS[kind].mean
+    for number in range(1, rows + 1):
+        difference = KINDS[kind].draw(source)
+        anytime.add(difference)
+        # A row without a difference adds no evidence.
+        if difference and anytime.is_decided:
+            return Stopped(number, anytime.verdict().mean, mean)
+    return Stopped(rows, None, mean)
+
+
 def main() -> None:
     """Print the coverage of each kind and size."""
     print(f"coverage of {CONFIDENCE:.0%} intervals in {COMPARISONS:,} comparisons")
@@ -73,6 +111,18 @@ def main() -> None:
     for rows in SIZES:
         shares = (coverage(kind, rows, COMPARISONS) for kind in KINDS.values())
         print(f"{rows:4} " + "".join(f"{share:13.1%}" for share in shares), flush=True)
+    print(f"\nuntil decided, in {COMPARISONS:,} comparisons")
+    print("                     rows    decided    rows that ran")
+    for kind, rows in (
+        ("equal plans", 200),
+        ("equal plans", 1000),
+        ("20 points", 200),
+        ("20 points", 400),
+    ):
+        stopped = [compare_until_decided(kind, rows, seed) for seed in range(COMPARISONS)]
+        decided = sum(one.is_decided for one in stopped) / COMPARISONS
+        share = sum(one.rows for one in stopped) / COMPARISONS / rows
+        print(f"{kind:20} {rows:5} {decided:10.1%} {share:16.1%}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,164 @@
+"""`amplifier compare run`: two plans side by side over the same rows, until one is clearly better."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.llm_server import Reply, Request, ScriptedLLM, Usage
+from tests.support.waiting import wait_until
+
+ROWS = 40
+
+
+def write_plan(folder: Path, name: str, **more: Any) -> None:
+    plan = {"extends": "mock", "prompt": "{{id}}", **more}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(plan))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with rows, of which a third pass with the plan `weak` and all but a tenth with `strong`."""
+    rows = [{"id": f"r{n}", "weak": n % 3 == 0, "strong": n % 10 > 0} for n in range(ROWS)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for name in ("weak", "strong"):
+        write_plan(tmp_path, name, checks=[f"grep -q '\"{name}\": true' $AMPLIFIER_ROW_FILE"])
+    return tmp_path
+
+
+def arguments(a: str, b: str, *words: str) -> tuple[str, ...]:
+    plans = (f"{a}.yaml", f"{b}.yaml")
+    options = ("-o", "out", "--retries", "0", "--sandbox", "off")
+    return ("compare", "run", *plans, "rows.jsonl", *options, *words)
+
+
+def amplifier(folder: Path, *words: str, env: dict[str, str] | None = None) -> Finished:
+    return run_amplifier(*words, home=folder / "home", cwd=folder, env=env)
+
+
+def results(folder: Path, side: str) -> list[dict[str, Any]]:
+    file = folder / "out" / side / "results.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_comparison_stops_as_soon_as_it_is_decided(folder: Path) -> None:
+    words = arguments("weak", "strong", "--until", "decided", "--workers", "4")
+    done = amplifier(folder, *words)
+    assert done.code == 0, done.stderr
+    counts = [len(results(folder, side)) for side in "ab"]
+    assert max(counts) < ROWS
+    assert abs(counts[0] - counts[1]) <= 4
+    assert "decided after " in done.stderr
+    assert "B is better (" in done.stdout
+    assert "95% interval that holds at any time" in done.stdout
+    # Rows do not run in the order of the input, and the interval is of those up to the decision.
+    assert [row["number"] for row in results(folder, "a")] != list(range(1, counts[0] + 1))
+    shown = amplifier(folder, "compare", "out/a", "out/b", "--output", "json")
+    found = json.loads(shown.stdout)
+    passed = found["measures"][0]
+    assert (found["verdict"], found["confidence_of_passed"]) == ("better", 0.95)
+    assert passed["low"] > 0
+    assert passed["p"] <= 0.05
+    assert passed["rows"] <= min(counts)
+    # The same command has nothing to do.
+    again = amplifier(folder, *words)
+    assert again.code == 0, again.stderr
+    assert again.stdout == done.stdout
+    assert [len(results(folder, side)) for side in "ab"] == counts
+
+
+def test_a_worse_plan_has_exit_code_9(folder: Path) -> None:
+    words = ("--until", "decided", "--output", "json")
+    done = amplifier(folder, *arguments("strong", "weak", *words))
+    assert done.code == 9, done.stderr
+    assert json.loads(done.stdout)["verdict"] == "worse"
+
+
+def test_equal_plans_run_all_rows_and_stay_undecided(folder: Path) -> None:
+    write_plan(folder, "same")
+    done = amplifier(folder, *arguments("same", "same", "--until", "decided"))
+    assert done.code == 0, done.stderr
+    assert [len(results(folder, side)) for side in "ab"] == [ROWS, ROWS]
+    assert f"no clear difference ({ROWS} rows" in done.stdout
+
+
+def test_all_rows_run_unless_asked_otherwise(folder: Path) -> None:
+    done = amplifier(folder, *arguments("weak", "strong"))
+    assert done.code == 0, done.stderr
+    assert [len(results(folder, side)) for side in "ab"] == [ROWS, ROWS]
+    assert f"B is better ({ROWS} rows, 98% intervals)" in done.stdout
+
+
+def test_both_plans_share_the_limit_of_the_costs(folder: Path) -> None:
+    provider = {
+        "module": "provider-anthropic",
+        "config": {"priority": 1, "prices": {"input": 10_000, "output": 0}},
+    }
+    for name in ("a", "b"):
+        write_plan(folder, name, extends="minimal", providers=[provider])
+
+    def answer(request: Request) -> Reply:
+        return Reply("done", usage=Usage(input_tokens=10, output_tokens=1))
+
+    with ScriptedLLM.running([answer], repeat_last=True) as server:
+        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
+        # Each row costs 10 cents.
+        words = arguments("a", "b", "--max-cost", "1", "--workers", "2", "--until", "decided")
+        done = amplifier(folder, *words, env=env)
+        assert done.code == 7, done.stderr
+        assert "of $1 used (--max-cost)" in done.stderr
+        assert 10 <= len(server.requests) <= 12
+        assert "no clear difference" in done.stdout
+        more = arguments("a", "b", "--max-cost", "2", "--workers", "2", "--until", "decided")
+        assert amplifier(folder, *more, env=env).code == 7
+        assert 20 <= len(server.requests) <= 23
+
+
+def test_an_interrupted_comparison_goes_on_with_the_same_command(folder: Path) -> None:
+    write_plan(folder, "slow", checks=["sleep 0.3"])
+    words = arguments("slow", "slow", "--workers", "4")
+    process = start_amplifier(*words, home=folder / "home", cwd=folder)
+    file = folder / "out/b/results.jsonl"
+    wait_until(lambda: file.exists() and len(file.read_text().splitlines()) > 2)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert 0 < len(results(folder, "a")) < ROWS
+    done = amplifier(folder, *words)
+    assert done.code == 0, done.stderr
+    for side in "ab":
+        rows = [result["row"] for result in results(folder, side)]
+        assert sorted(rows) == sorted({*rows})
+        assert len(rows) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("weak.yaml", "none.yaml", "rows.jsonl"), 2, "there is no plan file none.yaml"),
+        (("weak.yaml", "strong.yaml", "-"), 2, "cannot be stdin"),
+        (("strong.yaml", "weak.yaml", "rows.jsonl"), 78, "began with a different plan"),
+    ],
+)
+def test_what_cannot_be_compared_is_an_error(
+    folder: Path, words: tuple[str, ...], code: int, message: str
+) -> None:
+    (folder / "rows.jsonl").write_text('{"id": "r1", "weak": true, "strong": true}')
+    assert amplifier(folder, *arguments("weak", "strong")).code == 0
+    done = amplifier(folder, "compare", "run", *words, "-o", "out")
+    assert done.code == code
+    assert message in done.stderr
+
+
+def test_a_broken_plan_stops_both(folder: Path) -> None:
+    write_plan(folder, "broken", tools=[{"module": "tool-x", "source": "./missing"}])
+    done = amplifier(folder, *arguments("weak", "broken"))
+    assert done.code == 3, done.stderr
+    assert done.stdout == ""
+    assert len(results(folder, "a")) < ROWS
