@@ -282,26 +282,26 @@ class ScoreChecks(CheckRunner):
         if all(result.passed for result in await super().run(answer)):
             self._times += 1
             for scorer in self._scoring.scorers:
-                check = Check(scorer.name, scorer.command, scorer.seconds)
-                self.results[check] = await self._check(scorer, answer)
+                await self._check(scorer, answer)
         return list(self.results.values())
 
-    async def _check(self, scorer: Scorer, answer: str) -> CheckResult:
+    async def _check(self, scorer: Scorer, answer: str) -> None:
         assert scorer.threshold is not None
         started = time.monotonic()
         result = {**self._result(), "response": answer, "outcome": Ending.OK.value}
         facts = await self._scoring.score(scorer, self._of_session, self._fields, result)
         self.scores[scorer.name] = facts
         value = facts["value"]
-        if value is None:
-            raise AppError(f"the score {scorer.name!r} is missing: {facts['reason']}")
-        miss = scorer.threshold.describe_miss(value)
-        return _ScoreResult(
+        missing = f"the score {scorer.name!r} is missing: {facts['reason']}"
+        miss = missing if value is None else scorer.threshold.describe_miss(value)
+        self.results[Check(scorer.name, scorer.command, scorer.seconds)] = _ScoreResult(
             scorer.name,
             scorer.command,
             miss is None,
-            0 if miss is None else 1,
+            None if value is None else 0 if miss is None else 1,
             round((time.monotonic() - started) * 1000),
             miss or f"score {value}",
             self._times,
         )
+        if value is None:
+            raise AppError(missing)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM
 from tests.support.module_repositories import write_files
 from tests.support.processes import is_alive
@@ -219,6 +220,44 @@ def test_a_scorer_of_a_project_is_reviewed_and_imported_as_it_was_reviewed(batch
     assert "has changed since it was trusted" in done.stderr
 
 
+def test_a_function_that_changes_after_the_review_is_not_imported_again(batch: Path) -> None:
+    code = """
+import os
+def once(answer, row, result):
+    with open(__file__, "a") as file:
+        file.write("\\n")
+    if row["id"] == "b":
+        os._exit(3)
+    return 1
+"""
+    (batch / "scorers.py").write_text(code)
+    rows = (*ROWS, {"id": "c", "text": "c"})
+    (batch / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    project = {"extends": "mock", "prompt": "hi", "scores": ["python:../../scorers.py:once"]}
+    write_files(batch, {".amplifier/profiles/eval.yaml": yaml.safe_dump(project)})
+    assert amplifier(batch, "trust", "--yes").code == 0
+    done = amplifier(batch, "batch", "run", "eval", "rows.jsonl", "-o", "out")
+    assert done.code == 0, done.stderr
+    assert [line["value"] for line in scores(batch)] == [1, None, None]
+    assert "changed since it was trusted" in scores(batch)[2]["reason"]
+
+
+def test_a_killed_command_leaves_no_function_running(batch: Path) -> None:
+    entry = {"name": "x", "run": "python:scorers.py:endless_for_b"}
+    (batch / "plan.yaml").write_text(
+        yaml.safe_dump({"extends": "mock", "prompt": "hi", "scores": [entry]})
+    )
+    words = ("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out")
+    process = start_amplifier(*words, home=batch / "home", cwd=batch)
+    try:
+        wait_until(lambda: (batch / "pid").exists() and (batch / "pid").read_text())
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    pid = int((batch / "pid").read_text())
+    wait_until(lambda: not is_alive(pid))
+
+
 def test_a_judge_of_a_project_is_reviewed_with_what_it_selects(batch: Path) -> None:
     (batch / "judge.yaml").write_text("extends: mock\ntools: [{module: tool-own, source: ./own}]\n")
     project = {"extends": "mock", "prompt": "hi", "scores": ["judge:../../judge.yaml"]}
@@ -271,6 +310,23 @@ def test_scores_are_compared_where_both_batches_have_them(batch: Path) -> None:
     shown = amplifier(batch, "compare", "out", "longer").stdout
     assert "score size" in shown
     assert "higher" in shown
+
+
+def test_rows_whose_score_is_missing_are_not_compared(batch: Path) -> None:
+    (batch / "scorers.py").write_text(
+        "def odd(answer, row, result):\n    return None if row['id'] == 'b' else 1\n"
+    )
+    done = run(batch, [{"name": "odd", "run": "python:scorers.py:odd", "min": 1}])
+    assert done.code == 1, done.stderr
+    assert results(batch)["b"]["checks"][0]["exit_code"] is None
+    done = amplifier(batch, "compare", "out", "out", "--output", "json")
+    found = json.loads(done.stdout)
+    assert (found["unpaired"], found["measures"][0]["rows"]) == (1, 1)
+    assert "not compared: 1 row" in amplifier(batch, "compare", "out", "out").stdout
+    words = ("plan.yaml", "plan.yaml", "rows.jsonl", "-o", "both", "--until", "decided")
+    done = amplifier(batch, "compare", "run", *words)
+    assert done.code == 0, done.stderr
+    assert "no clear difference (1 row," in done.stdout
 
 
 def test_the_rows_for_a_difference_are_planned_before_they_are_paid_for(batch: Path) -> None:

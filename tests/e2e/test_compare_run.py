@@ -112,7 +112,8 @@ def test_both_plans_share_the_limit_of_the_costs(folder: Path) -> None:
         words = arguments("a", "b", "--max-cost", "1", "--workers", "2", "--until", "decided")
         done = amplifier(folder, *words, env=env)
         assert done.code == 7, done.stderr
-        assert "of $1 used (--max-cost)" in done.stderr
+        assert "(--max-cost)" in done.stderr
+        assert "Continue with the same command" in done.stderr
         assert 10 <= len(server.requests) <= 12
         assert "no clear difference" in done.stdout
         more = arguments("a", "b", "--max-cost", "2", "--workers", "2", "--until", "decided")

@@ -161,7 +161,7 @@ def _print(first: BatchFolder, second: BatchFolder, found: Comparison) -> None:
             print(f"… and {len(found.flips) - _MAX_FLIPS} more (--output json has all)")
     if found.unpaired:
         rows = describe.count(found.unpaired, "row")
-        print(f"\nnot compared: {rows} that ended in only one of them")
+        print(f"\nnot compared: {rows} that ended in only one of them, or whose score is missing")
     rows = describe.count(found.measures[0].rows, "row")
     verdict = "no clear difference" if found.verdict == "undecided" else f"B is {found.verdict}"
     if found.until_decided:

@@ -19,6 +19,7 @@ from amplifier_batch.dispatch import Dispatcher, Stop
 from amplifier_batch.execution.execute import StatusLine, dispatching
 from amplifier_batch.input import Row, read_batch_rows
 from amplifier_batch.record.journal import Record
+from amplifier_batch.record.results import read_passed
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.statistics.anytime import CONFIDENCE, DECIDED, Anytime, place
 
@@ -36,7 +37,7 @@ class Interleaving:
 
     Attributes:
         rows: The rows, in the order in which they run.
-        compared: How many of them have ended in both, before the first one that has not.
+        compared: How many of them count: it is known whether they passed in both, and all before them have ended.
         is_decided: True if one batch is clearly better.
         stopped: Why the comparison stopped before its last row; None if it did not, or because it was decided.
     """
@@ -59,6 +60,7 @@ class Interleaving:
         self._max_cost = max_cost
         self._anytime = Anytime()
         self.compared = 0
+        self._ended = 0
         self._stopping: set[asyncio.Task[None]] = set()
         self._line = StatusLine(len(self.rows), quiet=quiet)
         self.stopped: Stop | None = None
@@ -98,7 +100,7 @@ class Interleaving:
     @property
     def saved(self) -> int:
         """The number of rows that did not have to run, because the comparison was decided."""
-        return len(self.rows) - self.compared if self.is_over and self.stopped is None else 0
+        return len(self.rows) - self._ended if self.is_over and self.stopped is None else 0
 
     @property
     def is_over(self) -> bool:
@@ -126,13 +128,16 @@ class Interleaving:
 
     def _compare(self) -> None:
         a, b = self.sides
-        while self.compared < min(a.prefix, b.prefix) and not (
+        while self._ended < min(a.prefix, b.prefix) and not (
             self.is_decided and self._until_decided
         ):
-            key = self.rows[self.compared].key
-            self._anytime.add(float(b.passed[key]) - float(a.passed[key]))
-            self.compared += 1
-            self.is_decided = self._anytime.is_decided
+            key = self.rows[self._ended].key
+            self._ended += 1
+            before, after = a.passed[key], b.passed[key]
+            if before is not None and after is not None:
+                self._anytime.add(float(after) - float(before))
+                self.compared += 1
+                self.is_decided = self._anytime.is_decided
 
     @property
     def cost(self) -> Decimal:
@@ -146,10 +151,10 @@ class Interleaving:
         if limit is not None and not self.is_over and self.cost >= limit:
             used = f"${self.cost:.2f} of ${limit} used (--max-cost)"
             self.stop(Stop(Ending.BUDGET, used))
-        self._line.show(self.compared, self._describe)
+        self._line.show(self._ended, self._describe)
 
     def _describe(self) -> str:
-        parts = [f"{self.compared:,} of {len(self.rows):,} rows"]
+        parts = [f"{self._ended:,} of {len(self.rows):,} rows"]
         if self.compared:
             found = self._anytime.verdict()
             ends = f"{found.low * 100:+.1f} … {found.high * 100:+.1f}"
@@ -165,7 +170,7 @@ class _Side(Iterator[Row]):
     Attributes:
         writer: The batch.
         dispatcher: Runs its rows; None before.
-        passed: Key of a row that has ended → whether it passed.
+        passed: Key of a row that has ended → whether it passed; None if that is unknown.
         prefix: How many rows have ended before the first one that has not.
         wake: Set when it may go on.
     """
@@ -176,7 +181,7 @@ class _Side(Iterator[Row]):
         self._next = 0
         self.writer = writer
         self.dispatcher: Dispatcher | None = None
-        self.passed: dict[str, bool] = {}
+        self.passed: dict[str, bool | None] = {}
         self.prefix = 0
         self.wake = asyncio.Event()
 
@@ -204,8 +209,11 @@ class _Side(Iterator[Row]):
         assert self.dispatcher is not None
         while True:
             await self.dispatcher.run()
-            if self.dispatcher.stopped is not None and not self._both.is_over:
-                self._both.stop(self.dispatcher.stopped)
+            stopped = self.dispatcher.stopped
+            if stopped is not None and not self._both.is_over:
+                # A hint about the batch alone would be about half of the comparison.
+                is_of_batch = "FOLDER" in (stopped.hint or "")
+                self._both.stop(stopped._replace(hint=None) if is_of_batch else stopped)
             if self._both.is_over or self._next >= len(self._both.rows):
                 return
             self.wake.clear()
@@ -215,7 +223,7 @@ class _Side(Iterator[Row]):
 
     def note(self, result: Record) -> None:
         """Count a row that has ended."""
-        self.passed[self.writer.folder.build_key(result)] = result["outcome"] == Ending.OK.value
+        self.passed[self.writer.folder.build_key(result)] = read_passed(result)
         rows = self._both.rows
         while self.prefix < len(rows) and rows[self.prefix].key in self.passed:
             self.prefix += 1

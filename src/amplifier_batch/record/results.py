@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any
 
+from amplifier_app.base.outcome import Ending
+
 _OF_THE_ROW: dict[str, Any] = {
     "row": {"type": "string", "description": "The row's id."},
     "number": {"type": "integer", "minimum": 1, "description": "Its position in the input."},
@@ -83,6 +85,13 @@ def read_dollars(result: Mapping[str, Any]) -> float | None:
 def read_seconds(result: Mapping[str, Any]) -> float:
     """Return the seconds for which the row ran."""
     return result["duration_ms"] / 1000
+
+
+def read_passed(result: Mapping[str, Any]) -> bool | None:
+    """Return True if the row passed; None if it waits for approval, or a score that decides it is missing."""
+    outcome, checks = result["outcome"], result.get("checks") or ()
+    is_missing = outcome == Ending.ERROR.value and any(one["exit_code"] is None for one in checks)
+    return None if outcome == Ending.WAITING.value or is_missing else outcome == Ending.OK.value
 
 
 def read_reason(result: Mapping[str, Any]) -> str:

@@ -10,8 +10,7 @@ from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.outcome import Ending
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
-from amplifier_batch.record.progress import WAITING
-from amplifier_batch.record.results import read_dollars, read_seconds
+from amplifier_batch.record.results import read_dollars, read_passed, read_seconds
 from amplifier_batch.scores import Score, read_scores
 from amplifier_batch.statistics.anytime import DECIDED, Anytime, place
 from amplifier_batch.statistics.paired import paired_test
@@ -62,7 +61,7 @@ class Comparison(NamedTuple):
     Attributes:
         measures: The share of rows that passed first, then scores, cost, tokens, time, steps and tool calls.
         flips: The rows that passed in one of them only or more often, in the order of the input.
-        unpaired: Rows that have ended in one of them only.
+        unpaired: Rows that have ended in one of them only, or of which it is unknown whether they passed.
         differing: The share of rows that pass in one of them only; for rows that run several times, the mean square of the
             differences of their shares.
         until_decided: True if the batches stopped as soon as one was clearly better: the interval of the share that
@@ -103,7 +102,7 @@ def compare(a: BatchFolder, b: BatchFolder) -> Comparison:
             hint="Run both plans over the same input: amplifier batch run PLAN INPUT -o FOLDER",
         )
     first, second = _by_row(a), _by_row(b)
-    rows = [row for row in first if row in second]
+    rows = [row for row in first if row in second and first[row].is_known and second[row].is_known]
     if not rows:
         raise ConfigError(f"no row has ended in both {a.shown} and {b.shown}")
     rows.sort(key=lambda row: first[row].number)
@@ -120,7 +119,7 @@ def compare(a: BatchFolder, b: BatchFolder) -> Comparison:
             for row, (one, other) in zip(rows, pairs, strict=True)
             if one.values[_PASSED] != other.values[_PASSED]
         ],
-        len(first) + len(second) - 2 * len(rows),
+        len(first.keys() | second.keys()) - len(rows),
         math.fsum((_passed(two) - _passed(one)) ** 2 for one, two in pairs) / len(pairs),
         until_decided,
     )
@@ -148,14 +147,17 @@ class _Row(NamedTuple):
     outcome: str
     values: Mapping[str, float | None]
 
+    @property
+    def is_known(self) -> bool:
+        """True if it is known whether the row passed, at least in one of its runs."""
+        return self.values[_PASSED] is not None
+
 
 def _by_row(batch: BatchFolder) -> dict[str, _Row]:
     """Each row; one that ran several times with the means of its runs."""
     runs: dict[str, list[_Row]] = {}
     scores = read_scores(batch)
     for result in batch.results():
-        if result["outcome"] == WAITING:
-            continue
         of_run = scores.get((result["number"], result["repeat"]), {})
         row = _Row(result["number"], result["outcome"], _values(result, of_run))
         runs.setdefault(result["row"], []).append(row)
@@ -177,8 +179,9 @@ def _values(result: Record, scores: Mapping[str, Score]) -> dict[str, float | No
         for name, score in sorted(scores.items())
         if isinstance(score.value, (int, float)) and score.attempts == result["attempts"]
     }
+    passed = read_passed(result)
     return {
-        _PASSED: float(result["outcome"] == Ending.OK.value),
+        _PASSED: None if passed is None else float(passed),
         **numbers,
         "cost in dollars": read_dollars(result),
         "tokens": (result.get("usage") or {}).get("total_tokens"),
