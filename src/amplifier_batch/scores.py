@@ -24,12 +24,11 @@ from amplifier_app.plan.tree.nodes import ListNode, MapNode
 from amplifier_app.runtime.answer_schema import AnswerSchema
 from amplifier_batch.functions import Value
 from amplifier_batch.input import Row
-from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.folder import SCORES, BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_support import journal
 from amplifier_support.named_tuple import NamedTuple
 
-SCORES = "scores.jsonl"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 

@@ -4,6 +4,7 @@
     plan.yaml        the plan with everything it extends, without secrets
     journal.jsonl    which rows were claimed and ended; each record is on disk before the next step
     results.jsonl    one line for each row that has ended
+    scores.jsonl     the scores of rows that have ended; see `amplifier_batch.scores`
     sessions/        the session of each row
     work/            the folders of rows that have one of their own
     status.json      the sums of the journal's first bytes, so that `status` need not read them
@@ -133,6 +134,7 @@ def read_json(path: Path) -> Any:
 
 
 RESULTS = "results.jsonl"
+SCORES = "scores.jsonl"
 WORK = "work"
 
 _SAVED = ("input.jsonl", "input.json", "input.txt", "schema.json")

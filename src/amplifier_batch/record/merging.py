@@ -14,7 +14,7 @@ from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_batch.input import build_session_id, parse_key
 from amplifier_batch.open_files import allow_many_files
-from amplifier_batch.record.folder import WORK, BatchFolder, new_folder
+from amplifier_batch.record.folder import SCORES, WORK, BatchFolder, new_folder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import OF_PROVIDER_BATCHES, WAITING, Progress
 from amplifier_batch.record.writer import BatchWriter, writing
@@ -60,6 +60,7 @@ def _fill(
 ) -> None:
     for part in parts:
         _copy_folders(part.sessions, merged.sessions)
+        _copy_scores(part.path / SCORES, merged.path / SCORES)
     with writing(merged) as writer:
         for part in parts:
             _copy_provider_batches(part, writer)
@@ -126,6 +127,19 @@ def _copy_provider_batches(part: BatchFolder, writer: BatchWriter) -> None:
             writer.note(record)
 
     part.scan_journal(copy)
+
+
+def _copy_scores(source: Path, target: Path) -> None:
+    """Add the scores of a part; they name the runs that they are of."""
+    try:
+        if source.exists():
+            data = source.read_bytes()
+            created = open_private(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            with open(created, "ab") as file:
+                # A crash may have torn the last line.
+                file.write(data if data.endswith(b"\n") else data + b"\n")
+    except OSError as error:
+        raise SessionError(f"cannot copy {source}: {error.strerror}") from error
 
 
 def _copy_file(source: Path, folder: Path) -> Path:

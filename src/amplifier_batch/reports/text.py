@@ -10,12 +10,11 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.junit import Case, suite
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import redactor
-from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.folder import SCORES, BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import WAITING, Counts
 from amplifier_batch.record.results import read_reason, read_seconds
 from amplifier_batch.record.waiting_rows import approve_command, find_waiting
-from amplifier_batch.scores import SCORES
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
 from amplifier_batch.statistics.score_means import batch_means, group_means, mean_in_words
 

@@ -14,6 +14,7 @@ from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.merging import merge
 from amplifier_batch.record.writer import writing
+from amplifier_batch.scores import read_scores, store_score
 from tests.batch.record.test_folder import result
 
 FACTS = {"plan_digest": "p", "lock_digest": None, "input_digest": "i", "prompt": None, "rows": 1}
@@ -46,6 +47,17 @@ def test_rows_that_have_not_ended_go_on_after_a_merge(tmp_path: Path) -> None:
     assert [result["row"] for result in merged.results()] == ["b"]
     assert sorted(path.name for path in merged.sessions.iterdir()) == ["a", "b"]
     assert [path.name for path in (merged.path / "work").iterdir()] == ["a"]
+
+
+def test_scores_are_kept_by_a_merge(tmp_path: Path) -> None:
+    parts = [part(tmp_path / row, row, n, ended=True) for n, row in enumerate("ab", 1)]
+    for number, batch in enumerate(parts, 1):
+        run = {"number": number, "repeat": 1, "attempts": 1}
+        store_score(batch.path, run, {"name": "x", "by": "d", "value": number, "reason": None})
+    with (parts[0].path / "scores.jsonl").open("a") as file:
+        file.write('{"number": 1, "rep')
+    scores = read_scores(merge(parts, tmp_path / "all"))
+    assert {key: score["x"].value for key, score in scores.items()} == {(1, 1): 1, (2, 1): 2}
 
 
 def test_batches_with_the_same_row_or_that_run_are_not_merged(tmp_path: Path) -> None:
