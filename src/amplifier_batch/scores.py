@@ -21,12 +21,12 @@ from amplifier_app.base.errors import ConfigError, SessionError, UsageError
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.scorers import JUDGE, PYTHON, scorer_file
 from amplifier_app.plan.tree.nodes import ListNode, MapNode
-from amplifier_app.runtime.answer_schema import AnswerSchema
 from amplifier_batch.functions import Value
 from amplifier_batch.input import Row
 from amplifier_batch.record.folder import SCORES, BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_support import journal
+from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -129,7 +129,7 @@ def load_scorers(plan: ResolvedPlan, given: Sequence[str] = ()) -> list[Scorer]:
 
     Raises:
         UsageError: One of the command line is invalid.
-        ConfigError: A schema or a threshold is invalid, or two scores of the plan have the same name.
+        ConfigError: A schema has no score, a threshold is invalid, or two scores of the plan have the same name.
     """
     section = plan.tree.items.get("scores")
     nodes = section.items if isinstance(section, ListNode) else []
@@ -190,11 +190,7 @@ def _threshold(name: str, entry: Mapping[str, Any]) -> Threshold | None:
 def _schema(name: str, schema: Any) -> str:
     if schema is None:
         return ""
-    try:
-        AnswerSchema(schema, f"the 'schema' of the score {name!r}")
-    except UsageError as error:
-        raise ConfigError(error.message, hint=error.hint) from error
-    if not isinstance(schema, dict) or "score" not in (schema.get("properties") or {}):
+    if "score" not in to_mapping(to_mapping(schema).get("properties")):
         raise ConfigError(
             f"the 'schema' of the score {name!r} has no property 'score'",
             hint="{type: object, properties: {score: {type: number}}, required: [score]}",

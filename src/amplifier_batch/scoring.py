@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.api import Plan
-from amplifier_app.base.errors import AppError, ConfigError
+from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.scorers import JUDGE, PYTHON
+from amplifier_app.runtime.answer_schema import AnswerSchema
 from amplifier_app.runtime.checks import Check, CheckResult, CheckRunner
 from amplifier_app.runtime.sandbox import register_sandbox
 from amplifier_batch.functions import Function, FunctionError, FunctionProcess, to_value
@@ -89,6 +90,16 @@ class Scoring:
             await self.load()
         finally:
             await self.close()
+
+    def checks(
+        self,
+        checks: Sequence[Check],
+        coordinator: Any,
+        row: Mapping[str, Any],
+        result: Callable[[], Mapping[str, Any]],
+    ) -> ScoreChecks:
+        """Return the checks of a row whose outcome depends on these scores; see `ScoreChecks`."""
+        return ScoreChecks(self, checks, coordinator, row, result)
 
     async def score(
         self, scorer: Scorer, coordinator: Any, row: Mapping[str, Any], result: Mapping[str, Any]
@@ -187,7 +198,16 @@ def _digest(scorer: Scorer, file: str | None) -> str:
 
 
 def _load_judge(scorer: Scorer, request: Request) -> Plan:
-    """The plan of a judge, under the same rule of trust as the batch's. Raises ConfigError."""
+    """The plan of a judge, under the same rule of trust as the batch's.
+
+    Raises:
+        ConfigError: It cannot be loaded, or its schema is invalid.
+    """
+    if scorer.schema:
+        try:
+            AnswerSchema(json.loads(scorer.schema), f"the 'schema' of the score {scorer.name!r}")
+        except UsageError as error:
+            raise ConfigError(error.message, hint=error.hint) from error
     file = None if scorer.file is None else Path(scorer.file)
     of_judge = Request(
         plan=file,

@@ -272,7 +272,10 @@ def test_a_judge_of_a_project_is_reviewed_with_what_it_selects(batch: Path) -> N
     ("score", "message"),
     [
         ({"run": "judge:judge.yaml", "schema": {"type": "number"}}, "has no property 'score'"),
-        ({"run": "judge:judge.yaml", "schema": {"type": 3}}, "is not a valid JSON Schema"),
+        (
+            {"run": "judge:judge.yaml", "schema": {"type": 3, "properties": {"score": {}}}},
+            "is not a valid JSON Schema",
+        ),
         ({"run": "echo 1", "equals": [1]}, "must be a number or a text"),
         ({"run": "echo 1", "min": "much"}, "a number"),
         ({"run": "python:scorers.py"}, "expected MODULE:FUNCTION"),

@@ -27,7 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from amplifier_app.base import paths
 from amplifier_app.base.json_text import json_line
@@ -51,14 +51,15 @@ from amplifier_app.sessions.lock import InUse
 from amplifier_app.sessions.waiting import prompt_of_answers
 from amplifier_batch.engines.pool import RowTask, StopTime
 from amplifier_batch.open_files import allow_many_files
-from amplifier_batch.scores import load_scorers
-from amplifier_batch.scoring import ScoreChecks, Scoring
 from amplifier_batch.workdirs import Workdir
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_support.environment import forbid_inspection
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
 from amplifier_support.session_capabilities import BUDGET, DEFERRAL, PACE_DIR
 from amplifier_support.usage import dollars
+
+if TYPE_CHECKING:
+    from amplifier_batch.scoring import ScoreChecks, Scoring
 
 _exit = os._exit  # not as the event loop replaces it
 
@@ -150,7 +151,7 @@ class Worker:
         if self._scoring is None:
             return None
         coordinator = session.session.coordinator
-        return ScoreChecks(self._scoring, self._checks, coordinator, task.fields, result)
+        return self._scoring.checks(self._checks, coordinator, task.fields, result)
 
     def shot(
         self,
@@ -372,6 +373,11 @@ def _totals(session: OpenSession) -> dict[str, Any]:
 
 async def _open_scoring(request: Request, chosen: Chosen, given: Sequence[str]) -> Scoring | None:
     """Load the scores that the outcome of a row depends on; their processes end with this one."""
+    if "scores" not in chosen.plan.tree.items:
+        return None
+    from amplifier_batch.scores import load_scorers
+    from amplifier_batch.scoring import Scoring
+
     scorers = [scorer for scorer in load_scorers(chosen.plan, given) if scorer.threshold]
     if not scorers:
         return None
