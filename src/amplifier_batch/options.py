@@ -45,7 +45,7 @@ ScoreOption = Annotated[
     typer.Option(
         "--score",
         metavar="NAME=COMMAND",
-        help="A shell command, or python:MODULE:FUNCTION or python:FILE.py:FUNCTION; repeatable.",
+        help="A shell command, python:FILE.py:FUNCTION, python:MODULE:FUNCTION or judge:PLAN; repeatable.",
     ),
 ]
 WhereOption = Annotated[

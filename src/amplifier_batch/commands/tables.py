@@ -90,12 +90,13 @@ def score(
 
     \b
       amplifier batch score out --score 'tests=./score.sh'
-      amplifier batch score out --score 'f1=python:my.scores:f1'
+      amplifier batch score out --score 'f1=python:scores.py:f1' --score 'tone=judge:judge.yaml'
 
     Uses the scores of the plan, of 'batch run' and of --score. A command finds the answer in the file
     AMPLIFIER_ANSWER_FILE and the row in AMPLIFIER_ROW_FILE; the last line it prints is the score, as JSON:
-    a number or a text. If it fails, the score is missing, never zero. A function gets the answer, the row
-    and the result. Each score is stored at once; after an interrupt, the command goes on where it was.
+    a number or a text. A function gets the answer, the row and the result, in a process of its own. If a
+    scorer fails or reaches its time limit, the score is missing, never zero. Each score is stored at once;
+    after an interrupt, the command goes on where it was. Outcomes of rows do not change.
     """
     invocation: Invocation = context.obj
     stdout = invocation.stdout = invocation.resources.enter_context(claim_stdout())
