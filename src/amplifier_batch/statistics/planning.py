@@ -108,8 +108,8 @@ def plan_rows(effect: float, a: BatchFolder | None, b: BatchFolder | None) -> Pl
 def _estimate(batch: BatchFolder, effect: float) -> float:
     """Estimate how much another plan with about this pass rate would differ.
 
-    From runs of the same row, if there are several; otherwise as if rows passed independently of each other, which is the
-    most that plans of these rates differ.
+    From runs of the same row, if there are several; otherwise as if which rows pass had nothing to do with the other
+    plan's, which is more than plans mostly differ.
     """
     runs: dict[str, list[bool]] = {}
     for result in batch.results():
