@@ -140,6 +140,24 @@ def test_rows_that_ask_wait_and_go_on_once_they_are_answered(batch: Batch) -> No
     assert {result["attempts"] for result in batch.results} == {1}
 
 
+def test_rows_of_a_comparison_wait_and_go_on_with_the_same_command(batch: Batch) -> None:
+    lines = (json.dumps({"id": f"r{number}", "n": number}) for number in range(2))
+    (batch.folder / "rows.jsonl").write_text("\n".join(lines))
+    plans = ("plan.yaml", "plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "row r{{n}}")
+    words = ("compare", "run", *plans, "--approve", "park")
+    ran = run_amplifier(*words, cwd=batch.folder, env=KEY)
+    assert ran.code == 10, ran.stderr
+    assert "not compared: 1 row " in ran.stdout
+    for side in ("out/a", "out/b"):
+        assert f"amplifier batch approve {side}" in ran.stderr
+        approved = run_amplifier("batch", "approve", side, "--all", "--allow", cwd=batch.folder)
+        assert approved.code == 0, approved.stderr
+    ran = run_amplifier(*words, cwd=batch.folder, env=KEY)
+    assert ran.code == 0, ran.stderr
+    assert "(2 rows, " in ran.stdout
+    assert batch.effects == {"r1": 2}
+
+
 def test_an_answer_of_session_approve_counts_too(batch: Batch) -> None:
     batch.run(2)
     [waits] = [result for result in batch.results if result["outcome"] == "waiting"]

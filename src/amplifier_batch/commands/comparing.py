@@ -161,7 +161,9 @@ def _print(first: BatchFolder, second: BatchFolder, found: Comparison) -> None:
             print(f"… and {len(found.flips) - _MAX_FLIPS} more (--output json has all)")
     if found.unpaired:
         rows = describe.count(found.unpaired, "row")
-        print(f"\nnot compared: {rows} that ended in only one of them, or whose score is missing")
+        print(
+            f"\nnot compared: {rows} that did not end in both, wait for approval or have no score"
+        )
     rows = describe.count(found.measures[0].rows, "row")
     verdict = "no clear difference" if found.verdict == "undecided" else f"B is {found.verdict}"
     if found.until_decided:

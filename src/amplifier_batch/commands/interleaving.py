@@ -33,6 +33,8 @@ from amplifier_batch.options import (
     parse_dollars,
 )
 from amplifier_batch.record.folder import BatchFolder, new_folder
+from amplifier_batch.record.progress import WAITING
+from amplifier_batch.record.waiting_rows import approve_command
 from amplifier_batch.record.writer import writing
 from amplifier_batch.scoring import Scoring
 from amplifier_batch.statistics.anytime import DECIDED
@@ -116,6 +118,10 @@ def run(
         hint = stopped.hint or "Continue with the same command."
         done = f"{interleaving.compared:,} of {len(interleaving.rows):,} rows compared"
         invocation.outcome = Outcome(stopped.ending, f"{stopped.message}; {done}", hint)
+    elif waiting := [one.batch for one in sides if one.batch.counts()[0].outcomes[WAITING]]:
+        answers = [f"Answer: {approve_command(batch)}" for batch in waiting]
+        hint = "\n".join([*answers, "Then continue with the same command."])
+        invocation.outcome = Outcome(Ending.WAITING, "rows wait for approval", hint)
     if not interleaving.compared or (stopped and stopped.ending is not Ending.BUDGET):
         return
     if interleaving.saved and not quiet:
