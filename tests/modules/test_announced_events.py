@@ -45,7 +45,10 @@ _EVENTS: dict[str, set[str]] = {
     "provider-replay": set(),
     "tool-bash": {"tool:output", "sandbox:denied", "bash:background_start", "bash:background_end"},
     "tool-filesystem": set(),
-    "tool-mcp": {"mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"},
+    "tool-mcp": {
+        *("mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"),
+        "tool:unanswered",
+    },
     "tool-search": set(),
     "tool-skills": {"skill:loaded"},
     "tool-task": {"task:start", "task:end"},
