@@ -1,4 +1,4 @@
-"""What the `scores` of a plan name: functions and judges, whose files a project must have reviewed like its modules."""
+"""The entries of a plan's `scores`: functions and judges, whose files a project must have reviewed like its modules."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def place(row_id: str) -> bytes:
 
 
 class Verdict(NamedTuple):
-    """What the rows so far show.
+    """The evidence of the rows so far.
 
     Attributes:
         mean: The mean difference.
