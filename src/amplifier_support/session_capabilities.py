@@ -182,6 +182,7 @@ APPROVAL_POLICY = Capability[Callable[..., dict[str, Any]]]("approval.policy")
 TestGuards = Callable[[Sequence[str], str, Mapping[str, Any]], Awaitable[list[dict[str, Any]]]]
 TEST_GUARDS = Capability[TestGuards]("guards.test")
 REMEMBERED_APPROVALS = Capability[Any]("approval.remembered")
+ACCEPTED_TOOLS = Capability[dict[Any, dict[str, Any]]]("mcp.accepted")
 START_BACKGROUND = Capability[Callable[[str], Awaitable[str]]]("bash.start_background")
 OUTSIDE_SANDBOX = Capability[dict[str, str]]("approval.outside_sandbox")
 REDACT_EVENT = Capability[Callable[[str, dict[str, Any]], dict[str, Any]]]("redaction.event")

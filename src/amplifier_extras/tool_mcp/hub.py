@@ -39,7 +39,7 @@ from amplifier_modules._shared.module.tools import InvalidInput, failure, read_i
 from amplifier_modules._shared.process.output import OutputCapture, output_dir
 from amplifier_support.files import open_private_in
 from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
-from amplifier_support.session_capabilities import OFFLINE
+from amplifier_support.session_capabilities import ACCEPTED_TOOLS, OFFLINE
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -464,7 +464,9 @@ class Hub(Listener):
         self._config = config
         self._mounted: dict[str, dict[str, MountedTool]] = {}
         self._offers: dict[str, Offers] = {}
-        self._accepted: dict[str, dict[str, Any]] = {}
+        accepted = ACCEPTED_TOOLS.of(coordinator)
+        self._accepted: dict[Any, dict[str, Any]] = {} if accepted is None else accepted
+        ACCEPTED_TOOLS.register(coordinator, self._accepted)
         self._logs: list[ErrorLog] = []
         self._started = False
         self._one_question = asyncio.Lock()
@@ -557,7 +559,7 @@ class Hub(Listener):
 
     async def connected(self, server: Server, offers: Offers, seconds: float) -> None:
         self._offers[server.name] = offers
-        self._accepted.setdefault(server.name, _by_name(offers))
+        self._accepted.setdefault(_identity(server), _by_name(offers))
         tools = self._build_tools(server, offers)
         await self._mount(server.name, tools)
         if refused := [shorten(tool.name) for tool in self._list_refused(server)]:
@@ -621,7 +623,7 @@ class Hub(Listener):
         for server in self._servers:
             if server.name == name and any(self._list_refused(server)):
                 offers = self._offers[name]
-                self._accepted[name] = _by_name(offers)
+                self._accepted[_identity(server)] = _by_name(offers)
                 await self._mount(name, self._build_tools(server, offers))
                 return True
         return False
@@ -649,7 +651,7 @@ class Hub(Listener):
     def _list_refused(self, server: Server) -> Iterator[Any]:
         """Tools that the server has added or changed since it was first connected, or accepted."""
         offers = self._offers.get(server.name)
-        accepted = self._accepted.get(server.name, {})
+        accepted = self._accepted.get(_identity(server), {})
         for tool in offers.tools if offers is not None else ():
             if accepted.get(tool.name) != tool and _is_wanted(tool.name, server.config):
                 yield tool
@@ -728,6 +730,11 @@ class Hub(Listener):
         log = ErrorLog(lambda: output_dir(self._coordinator), f"mcp-{name}.log", redactor)
         self._logs.append(log)
         return LocalWay(config, self._coordinator, log)
+
+
+def _identity(server: Server) -> tuple[Any, ...]:
+    """Return what tells a server from another one that a sub-agent has under the same name."""
+    return server.name, server.config.command, *server.config.args, server.config.url
 
 
 def _by_name(offers: Offers) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import (
+    ACCEPTED_TOOLS,
     BACKUPS,
     BUDGET,
     DEFERRAL,
@@ -36,6 +37,7 @@ _SHARED: tuple[Capability[Any], ...] = (
     BACKUPS,
     DEFERRAL,
     MENTIONS,
+    ACCEPTED_TOOLS,
 )
 """Capabilities a sub-session inherits; its own modules may replace them."""
 
