@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import Location
+from amplifier_app.base.redact import redact
 from amplifier_app.plan.tree.entries import module_entries
 from amplifier_app.plan.tree.nodes import MapNode, read_text
 from amplifier_app.sessions.transcript import is_by_hook
@@ -121,7 +122,8 @@ def split_message(message: Any, changed_by: str | None = None) -> list[Piece]:
     if changed_by is not None or is_by_hook(fields):
         origin = "hook", changed_by or str(to_mapping(metadata).get("hook_name"))
     elif role in ("tool", "function"):
-        origin = "message", f"result of {fields.get('name') or 'a call'}"
+        # A model may call a tool by any name.
+        origin = "message", redact(f"result of {fields.get('name') or 'a call'}")
     else:
         origin = "message", {"user": "prompt", "assistant": "answer"}.get(role, role)
     return split_text(*origin, f"{role}\n{_read_text(fields)}\n")
