@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, cast
 
 from amplifier_support.fields import to_mapping
 from amplifier_support.files import read_file
+from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 
 FORMAT = "amplifier-prices"
@@ -30,7 +30,7 @@ MAX_BYTES = 20_000_000
 
 _MILLION = Decimal(1_000_000)
 _MAX_PRICE = Decimal(1_000_000)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATE = lazy_pattern(r"\d{4}-\d{2}-\d{2}")
 
 
 class Tokens(NamedTuple):

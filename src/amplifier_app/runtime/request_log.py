@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import marshal
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +34,7 @@ from amplifier_core.events import CONTEXT_POST_COMPACT
 from amplifier_support import journal
 from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.files import read_regular
+from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import SentRequest
 
@@ -48,7 +48,7 @@ _EXCERPT = 60
 _Text = TypeVar("_Text", str, bytes)
 _Key = tuple[int, str | None, bytes | None]
 """Number and hook of a message, and its content; 0 for a tool."""
-_TIME = re.compile(
+_TIME = lazy_pattern(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
     r"|\b\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\b|\b1\d{9}(?:\d{3})?(?:\.\d+)?\b"
 )

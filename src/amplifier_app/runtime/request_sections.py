@@ -22,9 +22,10 @@ from amplifier_app.plan.tree.nodes import MapNode, read_text
 from amplifier_app.sessions.transcript import is_by_hook
 from amplifier_core._foreign import find_module
 from amplifier_support.fields import read_field, to_mapping
+from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 
-_ADDED = re.compile(
+_ADDED = lazy_pattern(
     r'<(context-file) path="([^"\n]+)".*?</context-file>\n?'
     r'|<(system-reminder) source="([^"\n]+)".*?</system-reminder>\n?',
     re.DOTALL,

@@ -26,6 +26,7 @@ from amplifier_core.message_models import (
     ThinkingBlock,
     Usage,
 )
+from amplifier_support.lazy_pattern import lazy_pattern
 
 MAX_DEPTH = 100
 """Nesting limit: a deeper value is not a sensible tool input and would exhaust the stack."""
@@ -151,7 +152,7 @@ def result_ids(message: Mapping[str, Any] | Message) -> list[str]:
 TOOL_SEARCH = "tool_search"
 """The tool with which a model finds tools that requests leave out."""
 
-_FOUND = re.compile(r"^- ([A-Za-z0-9_-]+): ", re.MULTILINE)
+_FOUND = lazy_pattern(r"^- ([A-Za-z0-9_-]+): ", re.MULTILINE)
 
 
 def found_tools(message: Mapping[str, Any] | Message) -> list[str]:

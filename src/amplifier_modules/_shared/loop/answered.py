@@ -13,6 +13,7 @@ from typing import Any, Literal
 from amplifier_core.models import Pricing
 from amplifier_modules._shared.loop.channel import error_data
 from amplifier_modules._shared.loop.replies import read_metadata
+from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
 
@@ -28,7 +29,7 @@ GOES_BACK: Mapping[Cause, str | None] = {
 """When the requested model is asked again, by cause; None if only the service knows."""
 
 # What names a release of the same model: a date, `latest`, the version of a cloud.
-_RELEASE = re.compile(r"(?:[-@:](?:\d{8}|\d{4}-\d{2}-\d{2}|latest|default))?(?:-v\d+(?::\d+)?)?$")
+_RELEASE = lazy_pattern(r"(?:[-@:](?:\d{8}|\d{4}-\d{2}-\d{2}|latest|default))?(?:-v\d+(?::\d+)?)?$")
 
 
 class Answered(NamedTuple):
@@ -100,7 +101,7 @@ class Switches:
 
 def is_same_model(requested: str | None, answered: str | None) -> bool:
     """Return True if both names may mean the same model: a gateway's prefix, a snapshot, an alias."""
-    if requested is None or answered is None:
+    if requested is None or answered is None or requested == answered:
         return True
     return _base_name(requested) == _base_name(answered)
 

@@ -27,6 +27,7 @@ from amplifier_modules._shared.history.values import (
 from amplifier_modules._shared.loop.conversation import stored_messages
 from amplifier_modules._shared.loop.schema import input_schema
 from amplifier_modules._shared.module.tools import CheckedTool
+from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.text import cut_text
 
 MAX_FOUND = 5
@@ -37,8 +38,8 @@ _MAX_LISTED = 8_000
 """Characters of the names in the description."""
 
 _MAX_ABOUT = 200
-_CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_WORD = re.compile(r"[^\W_]+")
+_CAMEL_CASE = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])")
+_WORD = lazy_pattern(r"[^\W_]+")
 
 
 class ToolSearch(CheckedTool):
