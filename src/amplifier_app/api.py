@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError, SessionError, UsageError
 from amplifier_app.base.outcome import Ending, Outcome, to_outcome
 from amplifier_app.base.stdio import Output
-from amplifier_app.commands.run.choose import Chosen, choose, session_to_resume
+from amplifier_app.commands.run.choose import Chosen, choose, open_sources, session_to_resume
 from amplifier_app.commands.run.one_shot import OneShot
 from amplifier_app.commands.run.opening import open_chosen
 from amplifier_app.commands.run.request import Request
@@ -50,7 +50,7 @@ from amplifier_app.runtime.attachments import Attachments, read_attachments
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession
-from amplifier_app.sources.resolver import resolver_for
+from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -159,14 +159,18 @@ class _Opener:
     def __init__(self, chosen: Chosen, request: Request) -> None:
         self._chosen = chosen
         self._request = request
-        self._sources = resolver_for(chosen.plan)
+        self._sources: AppModuleSourceResolver | None = None
 
-    def __call__(
+    @contextlib.asynccontextmanager
+    async def __call__(
         self, session_id: str | None, save: bool, approvals: Approvals, renderer: Renderer
-    ) -> contextlib.AbstractAsyncContextManager[OpenSession]:
+    ) -> AsyncGenerator[OpenSession]:
+        if self._sources is None:
+            self._sources = await open_sources(self._request, self._chosen)
         request = self._request._replace(session=session_id or None, no_save=not save)
         chosen = self._chosen._replace(resume=session_to_resume(request))
-        return open_chosen(request, chosen, approvals, renderer, self._sources)
+        async with open_chosen(request, chosen, approvals, renderer, self._sources) as session:
+            yield session
 
 
 def load_plan(

@@ -44,7 +44,7 @@ class Scoring:
 
     Args:
         scorers: What scores.
-        request: The plan and the options of every row; judges get its options about trust.
+        request: The plan and the options of every row; judges get its options about trust, locks and downloads.
         chosen: What the request resolves to; its sandbox is for commands.
 
     Raises:
@@ -198,7 +198,7 @@ def _digest(scorer: Scorer, file: str | None) -> str:
 
 
 def _load_judge(scorer: Scorer, request: Request) -> Plan:
-    """The plan of a judge, under the same rule of trust as the batch's.
+    """The plan of a judge, under the batch's rules: trust, `--offline`, and with `--locked` its own lock.
 
     Raises:
         ConfigError: It cannot be loaded, or its schema is invalid.
@@ -214,6 +214,8 @@ def _load_judge(scorer: Scorer, request: Request) -> Plan:
         profile=scorer.command.removeprefix(JUDGE) if file is None else None,
         trust=request.trust,
         no_project=request.no_project,
+        offline=request.offline,
+        locked=request.locked,
     )
     return Plan(choose(of_judge, Output(-1)), of_judge)
 

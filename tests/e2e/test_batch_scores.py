@@ -369,3 +369,18 @@ def test_the_agreement_of_a_repeated_judge_is_shown(batch: Path) -> None:
     shown = amplifier(batch, "batch", "score", "out").stdout.splitlines()
     assert shown[0].split() == ["SCORE", "MEAN", "ROWS", "MISSING", "AGREEMENT", "JUDGE"]
     assert "50%" in shown[1]
+
+
+def test_in_a_locked_batch_a_judge_needs_a_lock_of_its_own(batch: Path) -> None:
+    (batch / "judge.yaml").write_text(JUDGE)
+    assert amplifier(batch, "plan", "lock", "-P", "mock").code == 0
+    with ScriptedLLM.running([graded(1)] * 3) as server:
+        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
+        command = ("batch", "run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{text}}")
+        judge = ("--locked", "--score", "polite=judge:judge.yaml")
+        done = run_amplifier(*command, *judge, home=batch / "home", cwd=batch, env=env)
+        assert not server.completions
+    assert done.code == 0, done.stderr
+    scores = [json.loads(line) for line in (batch / "out/scores.jsonl").read_text().splitlines()]
+    [reason] = {score["reason"] for score in scores}
+    assert "judge.lock.json: the lock does not exist" in reason
