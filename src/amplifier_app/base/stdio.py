@@ -132,21 +132,22 @@ class _RedactedText(_Text):
     _waiting = ""
 
     def write(self, text: str, /) -> int:
-        self._waiting += text
-        self._write_waiting()
+        self._show(text)
         return len(text)
 
     def flush(self) -> None:
-        self._write_waiting()
+        if self._waiting:
+            self._show("")
         super().flush()
 
-    def _write_waiting(self) -> None:
+    def _show(self, text: str) -> None:
+        waiting, self._waiting = self._waiting, ""
         try:
-            shown = redact(self._waiting)
+            shown = redact(waiting + text)
         except ImportError:
             # This very import of the rules has printed it; the next text, or the end, is after that.
+            self._waiting = waiting + text
             return
-        self._waiting = ""
         if self.divert is None or not self.divert(shown):
             super().write(shown)
 

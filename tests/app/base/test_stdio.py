@@ -89,3 +89,26 @@ import amplifier_support.redaction
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stderr.startswith("a warning with the key [REDACTED")
+
+
+def test_texts_of_several_threads_on_stderr_appear_once_each() -> None:
+    program = """
+import sys, threading
+from amplifier_app.base.stdio import open_standard_streams
+
+def write(name):
+    for number in range(1000):
+        sys.stderr.write(f"line {number} of {name}\\n")
+
+open_standard_streams()
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0
+    expected = [f"line {number} of {name}" for name in "abcd" for number in range(1000)]
+    assert sorted(done.stderr.splitlines()) == sorted(expected)
