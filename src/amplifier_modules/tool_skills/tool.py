@@ -114,7 +114,8 @@ class SkillTool(CheckedTool):
         skill = self._skills.get(values["name"])
         if skill is None:
             raise InvalidSkill(f"there is no skill {values['name']!r}: {', '.join(self._skills)}")
-        if self._pins.get(skill.name, {}) not in ({}, hash_files(skill)):
+        pinned = self._pins.get(skill.name)
+        if pinned is not None and hash_files(skill) != pinned:
             raise InvalidSkill(f"the skill {skill.name!r} has changed since the session began")
         text, files = read_instructions(skill), list_files(skill)
         self._loaded.add(skill.name)

@@ -209,3 +209,11 @@ def test_a_skill_that_changes_during_a_locked_session_is_refused(tmp_path: Path)
     done = locked.run("--output", "stream-json")
     assert done.code == 0, done.stderr
     assert "has changed since the session began" in done.stdout
+
+
+def test_without_a_lock_a_file_that_cannot_be_read_does_not_matter(tmp_path: Path) -> None:
+    skill = add_skill(tmp_path / ".agents/skills", "notes", text="First, think.")
+    os.mkfifo(skill / "pipe")
+    call = Reply(tool_calls=[ToolCall("skill", {"name": "notes"})])
+    _, second = run(tmp_path, tmp_path / "home", call, options=("--trust",))
+    assert "First, think." in str(second["messages"][-1])
