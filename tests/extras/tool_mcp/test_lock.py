@@ -116,3 +116,13 @@ def test_a_server_that_does_not_answer_cannot_be_pinned(tmp_path: Path) -> None:
     assert done.code == 78
     assert "cannot pin mcp files: " in done.stderr
     assert not (tmp_path / "plan.lock.json").exists()
+
+
+def test_a_required_server_that_is_not_ready_is_an_error_of_its_module(tmp_path: Path) -> None:
+    config = {"servers": {"files": {"command": "/nowhere", "required": True}}}
+    mock_plan(tmp_path, ["done"], tools=[{"module": "tool-mcp", "config": config}])
+    done = run_amplifier("plan", "lock", "-f", "plan.yaml", cwd=tmp_path)
+    assert done.code == 3
+    assert "cannot mount tool-mcp: " in done.stderr
+    assert "RuntimeError" not in done.stderr
+    assert not (tmp_path / "plan.lock.json").exists()

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
-from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.errors import AppError, ConfigError, ModuleError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan import ResolvedPlan
@@ -19,6 +19,7 @@ from amplifier_app.runtime.sandbox import register_sandbox
 from amplifier_app.sources.resolver import resolver_for
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.loader import ModuleLoader
+from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 
 
 @contextlib.asynccontextmanager
@@ -33,7 +34,8 @@ async def mount_entries(
         runs_commands: Whether they start programs, and read files of the project.
 
     Raises:
-        ConfigError: A module cannot be mounted.
+        ConfigError: The config of a module is invalid.
+        ModuleError: A module cannot be mounted.
         SourceError: A module is not available.
     """
     mount_plan = plan.mount_plan()
@@ -56,6 +58,11 @@ async def mount_entries(
                 coordinator.register_cleanup(await mount(coordinator))
             except ValueError as error:
                 raise ConfigError(str(error)) from error
+            except (AppError, ModuleLoadError, ModuleNotFoundError):
+                raise
+            # Mount functions are foreign code, which may raise anything.
+            except Exception as error:
+                raise ModuleError(f"cannot mount {entry['module']}: {error}") from error
         yield coordinator
     finally:
         await coordinator.cleanup()
