@@ -401,7 +401,7 @@ async def strict_sources(
         held_to = Lock.read(file)
         changed = source_differences(plan, held_to)
         if changed:
-            raise _drift_error(map(str, changed), file)
+            raise drift_error(map(str, changed), file)
     resolver = resolver_for(plan, lock=held_to, offline=offline)
     modules = [
         (module.module, module.source) for module in sourced_modules(plan) if not module.left_out
@@ -412,7 +412,7 @@ async def strict_sources(
     except SourceError as error:
         failures = error.failures if isinstance(error, SourceErrors) else (error,)
         if file is not None and all(isinstance(failure, DriftError) for failure in failures):
-            raise _drift_error(map(_without_hint, failures), file) from error
+            raise drift_error(map(_without_hint, failures), file) from error
         if not offline:
             raise
     if offline:
@@ -427,12 +427,13 @@ def _without_hint(error: SourceError) -> str:
     return f"{error.location}: {error.message}" if error.location else error.message
 
 
-def _drift_error(differences: Iterable[str], file: Path) -> ConfigError:
+def drift_error(differences: Iterable[str], file: Path | None) -> ConfigError:
+    """Return the error for a plan that differs from its lock; `file` is None if it is unknown."""
     listed = "\n".join(differences)
     return ConfigError(
         f"the plan no longer matches its lock file:\n{listed}",
         hint="If the change is intended, update the lock: amplifier plan lock",
-        location=Location(str(file)),
+        location=None if file is None else Location(str(file)),
     )
 
 

@@ -28,7 +28,7 @@ _OK = Ending.OK.value
 
 
 def as_markdown(folder: BatchFolder) -> Iterator[str]:
-    """The outcomes the rows that failed, and what waits for approval, as tables."""
+    """The outcomes, the rows that failed, and what waits for approval, as tables."""
     counts, _ = folder.counts()
     passed, redact = counts.outcomes[_OK], redactor().text
     yield f"# Batch {_cell(folder.path.name)}: {passed:,} of {folder.runs:,} {folder.unit}s passed\n\n"

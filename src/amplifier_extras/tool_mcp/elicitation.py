@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator, SchemaError, ValidationError
 from mcp_types import ElicitRequestURLParams, ElicitResult
 
 from amplifier_app.base.sanitize import one_line, visible
+from amplifier_app.plan.source_spec import LOOPBACK
 from amplifier_core.approval import AnswerSystem, ApprovalTimeoutError
 from amplifier_extras.tool_mcp.login import open_page
 from amplifier_support.fields import to_mapping
@@ -23,7 +24,6 @@ _MAX_LABEL = 80
 _MAX_FIELDS = 40
 _MAX_LISTED = 12
 _ATTEMPTS = 3
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class _Declined(Exception):
@@ -59,7 +59,7 @@ async def _ask_to_open(system: AnswerSystem, server: str, params: ElicitRequestU
         _Declined: The page is not opened.
     """
     parts = urlsplit(params.url)
-    is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
     if not is_safe or not params.url.isascii() or not params.url.isprintable():
         raise _Declined
     question = (

@@ -778,11 +778,9 @@ async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable
         verb, _, name = argument.strip().partition(" ")
         if verb == "accept":
             accepted = [await each.accept(name.strip()) for each in hubs]
-            return (
-                f"The tools of {name} are used as they are now."
-                if any(accepted)
-                else (f"No server {name!r} has changed its tools.")
-            )
+            if any(accepted):
+                return f"The tools of {name} are used as they are now."
+            return f"No server {name!r} has changed its tools."
         lines = [line for each in hubs for line in each.describe()]
         return "\n".join(lines) or "The plan has no MCP servers."
 

@@ -37,6 +37,7 @@ from pydantic import AnyUrl, Field, ValidationError
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.logins import Login, LoginFacts, LoginStore
+from amplifier_app.plan.source_spec import LOOPBACK
 from amplifier_extras.tool_mcp.config import OAuthConfig, ServerConfig
 from amplifier_extras.tool_mcp.connection import CannotStart, error_text
 from amplifier_extras.tool_mcp.remote import RemoteAuth, http_client
@@ -51,7 +52,6 @@ _EARLY_SECONDS = 10.0
 
 _PATIENCE_SECONDS = 30.0
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e ]{1,500}")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 # Logs with a traceback each error that it raises, with texts of the authorization server.
 logging.getLogger("mcp.client.auth.oauth2").setLevel(logging.CRITICAL + 1)
@@ -536,5 +536,5 @@ def _restrict(request: httpx2.Request, authorized: httpx2.Request) -> None:
     if request is authorized:
         return
     request.extensions["timeout"] = httpx2.Timeout(_PATIENCE_SECONDS).as_dict()
-    if request.url.scheme != "https" and request.url.host not in _LOOPBACK:
+    if request.url.scheme != "https" and request.url.host not in LOOPBACK:
         raise OAuthFlowError(f"{urlsplit(str(request.url)).netloc} is not an https address")

@@ -11,8 +11,8 @@ from typing import Any
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.mounting.entries import mount_entries
-from amplifier_app.sources.lockfile import UPDATE, Pins
-from amplifier_app.sources.plan_lock import pin_differences
+from amplifier_app.sources.lockfile import Pins
+from amplifier_app.sources.plan_lock import drift_error, pin_differences
 
 CHANNEL = "lock.pins"
 PROBLEM = "problem"
@@ -65,11 +65,11 @@ async def check_pins(coordinator: Any, locked: Pins | None) -> list[str]:
     found = await collect_pins(coordinator)
     if locked is None:
         return [*found]
+    unpinned: list[str] = []
     if coordinator.parent_id is not None:
+        unpinned = [name for name in found if name not in locked]
         locked = {name: parts for name, parts in locked.items() if name in found}
         found = {name: parts for name, parts in found.items() if name in locked}
-    differences = pin_differences(locked, found)
-    if differences:
-        listed = "\n".join(map(str, differences))
-        raise ConfigError(f"the plan no longer matches its lock:\n{listed}", hint=UPDATE)
-    return []
+    if differences := pin_differences(locked, found):
+        raise drift_error(map(str, differences), None)
+    return unpinned
