@@ -255,11 +255,11 @@ class Dispatcher:
             return
         self._forget(row.key)
         if outcome == WAITING:
-            # That of a run names the session, which is not among those of the user.
+            # A run's own command names the session, which is not one of the user's sessions.
             command = approve_command(self._writer.folder, row.id)
             result["error"]["hint"] = f"Answer with: {command} --allow (or --deny)"
         line = self._line(row, result)
-        # First, so that a row that has ended has them; those of a row that runs again do not count.
+        # First, so that a row that has ended has them; the scores of a row that runs again do not count.
         for score in event.scores:
             store_score(self._writer.folder.path, line, score)
         self._writer.end(line)

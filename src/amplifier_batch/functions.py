@@ -177,7 +177,7 @@ def _load(function: Function) -> Callable[..., Any]:
         FunctionError: The function does not exist, or its file is not trusted.
     """
     if function.project is not None:
-        # From here on, its files are imported as they were reviewed, as those of modules are.
+        # From here on, its files are imported as they were reviewed, like the files of modules.
         folder, digest = function.project
         project = trusted_project(Path(folder), trust=True)
         if project is not None and project.content and project.content.hash != digest:

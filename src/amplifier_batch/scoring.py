@@ -1,4 +1,4 @@
-"""Score answers: those of a whole batch at its end, and in a worker those of a row whose outcome depends on a score."""
+"""Score answers: of a whole batch at its end, and in a worker of a row whose outcome depends on a score."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _AT_ONCE = 8
 """Answers that judges look at at the same time."""
 
 Facts = Mapping[str, Any]
-"""The fields of a line of scores.jsonl that describe a score: `name`, `by`, `value`, `reason` and those of a judge."""
+"""The fields of a line of scores.jsonl that describe a score: `name`, `by`, `value`, `reason` and what a judge adds."""
 
 
 class Scoring:

@@ -1,4 +1,4 @@
-"""The lists of model prices in use: those of the bundled providers, and the table that the user has fetched."""
+"""The lists of model prices in use: one from each bundled provider, and the table that the user has fetched."""
 
 from __future__ import annotations
 

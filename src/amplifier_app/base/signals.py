@@ -60,7 +60,7 @@ def _raise(signum: int, frame: FrameType | None) -> None:
 
 
 def _report_unraisable(unraisable: UnraisableHookArgs) -> None:
-    """Report an exception that Python swallows, as in `__del__`; that of a signal is raised again.
+    """Report an exception that Python swallows, as in `__del__`; the exception for a signal is raised again.
 
     Without an event loop that happens in `raise_noted_signal`.
     """

@@ -25,7 +25,7 @@ class CachedRequest(NamedTuple):
         session: The name of its session in the report.
         request: The request.
         input: Its input tokens; None if they are unknown, as for a request that was not answered.
-        same: Those of the beginning that it has in common with the request before it; estimated.
+        same: Estimated input tokens of the beginning that it shares with the request before it.
         read: Those that the provider read from its cache; None if it does not report this.
         missed: Those that were in the cache and had to be sent again.
         cost: US dollars of the call; None if unknown.

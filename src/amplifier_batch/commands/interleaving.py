@@ -161,7 +161,7 @@ def _open_sides(
     chosen: Sequence[Chosen],
     options: BatchOptions,
 ) -> list[_Side]:
-    """Create the batches, or open those of a comparison that was stopped.
+    """Create the batches, or open the batches of a comparison that was stopped.
 
     Raises:
         ConfigError: The folder contains something else, or a comparison of other plans.

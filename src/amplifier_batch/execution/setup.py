@@ -219,7 +219,7 @@ def require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | Non
 
     Args:
         batch: The batch.
-        facts: Those of the call; see `new_facts`.
+        facts: The facts of the call; see `new_facts`.
         schema: The schema of the answers, if the batch has saved it.
 
     Raises:

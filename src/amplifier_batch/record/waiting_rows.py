@@ -26,7 +26,7 @@ class WaitingRow(NamedTuple):
         key: The key of the run; see `Row.key`.
         name: The row, with its run if there are several.
         session: The folder of its session.
-        questions: Those of the session, also with answers.
+        questions: The questions of the session, answered or not.
         result: Its line of results.
     """
 

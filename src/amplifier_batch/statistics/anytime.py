@@ -31,7 +31,7 @@ _LEAST = 1e-9
 
 
 def place(row_id: str) -> bytes:
-    """Return the place of a row among those of a comparison, to sort by; it does not depend on the results."""
+    """Return the place of a row in a comparison, to sort by; it does not depend on the results."""
     return hashlib.sha256(row_id.encode("utf-8", "surrogatepass")).digest()
 
 

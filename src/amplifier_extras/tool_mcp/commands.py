@@ -338,7 +338,7 @@ def _find_server(name: str, request: Request, invocation: Invocation) -> ServerC
     """Return the settings of a server that a user can log in to.
 
     Raises:
-        UsageError: There is no such server, or it needs no login.
+        UsageError: The server does not exist, or needs no login.
     """
     tools = choose(request.validate(), invocation.stdout).plan.data.get("tools", [])
     servers: dict[str, Any] = {}

@@ -619,7 +619,7 @@ class Hub(Listener):
         return HookResult()
 
     async def accept(self, name: str) -> bool:
-        """Use the tools of a server as they are now; False if there is no such server with changes."""
+        """Use the tools of a server as they are now; False if the server does not exist or has no changes."""
         for server in self._servers:
             if server.name == name and any(self._list_refused(server)):
                 offers = self._offers[name]
@@ -689,7 +689,7 @@ class Hub(Listener):
         self._defer()
 
     def _defer(self) -> None:
-        """Decide which tools are deferrable; the first ones are those of the plan's first servers."""
+        """Decide which tools are deferrable; the tools of the plan's first servers come first."""
         mounted = [tool for server in self._servers for tool in self._list_tools(server)]
         by_default = len(mounted) > MAX_SENT if self._config.defer is None else self._config.defer
         for tool in mounted:

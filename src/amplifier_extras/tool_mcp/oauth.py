@@ -396,7 +396,7 @@ async def log_in(
             ) as connected:
                 if connected.server_capabilities.tools is not None:
                     await connected.list_tools()
-        # Errors arrive in groups; those of the flow are kept.
+        # Errors arrive in groups; the errors of the flow are kept.
         except Exception as error:
             problem = auth.problem or error_text(error)
             raise OAuthFlowError(Redactor(auth.secrets(), ()).text(problem)) from None
@@ -454,7 +454,7 @@ def registered_port(former: Login | None) -> int:
 
 
 class _Metadata(OAuthClientMetadata):
-    """The metadata of this program; what scopes the SDK finds are added to those of the user."""
+    """The metadata of this program; the scopes that the SDK finds are added to the user's."""
 
     extra_scope: str | None = Field(default=None, exclude=True)
 
@@ -492,7 +492,7 @@ class _Kept:
 
 
 class _Json(httpx2.AsyncByteStream):
-    """A body in place of that of a response."""
+    """A body in place of a response's own."""
 
     def __init__(self, body: bytes, replaced: Any) -> None:
         self._body = body

@@ -80,7 +80,7 @@ class ToBackground(Exception):
         prompt: The prompt that goes on with it.
 
     Attributes:
-        changes: Fields of the request that differ from those of the chat.
+        changes: Fields of the request that differ from the chat's.
     """
 
     def __init__(self, prompt: str) -> None:

@@ -219,7 +219,7 @@ def _lines(changes: Sequence[Change]) -> Iterator[str]:
 
 
 def _amounts(prices: ModelPrices) -> dict[str, str]:
-    """The prices of a model by name; those of long prompts with the length."""
+    """The prices of a model by name; prices of long prompts are named with the length."""
     amounts = {key.replace("_", " "): value for key, value in prices.usual.as_dict().items()}
     for key, value in prices.long.as_dict().items() if prices.long is not None else ():
         amounts[f"{key.replace('_', ' ')} above {describe.tokens(prices.above)} tokens"] = value

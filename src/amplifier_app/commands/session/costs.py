@@ -73,7 +73,7 @@ def bill_sessions(session_id: str) -> tuple[list[SessionFolder], list[Billed]]:
     """Return a session and its sub-sessions, each with what it was billed for.
 
     Raises:
-        SessionError: There is no such session, or one is damaged.
+        SessionError: A session does not exist or is damaged.
     """
     store = SessionStore()
     session = store.find(session_id)

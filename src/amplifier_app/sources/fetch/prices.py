@@ -9,7 +9,7 @@ Read are the tables of two public projects:
   `tiers` by the length of the prompt, or `context_over_200k`.
 
 What both say of other services, modalities and batches is ignored, and so are the clauses by which genai-prices
-matches names: those of an older model also match newer ones. A table is taken as a whole or not at all.
+matches names: the clause of an older model also matches newer ones. A table is taken as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ URLS: Mapping[SourceName, str] = {
     "models.dev": "https://models.dev/api.json",
 }
 URL_VARIABLE = "AMPLIFIER_PRICES_URL"
-"""The environment variable with another address for the table, such as that of a mirror."""
+"""The environment variable with another address for the table, such as a mirror's."""
 
 _MIN_SHARE = 0.75
 """Share of the models with a price that a new table must list; one with fewer is damaged or of something else."""
@@ -141,7 +141,7 @@ def make_table(
 ) -> NewTable:
     """Make the table to keep: the fetched prices, and those in use of models that it does not list.
 
-    A price that the source does not have, such as that of one-hour cache writes, is kept while the price of the
+    A price that the source does not have, such as for one-hour cache writes, is kept while the price of the
     model's input is the same.
 
     Args:
@@ -268,7 +268,7 @@ def _read_genai_prices(raw: Any, today: str, known: Mapping[str, Iterable[str]])
 
 
 def _genai_model(raw: Any, today: str, is_known: bool) -> ModelPrices | None:
-    """The prices of a model that apply today; None if they are not those of text, or differ by the hour of day."""
+    """The prices of a model that apply today; None if they are not for text, or differ by the hour of day."""
     if isinstance(raw, list):
         applies: Any = None
         for each in map(to_mapping, raw):

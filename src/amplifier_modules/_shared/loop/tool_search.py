@@ -148,7 +148,7 @@ def _summary(tool: Any) -> str:
 
 
 def _words_about(name: str, tool: Any) -> Iterator[str]:
-    """The words that describe a tool; those of its name count three times."""
+    """The words that describe a tool; the words of its name count three times."""
     yield from _words(name) * 3
     yield from _words(str(getattr(tool, "description", "") or ""))
     properties = input_schema(tool).get("properties")

@@ -189,7 +189,7 @@ class PriceSource:
         return None if listed is None else listed.prices.cost(tokens)
 
     def pricing(self, model: str) -> Pricing | None:
-        """The prices of a model for lists of models; None without those of input and output."""
+        """The prices of a model for lists of models; None if the prices of input and output are unknown."""
         listed = None if self._given is not None else self._find(model)
         prices = self._given if listed is None else listed.prices.usual
         if prices is None or prices.input is None or prices.output is None:
