@@ -101,7 +101,10 @@ class KeyStore:
         entry = self._entries()[name]
         if _where(entry) == "file":
             return entry["value"]
-        return _from_keyring(name, self._again, cached=cached)
+        # Only the keys of the user stand for variables.
+        instead = f", or set {name}" if self._folder is None else ""
+        hint = f"Unlock the keyring{instead}. {self._again}"
+        return _from_keyring(name, hint, cached=cached)
 
     def store(self, name: str, value: str, where: Where | None = None, *, note: str = "") -> Stored:
         """Store a key, replacing any key of that name.
@@ -272,17 +275,14 @@ def _into_keyring(name: str, value: str, *, must: bool) -> Stored:
     return Stored("keyring")
 
 
-def _from_keyring(name: str, again: str, *, cached: bool) -> str:
+def _from_keyring(name: str, hint: str, *, cached: bool) -> str:
     problem = "it is missing"
     try:
         value = Keyring().read(name, cached=cached)
     except KeyringUnavailable as error:
         value, problem = None, str(error)
     if value is None:
-        raise ConfigError(
-            f"cannot read the key {name} from the keyring: {problem}",
-            hint=f"Unlock the keyring. {again}",
-        )
+        raise ConfigError(f"cannot read the key {name} from the keyring: {problem}", hint=hint)
     return value
 
 

@@ -298,6 +298,7 @@ def test_a_plan_that_needs_a_key_of_a_locked_keyring_stops(keyring_file: Path) -
     assert done.code == 78
     assert "ANTHROPIC_API_KEY" in done.stderr
     assert "locked" in done.stderr
+    assert "Unlock the keyring, or set ANTHROPIC_API_KEY." in done.stderr
     # … and no obstacle where it is not needed.
     done = run_amplifier("run", "--profile", "mock", "hi", env=env)
     assert done.code == 0, done.stderr
