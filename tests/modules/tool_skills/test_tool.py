@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_modules.tool_skills.catalogue import Root, find_skills, list_roots
 from tests.support.cli import Finished, run_amplifier
-from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.plans import mock_plan
 
 
@@ -209,6 +209,34 @@ def test_a_skill_that_changes_during_a_locked_session_is_refused(tmp_path: Path)
     done = locked.run("--output", "stream-json")
     assert done.code == 0, done.stderr
     assert "has changed since the session began" in done.stdout
+
+
+def test_a_skill_that_an_agent_adds_is_named_as_not_pinned(tmp_path: Path) -> None:
+    def answer(request: Request) -> Reply:
+        if all(tool["name"] != "task" for tool in request.body["tools"]):
+            return Reply("worked")
+        if len(request.body["messages"]) > 1:
+            return Reply("done")
+        task = {"agent": "worker", "instruction": "work"}
+        return Reply(tool_calls=[ToolCall("task", task)])
+
+    add_skill(tmp_path / "skills", "notes")
+    add_skill(tmp_path / "more", "extra")
+    agent_tool = {"module": "tool-skills", "config": {"paths": ["more"]}}
+    plan = {
+        "extends": "default",
+        "tools": [{"module": "tool-skills", "config": {"paths": ["skills"]}}, "tool-task"],
+        "agents": {"worker": {"description": "Works.", "tools": [agent_tool]}},
+    }
+    (tmp_path / "plan.yaml").write_text(json.dumps(plan))
+    with ScriptedLLM.running([answer] * 3) as server:
+        env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
+        locked = run_amplifier("plan", "lock", "-f", "plan.yaml", cwd=tmp_path, env=env)
+        assert locked.code == 0, locked.stderr
+        done = run_amplifier("run", "--locked", "-f", "plan.yaml", "go", cwd=tmp_path, env=env)
+    assert (done.code, done.stdout) == (0, "done\n"), done.stderr
+    assert "worker: not pinned by the lock: skill extra; locks do not pin" in done.stderr
+    assert "skill notes" not in done.stderr
 
 
 def test_without_a_lock_a_file_that_cannot_be_read_does_not_matter(tmp_path: Path) -> None:

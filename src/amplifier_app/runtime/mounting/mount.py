@@ -361,9 +361,12 @@ class Mounting:
             return
         from amplifier_app.runtime.mounting.pins import check_pins
 
-        unpinned = await check_pins(self._session.coordinator, lock.pins)
-        if unpinned:
-            text = f"not pinned by the lock: {', '.join(unpinned)}; pin with: amplifier plan lock"
+        coordinator = self._session.coordinator
+        if unpinned := await check_pins(coordinator, lock.pins):
+            why = "pin with: amplifier plan lock"
+            if coordinator.parent_id is not None:
+                why = "locks do not pin what agents add"
+            text = f"not pinned by the lock: {', '.join(unpinned)}; {why}"
             self._renderer.notice(text, "warning", "session")
 
     def _require_chosen(self) -> None:
