@@ -27,11 +27,16 @@ import contextlib
 import logging
 import math
 import os
+import tempfile
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import yaml
 
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError, SessionError, UsageError
 from amplifier_app.base.outcome import Ending, Outcome, to_outcome
@@ -43,7 +48,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.render.events import EventStream
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime.acceptance import Requirements
-from amplifier_app.runtime.answer_schema import AnswerSchema
+from amplifier_app.runtime.answer_schema import AnswerSchema, TypedAnswerSchema
 from amplifier_app.runtime.approval_program import ask_function
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.attachments import Attachments, read_attachments
@@ -54,6 +59,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from amplifier_app.runtime.function_tools import FunctionTools
     from amplifier_batch.api import BatchStopped, batch
 
 __all__ = [
@@ -71,8 +77,10 @@ __all__ = [
     "UsageError",
     "batch",
     "load_plan",
+    "open",
     "open_session",
     "run",
+    "run_sync",
 ]
 
 
@@ -87,7 +95,7 @@ class Answer(NamedTuple):
         outcome: The name of the ending: "ok", "budget", "denied", "provider" …
         exit_code: The exit code of `amplifier run` for it.
         error: What happened, if it is not "ok".
-        data: The answer as JSON data, if a schema was given.
+        data: The answer as JSON data, if a schema was given, or as an object of the type that was given.
         cost: US dollars; None if a price is unknown.
         result: Everything, as `amplifier schema result` describes it.
     """
@@ -142,23 +150,35 @@ class Plan:
     Attributes:
         name: Its name.
         digest: Identifies what it does: the `sha256:…` that results contain, too.
+        functions: The functions that are offered as tools; None if there are none.
+        is_data: Whether it was given as data, which no file has.
         opened: Opens sessions; use `open_session`.
         loaded: What it was loaded from; see `batch`.
     """
 
-    def __init__(self, chosen: Chosen, request: Request) -> None:
+    def __init__(
+        self,
+        chosen: Chosen,
+        request: Request,
+        functions: FunctionTools | None = None,
+        *,
+        is_data: bool = False,
+    ) -> None:
         self.name = chosen.plan.name
         self.digest = chosen.plan.digest
-        self.opened = _Opener(chosen, request)
+        self.functions = functions
+        self.is_data = is_data
+        self.opened = _Opener(chosen, request, functions)
         self.loaded = chosen, request
 
 
 class _Opener:
     """Opens sessions of a plan, whose module sources they share."""
 
-    def __init__(self, chosen: Chosen, request: Request) -> None:
+    def __init__(self, chosen: Chosen, request: Request, functions: FunctionTools | None) -> None:
         self._chosen = chosen
         self._request = request
+        self._functions = functions
         self._sources: AppModuleSourceResolver | None = None
 
     @contextlib.asynccontextmanager
@@ -169,46 +189,86 @@ class _Opener:
             self._sources = await open_sources(self._request, self._chosen)
         request = self._request._replace(session=session_id or None, no_save=not save)
         chosen = self._chosen._replace(resume=session_to_resume(request))
-        async with open_chosen(request, chosen, approvals, renderer, self._sources) as session:
+        async with open_chosen(
+            request, chosen, approvals, renderer, self._sources, adjustment=self._functions
+        ) as session:
             yield session
 
 
 def load_plan(
-    plan: str | Path | None = None,
+    plan: str | Path | Mapping[str, Any] | None = None,
     *,
     provider: str | None = None,
     model: str | None = None,
     sets: Sequence[str] = (),
     tools: Sequence[str] | None = None,
+    functions: Sequence[Callable[..., Any]] = (),
     mode: Literal["ask", "edits", "propose", "read-only", "auto"] | None = None,
     trust: bool = False,
 ) -> Plan:
     """Load a plan.
 
     Args:
-        plan: The path of a plan file, or the name of a profile; by default the default profile.
+        plan: The path of a plan file, the name of a profile, or the plan itself, whose relative paths start at
+            the current directory; by default the default profile.
         provider: The provider to use, by name.
         model: The model to use.
         sets: Changes, as `--set PATH=VALUE` takes them.
-        tools: The tools to offer; by default all of the plan.
+        tools: The tools of the plan to offer; by default all of them.
+        functions: Functions of this program to offer as tools, to sub-agents, too. They need no approval,
+            unless a rule or the mode denies them. Each has its name, parameters and docstring.
         mode: Which tool calls need no approval.
         trust: Trust the `.amplifier` folder of the current project this once.
 
     Raises:
         ConfigError: The plan cannot be found, is invalid, or its project is not trusted.
+        UsageError: A function cannot be a tool.
     """
-    is_file = plan is not None and (isinstance(plan, Path) or os.path.isfile(plan))
-    request = Request(
-        plan=Path(plan) if plan is not None and is_file else None,
-        profile=str(plan) if plan is not None and not is_file else None,
-        provider=provider,
-        model=model,
-        sets=list(sets),
-        tools=None if tools is None else ",".join(tools),
-        mode=mode,
-        trust=trust,
-    ).validate()
-    return Plan(choose(request, Output(-1)), request)
+    with contextlib.ExitStack() as resources:
+        if isinstance(plan, Mapping):
+            file: Path | None = resources.enter_context(_as_file(plan))
+        else:
+            is_file = plan is not None and (isinstance(plan, Path) or os.path.isfile(plan))
+            file = Path(plan) if plan is not None and is_file else None
+        request = Request(
+            plan=file,
+            profile=None if plan is None or file is not None else str(plan),
+            provider=provider,
+            model=model,
+            sets=list(sets),
+            tools=None if tools is None else ",".join(tools),
+            mode=mode,
+            trust=trust,
+        ).validate()
+        chosen = choose(request, Output(-1))
+    tools_of_program = _function_tools(functions, request) if functions else None
+    return Plan(chosen, request, tools_of_program, is_data=isinstance(plan, Mapping))
+
+
+@contextlib.contextmanager
+def _as_file(plan: Mapping[str, Any]) -> Generator[Path]:
+    """Make a plan readable as a file, for as long as it is loaded; relative paths in it are those of the process.
+
+    Raises:
+        UsageError: It has values that YAML has no form for.
+    """
+    try:
+        text = yaml.safe_dump({"name": "plan", **plan}, sort_keys=False, allow_unicode=True)
+    except yaml.YAMLError as error:
+        raise UsageError(f"the plan is not plain data: {error}") from error
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode())
+        file.seek(0)
+        yield Path(f"/dev/fd/{file.fileno()}")
+
+
+def _function_tools(functions: Sequence[Callable[..., Any]], request: Request) -> FunctionTools:
+    # Programs without functions do not import them.
+    from amplifier_app.runtime.function_tools import FunctionTools  # noqa: PLC0415
+    from amplifier_app.runtime.session import ToolSelection  # noqa: PLC0415
+
+    tools = request.tools
+    return FunctionTools(functions, None if tools is None else ToolSelection.parse(tools))
 
 
 Event = dict[str, Any]
@@ -247,7 +307,7 @@ async def open_session(
         SessionError: The session is in use or damaged.
         UsageError: `approve` is none of these.
     """
-    approvals, renderer = _approvals(approve), _Events()
+    approvals, renderer = _approvals(approve, plan.functions), _Events()
     opening, running = plan.opened(session_id, save, approvals, renderer), asyncio.Lock()
     async with _in_own_task(opening, running) as opened:
         approvals.session_id = opened.id
@@ -258,16 +318,39 @@ async def open_session(
             session.is_closed = True
 
 
-def _approvals(approve: Approve | Approver) -> Approvals:
+async def open(
+    plan: Plan,
+    *,
+    session_id: str | None = None,
+    save: bool = True,
+    approve: Approve | Approver = "deny",
+) -> Session:
+    """Open a session that stays open until `Session.close`, for notebooks; see `open_session`."""
+    resources = contextlib.AsyncExitStack()
+    opening = open_session(plan, session_id=session_id, save=save, approve=approve)
+    session = await resources.enter_async_context(opening)
+    session.resources = resources
+    return session
+
+
+def _approvals(approve: Approve | Approver, functions: FunctionTools | None) -> Approvals:
     """
     Raises:
         UsageError: It is neither a function nor one of `Approve`.
     """
     if not callable(approve):
         check_approve(approve)
-        return Approvals(approve)
-    function, approvals = approve, Approvals("deny")
-    approvals.program = lambda asked, timeout: ask_function(function, asked, timeout)
+    approvals = Approvals("deny" if callable(approve) else approve)
+    if not callable(approve) and functions is None:
+        return approvals
+
+    def decide(asked: Approval) -> Any:
+        # What the program itself offers, it allows.
+        if functions is not None and asked.get("tool") in functions.tools:
+            return "allow"
+        return approve(asked) if callable(approve) else "ask"
+
+    approvals.program = lambda asked, timeout: ask_function(decide, asked, timeout)
     approvals.warn = lambda text: logger.warning("%s", text)
     return approvals
 
@@ -324,6 +407,7 @@ async def run(
     prompt: str,
     *,
     schema: Mapping[str, Any] | None = None,
+    answer_type: Any = None,
     timeout: float | None = None,
     session_id: str | None = None,
     save: bool = True,
@@ -336,6 +420,7 @@ async def run(
         plan: The plan.
         prompt: The prompt.
         schema: The JSON Schema that the answer must match.
+        answer_type: See `Session.run`.
         timeout: Seconds until the prompt is stopped.
         session_id: See `open_session`.
         save: See `open_session`.
@@ -346,7 +431,38 @@ async def run(
         AppError: The session cannot be opened; how a prompt ended is in the answer.
     """
     async with open_session(plan, session_id=session_id, save=save, approve=approve) as session:
-        return await session.run(prompt, schema=schema, timeout=timeout, attach=attach)
+        return await session.run(
+            prompt, schema=schema, answer_type=answer_type, timeout=timeout, attach=attach
+        )
+
+
+def run_sync(plan: Plan, prompt: str, **options: Any) -> Answer:
+    """Send one prompt and wait for its answer: `run` for programs without asyncio, and for notebooks.
+
+    Args:
+        plan: The plan.
+        prompt: The prompt.
+        options: The other arguments of `run`.
+
+    Raises:
+        AppError: The session cannot be opened; how a prompt ended is in the answer.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run(plan, prompt, **options))
+    # Notebooks run their cells in an event loop, which cannot run another one.
+    ended: Future[Answer] = Future()
+
+    def work() -> None:
+        try:
+            ended.set_result(asyncio.run(run(plan, prompt, **options)))
+        # Whatever it is, it is raised where the answer is waited for.
+        except BaseException as error:
+            ended.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return ended.result()
 
 
 class Session:
@@ -354,7 +470,8 @@ class Session:
 
     Attributes:
         id: Its id; `amplifier session show ID` shows it if it is saved.
-        is_closed: Whether the `async with` block has ended: no prompt can run any more.
+        is_closed: Whether it was closed: no prompt can run any more.
+        resources: What `close` closes; empty if an `async with` block does.
     """
 
     def __init__(
@@ -372,16 +489,22 @@ class Session:
         self._is_stopped = False
         self._running = running
         self.is_closed = False
+        self.resources = contextlib.AsyncExitStack()
 
     @property
     def id(self) -> str:
         return self._opened.id
+
+    async def close(self) -> None:
+        """Close a session that was opened with `open`; does nothing if it is closed."""
+        await self.resources.aclose()
 
     async def run(
         self,
         prompt: str,
         *,
         schema: Mapping[str, Any] | None = None,
+        answer_type: Any = None,
         timeout: float | None = None,
         attach: Sequence[Path | str | bytes] = (),
     ) -> Answer:
@@ -390,17 +513,20 @@ class Session:
         Args:
             prompt: The prompt.
             schema: The JSON Schema that the answer must match.
+            answer_type: The type that the answer must have, such as a pydantic model, a dataclass or
+                `list[int]`: `data` is an object of it. The model may correct what its rules refuse.
             timeout: Seconds until it is stopped.
             attach: Images and text files, as paths; images also as bytes.
 
         Raises:
-            UsageError: `schema` is not a JSON Schema, `timeout` not a number above 0, or a file cannot be
-                attached.
+            UsageError: `schema` is not a JSON Schema, `answer_type` has none or both are given, `timeout` is not a
+                number above 0, or a file cannot be attached.
             SessionError: The session is closed.
             asyncio.CancelledError: The task was cancelled; the prompt is stopped.
         """
         attached = _attachments(attach)
-        running = asyncio.ensure_future(self._run(prompt, schema, timeout, None, attached))
+        required = _required(schema, answer_type)
+        running = asyncio.ensure_future(self._run(prompt, required, timeout, None, attached))
         try:
             return await asyncio.shield(running)
         finally:
@@ -409,7 +535,7 @@ class Session:
     async def _run(
         self,
         prompt: str,
-        schema: Mapping[str, Any] | None,
+        schema: AnswerSchema | None,
         timeout: float | None,
         listener: Callable[[Event], None] | None,
         attached: Attachments,
@@ -427,14 +553,14 @@ class Session:
                 self._events.listener = None
 
     async def _send(
-        self, prompt: str, schema: Mapping[str, Any] | None, timeout: float | None
+        self, prompt: str, schema: AnswerSchema | None, timeout: float | None
     ) -> Answer:
         if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
             raise UsageError(f"timeout: expected a number above 0, got {timeout!r}")
         report = RunReport()
         report.plan_digest = self._plan.digest
         report.note_session(self._opened)
-        required = Requirements(None if schema is None else AnswerSchema(schema), retries=2)
+        required = Requirements(schema, retries=2)
         deadline = None if timeout is None else time.monotonic() + timeout
         shot = OneShot(self._opened, Opening(deadline), self._approvals, required)
         self._is_stopped = False
@@ -447,7 +573,10 @@ class Session:
         finally:
             shot.fill(report)
         outcome = outcome or Outcome(Ending.INTERRUPTED, "the prompt was stopped")
-        return to_answer(result_object(outcome, report))
+        answer = to_answer(result_object(outcome, report))
+        if isinstance(schema, TypedAnswerSchema) and answer.is_ok:
+            return answer._replace(data=schema.to_object(answer.data))
+        return answer
 
     async def stream(
         self,
@@ -467,7 +596,9 @@ class Session:
         """
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         running = asyncio.ensure_future(
-            self._run(prompt, schema, timeout, queue.put_nowait, _attachments(attach))
+            self._run(
+                prompt, _required(schema, None), timeout, queue.put_nowait, _attachments(attach)
+            )
         )
         running.add_done_callback(lambda _: queue.put_nowait(None))
         try:
@@ -481,6 +612,18 @@ class Session:
         """Stop the running prompt; its answer has the outcome "interrupted"."""
         self._is_stopped = True
         self._opened.stop(immediate=True)
+
+
+def _required(schema: Mapping[str, Any] | None, answer_type: Any) -> AnswerSchema | None:
+    """
+    Raises:
+        UsageError: The schema is none, the type has none, or both are given.
+    """
+    if answer_type is None:
+        return None if schema is None else AnswerSchema(schema)
+    if schema is not None:
+        raise UsageError("schema and answer_type cannot both be given")
+    return TypedAnswerSchema(answer_type)
 
 
 def _attachments(files: Sequence[Path | str | bytes]) -> Attachments:

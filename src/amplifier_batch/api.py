@@ -101,10 +101,21 @@ async def batch(
 
     Raises:
         BatchStopped: It stopped before all rows had ended, for example at `max_cost`.
+        UsageError: The plan has functions or was given as data, and exists in this process only.
         ConfigError: The rows are invalid, or differ from those that the folder's batch began with.
         AppError: The batch cannot begin or go on.
     """
     check_approve(approve)
+    if plan.functions is not None:
+        raise UsageError(
+            f"the rows of a batch run in other processes, without the functions {', '.join(plan.functions.tools)}",
+            hint="Offer them as a tool module: amplifier module new tool my-tool",
+        )
+    if plan.is_data:
+        raise UsageError(
+            "the rows of a batch run in other processes, which read the plan from a file",
+            hint="Write it to a file: json.dump(plan, file)",
+        )
     chosen, request = plan.loaded
     request = request._replace(
         plan=None if request.plan is None else request.plan.absolute(),

@@ -8,12 +8,14 @@ import os
 import subprocess
 from asyncio import unix_events
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import yaml
+from pydantic import AfterValidator
 
 from amplifier_app import api
 from amplifier_batch.record.folder import is_running
@@ -348,3 +350,243 @@ async def test_wrong_values_and_a_closed_session_are_errors(tmp_path: Path) -> N
         await session.run("hello")
     with pytest.raises(api.ConfigError, match="unknown profile"):
         api.load_plan("x" * 5000)
+
+
+SCRIPT: dict[str, Any] = {
+    "session": {"orchestrator": "loop-streaming", "context": "context-simple"},
+    "hooks": [{"module": "hooks-approval"}],
+}
+
+
+def scripted(*replies: Any, **more: Any) -> dict[str, Any]:
+    return {
+        **SCRIPT,
+        "providers": [{"module": "provider-mock", "config": {"replies": list(replies)}}],
+        **more,
+    }
+
+
+def call(name: str, **values: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": name, "input": values}]}
+
+
+async def weather(city: str, days: int = 1) -> dict[str, Any]:
+    """Return the weather.
+
+    Args:
+        city: The city,
+            with its country.
+        days: How many days.
+    """
+    if city == "Atlantis":
+        raise LookupError("it has sunk")
+    return {"city": city, "days": days}
+
+
+def shout(text: str) -> str:
+    return text.upper()
+
+
+async def tool_results(plan: api.Plan, prompt: str = "go", **options: Any) -> list[Any]:
+    async with api.open_session(plan, save=False, **options) as session:
+        events = [event async for event in session.stream(prompt)]
+    return [event for event in events if event["type"] == "tool_end"]
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "success", "expected"),
+    [
+        (weather, {"city": "Rome"}, True, '{"city":"Rome","days":1}'),
+        (shout, {"text": "hey"}, True, "HEY"),
+        (weather, {"city": "Atlantis"}, False, "LookupError: it has sunk"),
+        (weather, {"town": "Rome"}, False, "city"),
+        (weather, {"city": "Rome", "days": "many"}, False, "days"),
+    ],
+)
+async def test_a_function_is_called_as_a_tool_without_a_question(
+    function: Any, values: dict[str, Any], success: bool, expected: str
+) -> None:
+    plan = api.load_plan(scripted(call(function.__name__, **values), "done"), functions=[function])
+    [result] = await tool_results(plan)
+    assert (result["success"], expected in str(result)) == (success, True)
+
+
+async def test_a_rule_of_the_plan_still_denies_a_function() -> None:
+    rules = [{"tool": "shout", "action": "deny"}]
+    hooks = [{"module": "hooks-approval", "config": {"rules": rules}}]
+    plan = api.load_plan(scripted(call("shout", text="a"), "done", hooks=hooks), functions=[shout])
+    [result] = await tool_results(plan)
+    assert not result["success"]
+
+
+async def test_other_tools_are_decided_as_without_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write = call("write_file", file_path="a.txt", content="x")
+    script = scripted(write, "done", tools=[{"module": "tool-filesystem"}])
+    asked: list[Any] = []
+
+    def decide(question: api.Approval) -> str:
+        asked.append(question["tool"])
+        return "deny"
+
+    for approve in ("deny", decide):
+        [result] = await tool_results(api.load_plan(script, functions=[shout]), approve=approve)
+        assert not result["success"]
+    assert asked == ["write_file"]
+    [result] = await tool_results(api.load_plan(script, functions=[shout]), approve="allow")
+    assert result["success"]
+
+
+async def test_the_model_gets_the_description_and_the_schema_and_selected_tools() -> None:
+    plan = api.load_plan(
+        scripted("done", tools=[{"module": "tool-filesystem"}]),
+        functions=[weather],
+        tools=["read_file"],
+    )
+    async with api.open_session(plan, save=False) as session:
+        assert (await session.run("go")).is_ok
+        provider: Any = session._opened.session.coordinator.get("providers")["mock"]  # pyright: ignore[reportPrivateUsage]
+    tools = {tool["name"]: tool for tool in provider.requests[0]["tools"]}
+    assert set(tools) == {"read_file", "weather"}
+    assert tools["weather"]["description"] == "Return the weather."
+    assert tools["weather"]["parameters"] == {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "The city, with its country."},
+            "days": {"type": "integer", "default": 1, "description": "How many days."},
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+
+
+def any_number(*values: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("functions", "words"),
+    [
+        ([lambda text: text], "<lambda>"),
+        ([any_number], "*values"),
+        ([shout, shout], "two functions"),
+        ([asyncio.sleep, print], "print"),
+    ],
+)
+def test_what_cannot_be_a_tool_is_a_usage_error(functions: list[Any], words: str) -> None:
+    with pytest.raises(api.UsageError) as raised:
+        api.load_plan("mock", functions=functions)
+    assert words in str(raised.value)
+
+
+async def test_a_function_cannot_replace_a_tool_of_the_plan() -> None:
+    async def read_file(path: str) -> str:
+        return path
+
+    plan = api.load_plan(
+        scripted("done", tools=[{"module": "tool-filesystem"}]), functions=[read_file]
+    )
+    with pytest.raises(api.UsageError, match="read_file"):
+        await api.run(plan, "go", save=False)
+
+
+@pytest.mark.parametrize(
+    ("plan", "functions", "words"), [("mock", [shout], "shout"), (scripted("one"), [], "a file")]
+)
+async def test_a_batch_refuses_what_other_processes_do_not_have(
+    plan: Any, functions: list[Any], words: str
+) -> None:
+    loaded = api.load_plan(plan, functions=functions)
+    with pytest.raises(api.UsageError, match=words):
+        async for _ in api.batch(loaded, [{"prompt": "a"}]):
+            pass
+
+
+def is_even(value: int) -> int:
+    if value % 2:
+        raise ValueError("must be even")
+    return value
+
+
+@dataclass
+class Even:
+    n: Annotated[int, AfterValidator(is_even)]
+
+
+async def test_an_answer_is_an_object_that_meets_all_rules_of_its_type() -> None:
+    plan = api.load_plan(scripted('{"n": "x"}', '{"n": 3}', '{"n": 4}'))
+    async with api.open_session(plan, save=False) as session:
+        answer = await session.run("go", answer_type=Even)
+        provider: Any = session._opened.session.coordinator.get("providers")["mock"]  # pyright: ignore[reportPrivateUsage]
+    assert (answer.data, answer.result["data"]) == (Even(4), {"n": 4})
+    assert "$.n: Value error, must be even" in str(provider.requests[2])
+
+
+async def test_an_answer_of_another_type_has_no_object() -> None:
+    answer = await api.run(
+        api.load_plan(scripted("1", "2", "3")), "go", answer_type=list[int], save=False
+    )
+    assert not answer.is_ok
+
+
+async def test_a_type_without_a_schema_is_a_usage_error() -> None:
+    plan = api.load_plan("mock")
+    with pytest.raises(api.UsageError, match="answer_type"):
+        await api.run(plan, "go", answer_type=asyncio.Queue, save=False)
+    with pytest.raises(api.UsageError, match="both"):
+        await api.run(plan, "go", answer_type=int, schema={}, save=False)
+
+
+async def test_a_plan_as_data_can_extend_a_profile_and_use_files_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mock_plan(tmp_path, ["from the file"], name="base.yaml")
+    monkeypatch.chdir(tmp_path)
+    plan = api.load_plan({"extends": "./base.yaml"})
+    assert plan.name == "plan"
+    assert (await api.run(plan, "go", save=False)).text == "from the file"
+
+
+async def test_a_session_of_a_plan_as_data_is_resumed_from_the_shell() -> None:
+    answer = await api.run(api.load_plan(scripted("one", "two")), "first", session_id="mine")
+    assert answer.text == "one"
+    done = run_amplifier("run", "--resume", "mine", "second")
+    assert (done.code, done.stdout) == (0, "one\n"), done.stderr
+
+
+@pytest.mark.parametrize("plan", [{"session": {"kontext": "x"}}, {"x": 1}])
+def test_a_plan_as_data_with_mistakes_is_refused(plan: dict[str, Any]) -> None:
+    with pytest.raises(api.ConfigError):
+        api.load_plan(plan)
+    with pytest.raises(api.UsageError, match="plain data"):
+        api.load_plan({"session": object()})
+
+
+async def test_a_session_stays_open_until_it_is_closed() -> None:
+    session = await api.open(api.load_plan(scripted("one", "two")), save=False)
+    assert [(await session.run(text)).text for text in ("a", "b")] == ["one", "two"]
+    await session.close()
+    await session.close()
+    assert session.is_closed
+    with pytest.raises(api.SessionError, match="closed"):
+        await session.run("c")
+
+
+async def test_one_prompt_without_await_inside_and_outside_of_an_event_loop() -> None:
+    plan = api.load_plan(scripted("one"))
+    assert api.run_sync(plan, "go", save=False).text == "one"
+    program = (
+        "from amplifier_app import api; print(api.run_sync(api.load_plan('mock'), 'hello').text)"
+    )
+    assert run_python(program).stdout == "You said: hello\n"
+    with pytest.raises(api.UsageError):
+        api.run_sync(plan, "go", save=False, approve="maybe")
+
+
+def test_the_example_with_a_function_runs(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    mock_plan(tmp_path, [call("weather", city="Rome"), '{"city": "Rome", "degrees": 21}'])
+    program = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = run_python(program, EXAMPLES / "weather.py", plan, "Rome", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "Forecast(city='Rome', degrees=21)\n"), done.stderr

@@ -6,7 +6,7 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_200,
+    "amplifier_app": 36_300,
     "amplifier_batch": 6_200,
     "amplifier_core": 3_600,
     "amplifier_extras": 4_800,

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from jsonschema import SchemaError
 from jsonschema.validators import validator_for
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -143,6 +144,46 @@ class AnswerSchema:
         ]
         left = len(errors) - len(lines)
         return [*lines, f"and {left} more"] if left else lines
+
+
+class TypedAnswerSchema(AnswerSchema):
+    """The schema of a Python type, whose rules answers must match, too.
+
+    Args:
+        answer_type: A pydantic model, a dataclass, a `TypedDict`, `list[int]` …
+
+    Raises:
+        UsageError: It has no JSON Schema.
+    """
+
+    def __init__(self, answer_type: Any) -> None:
+        try:
+            self._adapter = TypeAdapter[Any](answer_type)
+            schema = self._adapter.json_schema()
+        except PydanticUserError as error:
+            raise UsageError(f"answer_type: {answer_type!r} has no JSON Schema: {error}") from error
+        super().__init__(schema, "the schema of answer_type")
+
+    def to_object(self, value: Any) -> Any:
+        """Return an object of the type.
+
+        Raises:
+            pydantic.ValidationError: The JSON value does not match.
+        """
+        return self._adapter.validate_json(json.dumps(value))
+
+    def _problems(self, value: Any) -> list[str]:
+        if problems := super()._problems(value):
+            return problems
+        try:
+            self.to_object(value)
+        except ValidationError as error:
+            listed = error.errors()[:_MAX_ERRORS]
+            return [
+                f"{'.'.join(('$', *map(str, one['loc'])))}: {cut_text(one['msg'], _MAX_ERROR)}"
+                for one in listed
+            ]
+        return []
 
 
 def _is_closed(schema: Any) -> bool:

@@ -41,7 +41,7 @@ from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.observers.visibility import Shown, Visibility
-from amplifier_app.runtime.session import OpenSession, ToolSelection, open_session
+from amplifier_app.runtime.session import Adjustment, OpenSession, ToolSelection, open_session
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.trust.instructions import instruction_files
 from amplifier_core.events import CONTENT_BLOCK_START, PROVIDER_REQUEST, TOOL_PRE
@@ -276,6 +276,7 @@ async def open_chosen(
     renderer: Renderer,
     sources: AppModuleSourceResolver,
     opening: Opening | None = None,
+    adjustment: Adjustment | None = None,
     **facts: Any,
 ) -> AsyncGenerator[OpenSession]:
     """Open the session of a request, new or resumed; see `amplifier_app.runtime.session.open_session`.
@@ -287,6 +288,7 @@ async def open_chosen(
         renderer: Shows the session.
         sources: Where the modules come from.
         opening: Deadline and progress of opening.
+        adjustment: Changes what is mounted; by default to the tools that the request names.
         facts: More metadata of a new session.
 
     Raises:
@@ -295,6 +297,8 @@ async def open_chosen(
     plan, project = chosen.plan, chosen.project
     is_of_module = request.mode is not None and request.mode not in MEANINGS
     wanted = request.mode if is_of_module else request.module_mode
+    if adjustment is None and request.tools is not None:
+        adjustment = ToolSelection.parse(request.tools)
     async with open_session(
         plan,
         session_id=request.session,
@@ -306,7 +310,7 @@ async def open_chosen(
         renderer=renderer,
         sources=sources,
         opening=opening,
-        adjustment=None if request.tools is None else ToolSelection.parse(request.tools),
+        adjustment=adjustment,
     ) as session:
         if wanted is not None:
             coordinator, name = session.session.coordinator, None if wanted == OFF else wanted

@@ -1,0 +1,22 @@
+"""Offer a function as a tool, and get an object: python weather.py PLAN CITY"""
+
+import sys
+from dataclasses import dataclass
+
+from amplifier_app import api
+
+
+@dataclass
+class Forecast:
+    city: str
+    degrees: int
+
+
+def weather(city: str) -> str:
+    """Return today's weather in a city."""
+    return f"Sunny in {city}, 21 degrees."
+
+
+plan = api.load_plan(sys.argv[1], functions=[weather])
+answer = api.run_sync(plan, f"What is the weather in {sys.argv[2]}?", answer_type=Forecast)
+print(answer.data or answer.error)

@@ -1,0 +1,152 @@
+"""Functions of a Python program, offered to the model as tools.
+
+The name of a function is that of its tool, its parameters and their types are the input, and its docstring, with the
+`Args:` of Google's style, describes both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.runtime.session import ToolSelection
+from amplifier_core.models import ToolResult
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+"""The names of tools that every provider takes."""
+_SECTION = re.compile(r"^(\w+):[ \t]*$", re.MULTILINE)
+_ARGUMENT = re.compile(r"^ +(\w+)(?: \([^)\n]*\))?: (.*(?:\n {5,}.*)*)", re.MULTILINE)
+
+
+class FunctionTool:
+    """A function as a tool.
+
+    Args:
+        function: The function, async or not. One that is not runs in a thread of its own.
+
+    Raises:
+        UsageError: It cannot be a tool.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.name: str = getattr(function, "__name__", "")
+        if _NAME.fullmatch(self.name) is None:
+            raise UsageError(
+                f"the function {function!r} cannot be a tool: its name is {self.name!r}",
+                hint="Define it with def and a name of at most 64 letters, digits and '_'.",
+            )
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise UsageError(
+                    f"the function {self.name!r} cannot be a tool: {parameter} has no name that the model could give"
+                )
+        try:
+            self._adapter = TypeAdapter[Any](cast("Any", function))
+            self.input_schema = self._adapter.json_schema(schema_generator=_WithoutTitles)
+        except (PydanticUserError, NameError) as error:
+            raise UsageError(
+                f"the function {self.name!r} cannot be a tool: {error}",
+                hint="Annotate its parameters with types that JSON can express.",
+            ) from error
+        self.description, arguments = _read_docstring(inspect.getdoc(function) or "")
+        for name, field in self.input_schema.get("properties", {}).items():
+            if name in arguments:
+                field.setdefault("description", arguments[name])
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """Call the function with the input, and return what it returned: text, or data as JSON."""
+        text = json.dumps(input)
+        try:
+            if inspect.iscoroutinefunction(self._function):
+                value = await self._adapter.validate_json(text)
+            else:
+                value = await asyncio.to_thread(self._adapter.validate_json, text)
+                if inspect.isawaitable(value):
+                    value = await value
+            if not isinstance(value, str):
+                value = TypeAdapter[Any](type(value)).dump_json(value).decode()
+            return ToolResult(output=value)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+                for problem in error.errors()
+            )
+            return _failed(f"the input is invalid: {problems}")
+        # The function is foreign code; what it raises is a failed call, which the model is told.
+        except Exception as error:
+            return _failed(f"{type(error).__name__}: {error}")
+
+
+class FunctionTools:
+    """Mounts functions as tools (see `Adjustment` in `amplifier_app.runtime.session`).
+
+    Args:
+        functions: The functions.
+        selection: The tools of the plan to keep; None for all.
+
+    Attributes:
+        tools: The tools, by name.
+
+    Raises:
+        UsageError: A function cannot be a tool, or two have the same name.
+    """
+
+    def __init__(
+        self, functions: Sequence[Callable[..., Any]], selection: ToolSelection | None = None
+    ) -> None:
+        self.tools: dict[str, FunctionTool] = {}
+        for tool in map(FunctionTool, functions):
+            if tool.name in self.tools:
+                raise UsageError(f"two functions have the name {tool.name!r}")
+            self.tools[tool.name] = tool
+        self._selection = selection
+
+    def check(self, coordinator: Any) -> None:
+        """Check that the plan has the selected tools, and none with the name of a function.
+
+        Raises:
+            UsageError: It is otherwise.
+        """
+        if self._selection is not None:
+            self._selection.check(coordinator)
+        for name in self.tools:
+            if name in coordinator.get("tools"):
+                raise UsageError(
+                    f"the plan has a tool {name!r}, like one of the functions",
+                    hint="Rename the function, or leave out the tool.",
+                )
+
+    def apply(self, coordinator: Any) -> None:
+        """Mount the functions, and unmount the tools that were not selected."""
+        if self._selection is not None:
+            self._selection.apply(coordinator)
+        for tool in self.tools.values():
+            coordinator.mount("tools", tool, name=tool.name)
+
+
+def _failed(message: str) -> ToolResult:
+    return ToolResult(success=False, error={"message": message})
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Return the description in a docstring, and those of the arguments."""
+    before, *sections = _SECTION.split(text)
+    arguments = dict(zip(sections[::2], sections[1::2], strict=True)).get("Args", "")
+    described = {name: " ".join(words.split()) for name, words in _ARGUMENT.findall(arguments)}
+    return before.strip(), described
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    """Leaves out titles, which only repeat the names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
