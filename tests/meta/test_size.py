@@ -11,7 +11,7 @@ CODE_LINES = {
     "amplifier_core": 3_600,
     "amplifier_extras": 4_800,
     "amplifier_serve": 1_950,
-    "amplifier_kit": 4_750,
+    "amplifier_kit": 4_800,
     "amplifier_modules": 19_950,
     "amplifier_support": 5_700,
 }

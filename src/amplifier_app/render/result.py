@@ -107,8 +107,10 @@ def cost_object(cost: Decimal | None) -> dict[str, float] | None:
 
 
 def sub_session_object(ended: SubSession) -> dict[str, Any]:
-    """Return what a sub-agent did."""
-    return {**ended._asdict(), "cost": cost_object(ended.cost)}
+    """Return what a sub-agent did, without its answer and its calls: its own session has these."""
+    fields = {**ended._asdict(), "cost": cost_object(ended.cost)}
+    del fields["response"], fields["tools"]
+    return fields
 
 
 def _sandbox(sandbox: Sandbox) -> dict[str, Any]:

@@ -77,6 +77,12 @@ class Case(NamedTuple):
         """The items of a setting that is a mapping; empty if it is missing."""
         return read_items(self.settings, key)
 
+    @property
+    def expected_agents(self) -> Mapping[str, MapNode]:
+        """What is expected of each agent."""
+        agents = read_items(self.settings.items.get("expect"), "agents").items()
+        return {name: node for name, node in agents if isinstance(node, MapNode)}
+
     def read_path(self, key: str) -> Path | None:
         """The path in a setting; relative ones start at the folder of the file."""
         text = self.text(key)

@@ -199,21 +199,53 @@ def find_failures(case: Case, ran: Ran) -> list[Failure]:
     if ran.plan is None:
         return failures
     nothing = ListNode([], case.at)
+    agents = case.expected_agents
+    # What is denied to an agent that has expectations of its own is compared with those.
+    apart = {name for name, node in agents.items() if "denied" in node.items}
+    denied = tuple(call for call in ran.turn.denied if call.agent not in apart)
+    own = ran._replace(turn=ran.turn._replace(denied=denied))
     for key, check in _CHECKS.items():
         # A call that is denied or fails is a failure unless it is expected.
         node = expect.get(key) or (nothing if key in ("denied", "failed") else None)
         if node is not None:
-            failures += [Failure(key, tuple(lines), node.at) for lines in check(node, ran)]
+            failures += [Failure(key, tuple(lines), node.at) for lines in check(node, own)]
     if "answer" in expect:
-        failures += _schema(case, expect["answer"], ran)
+        failures += _schema(case, expect["answer"], own)
+    for name, node in agents.items():
+        failures += _agent(case, name, node, ran)
     return failures
+
+
+def _agent(case: Case, name: str, node: MapNode, ran: Ran) -> Iterator[Failure]:
+    """The expectations of an agent that are not met by its delegations, taken together."""
+    what = f"agents.{name}"
+    delegations = [one for one in ran.turn.sub_sessions if one.agent == name]
+    if not delegations:
+        yield Failure(what, ("the agent was not called",), node.at)
+        return
+    sessions = {one.session_id for one in delegations}
+    turn = ran.turn._replace(
+        response=delegations[-1].response,
+        tools=tuple(tool for one in delegations for tool in one.tools),
+        denied=tuple(call for call in ran.turn.denied if call.session_id in sessions),
+    )
+    sent = tuple(request for request in ran.sent if request.session_id in sessions)
+    its = ran._replace(turn=turn, sent=sent)
+    for key, expected in node.items.items():
+        for lines in _CHECKS[key](expected, its):
+            yield Failure(f"{what}.{key}", tuple(lines), expected.at)
+        if key == "answer":
+            for failure in _schema(case, expected, its):
+                yield failure._replace(what=f"{what}.{key}")
 
 
 def _ending(case: Case, expect: Mapping[str, Node], ran: Ran) -> Iterator[Failure]:
     outcome = ran.outcome
     node = expect.get("exit")
     wanted = {int(_number(node))} if node is not None else {0}
-    if node is None and isinstance(denied := expect.get("denied"), ListNode) and denied.items:
+    agents = case.expected_agents.values()
+    denied = (expect.get("denied"), *(agent.items.get("denied") for agent in agents))
+    if node is None and any(isinstance(one, ListNode) and one.items for one in denied):
         wanted.add(Ending.DENIED.exit_code)
     if node is None and "limit" in expect:
         wanted = {Ending.BUDGET.exit_code}

@@ -346,6 +346,28 @@ _REQUEST = Expected(
     },
     filled=True,
 )
+_DENIED = ListOf(
+    "The calls that are denied, all of them in this order. Default: none.",
+    "a list of calls",
+    _CALL,
+)
+_FAILED = ListOf(
+    "The calls that fail, all of them in this order. Default: none.",
+    "a list of calls",
+    _CALL,
+)
+_AGENT = Expected(
+    "What an agent does, in all of its delegations together.",
+    "a mapping such as '{calls: […], answer: …}'",
+    {
+        "answer": _ANSWER,
+        "calls": _CALLS,
+        "denied": _DENIED,
+        "failed": _FAILED,
+        "request": _REQUEST,
+    },
+    filled=True,
+)
 EXPECT = Expected(
     "What must hold after the run.",
     "a mapping such as '{answer: …, calls: […]}'",
@@ -360,15 +382,13 @@ EXPECT = Expected(
         ),
         "answer": _ANSWER,
         "calls": _CALLS,
-        "denied": ListOf(
-            "The calls that are denied, all of them in this order. Default: none.",
-            "a list of calls",
-            _CALL,
-        ),
-        "failed": ListOf(
-            "The calls that fail, all of them in this order. Default: none.",
-            "a list of calls",
-            _CALL,
+        "denied": _DENIED,
+        "failed": _FAILED,
+        "agents": ByName(
+            "What the agents do that must be called, by agent.",
+            "a mapping 'AGENT: {calls: …}'",
+            _AGENT,
+            filled=True,
         ),
         "files": ByName(
             "The files that differ from those before the run, all of them: by path or pattern, in which '*' "

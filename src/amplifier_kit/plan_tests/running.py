@@ -773,10 +773,12 @@ def _check_agents(case: Case, plan: ResolvedPlan) -> None:
         ConfigError: The plan does not have the agents of a test.
     """
     known = list(read_items(plan.tree, "agents"))
-    for name in case.mapping("agents"):
-        if name not in known:
-            hint = did_you_mean(name, known) or f"its agents: {', '.join(known) or 'none'}"
-            raise ConfigError(f"agents: the plan has no agent {name!r}; {hint}")
+    scripts, expected = case.mapping("agents"), case.expected_agents
+    for where, names in (("agents", scripts), ("expect.agents", expected)):
+        for name in names:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"its agents: {', '.join(known) or 'none'}"
+                raise ConfigError(f"{where}: the plan has no agent {name!r}; {hint}")
 
 
 def _running_tool(session: OpenSession) -> str:

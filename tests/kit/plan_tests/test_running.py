@@ -181,6 +181,58 @@ def test_agents_have_scripts_of_their_own(tmp_path: Path) -> None:
     ]
 
 
+def test_what_agents_do_can_be_expected(tmp_path: Path) -> None:
+    agents = {
+        name: {"description": name, "tools": [{"module": "tool-filesystem"}]}
+        for name in ("reader", "writer")
+    }
+    hooks = [{"module": "hooks-approval"}]
+    mock_plan(tmp_path, [], tools=[{"module": "tool-task"}], agents=agents, hooks=hooks)
+    tasks = [
+        {"task": {"agent": "reader", "instruction": f"Read {name}"}} for name in ("a.txt", "b.txt")
+    ]
+    read = {"read_file": {"file_path": "a.txt"}}
+    write = {"write_file": {"file_path": "a.txt", "content": "x"}}
+    met = {
+        "calls": ["read_file", "write_file"] * 2,
+        "denied": ["write_file", {"write_file": {"file_path": "a.txt"}}],
+        "answer": {"contains": "done", "schema": {"const": "done"}},
+        "request": {
+            "prompt": "Read a.txt",
+            "tools": ["read_file", "write_file", "edit_file", "list_directory"],
+        },
+    }
+    unmet: dict[str, Any] = {
+        "answer": "other",
+        "calls": {"include": ["edit_file"]},
+        "denied": [],
+        "failed": ["read_file"],
+        "request": {"tools": []},
+    }
+    file = write_tests(
+        tmp_path,
+        {"expect": {"agents": {"reader": met}}},
+        {"expect": {"denied": ["write_file"] * 2}},
+        {"expect": {"agents": {"reader": unmet, "writer": {"calls": []}}}},
+        {"expect": {"agents": {"raeder": {"calls": []}}}},
+        agents={"reader": [{"calls": [read, write]}, '"done"']},
+        script=calls(*tasks),
+        files={"a.txt": "hi"},
+    )
+    own, together, failing, misspelt = run_tests(file)
+    assert own.failures == ()
+    assert together.failures == ()
+    assert [failure.what for failure in failing.failures if failure.what != "exit"] == [
+        "agents.reader.answer",
+        "agents.reader.calls",
+        "agents.reader.denied",
+        "agents.reader.failed",
+        "agents.reader.request",
+        "agents.writer",
+    ]
+    assert "expect.agents: the plan has no agent 'raeder'; did you mean 'reader'?" in str(misspelt)
+
+
 def test_keys_and_conditions_of_the_real_providers_are_not_needed(tmp_path: Path) -> None:
     providers = [
         {"module": "provider-openai", "config": {"api_key": "${NO_SUCH_KEY}", "model": "gpt-5"}},

@@ -545,6 +545,8 @@ def _finished_sub_session(session: Session, delegation: Delegation, seconds: flo
         usage=dict(own.tokens),
         cost=own.cost_usd,
         duration_ms=round(seconds * 1000),
+        response=session.turn.response,
+        tools=session.turn.tools,
     )
 
 

@@ -112,6 +112,8 @@ class SubSession(NamedTuple):
         usage: Tokens of these calls.
         cost: US dollars; None if a price is unknown.
         duration_ms: Running time in milliseconds.
+        response: Its answer.
+        tools: Its tool calls, in the order they started.
     """
 
     session_id: str
@@ -122,6 +124,8 @@ class SubSession(NamedTuple):
     usage: dict[str, int]
     cost: Decimal | None
     duration_ms: int
+    response: str = ""
+    tools: tuple[ToolUse, ...] = ()
 
 
 class LimitReached(NamedTuple):
