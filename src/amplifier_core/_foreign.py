@@ -328,6 +328,10 @@ def warnings_logged() -> Generator[list[str]]:
         _logged.reset(token)
 
 
+OPEN_ENDED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+"""The kinds of parameters that take any number of arguments."""
+
+
 def required_arguments(function: Any) -> str:
     """Names of the required arguments of `function`, quoted and separated by commas."""
     try:
@@ -335,10 +339,8 @@ def required_arguments(function: Any) -> str:
     except (TypeError, ValueError):
         # Not callable, or compiled code without a signature.
         return ""
-    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [
+    return ", ".join(
         repr(parameter.name)
         for parameter in parameters
-        if parameter.default is inspect.Parameter.empty and parameter.kind not in open_ended
-    ]
-    return ", ".join(required)
+        if parameter.default is inspect.Parameter.empty and parameter.kind not in OPEN_ENDED
+    )
