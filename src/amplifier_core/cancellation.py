@@ -103,13 +103,13 @@ class CancellationToken:
     def _move(self, state: CancellationState) -> None:
         self._state = state
         for child in list(self._children):
-            child._inherit(state)
+            self._pass_on(child)
 
-    def _inherit(self, state: CancellationState) -> None:
-        if state is CancellationState.IMMEDIATE:
-            self.request_immediate()
-        elif state is CancellationState.GRACEFUL:
-            self.request_graceful()
+    def _pass_on(self, child: "CancellationToken") -> None:
+        if self.is_immediate:
+            child.request_immediate()
+        elif self.is_graceful:
+            child.request_graceful()
 
     def reset(self) -> None:
         """Set the state to none and clear the running tools. Children and callbacks are kept."""
@@ -135,7 +135,7 @@ class CancellationToken:
     def register_child(self, token: "CancellationToken") -> None:
         """Pass requests on to `token`, starting with the current state."""
         self._children.append(token)
-        token._inherit(self._state)
+        self._pass_on(token)
 
     def unregister_child(self, token: "CancellationToken") -> None:
         if token in self._children:

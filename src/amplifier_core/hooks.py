@@ -40,7 +40,13 @@ from amplifier_core._foreign import (
     where_defined,
 )
 from amplifier_core.cancellation import is_failure, task_cancel_count
-from amplifier_core.models import ContextInjection, HookAction, HookResult, ToolResult
+from amplifier_core.models import (
+    HookAction,
+    HookResult,
+    ToolResult,
+    join_injections,
+    to_injection,
+)
 from amplifier_support.clock import utc_now
 from amplifier_support.named_tuple import NamedTuple
 
@@ -443,29 +449,11 @@ def _with_data(
 
 def _merged(event: str, injections: list[tuple[str, HookResult]]) -> HookResult:
     """Merge the injections into one result; `context_injections` lists each of them."""
-    items = [
-        ContextInjection.model_construct(
-            content=answer.context_injection or "",
-            role=answer.context_injection_role,
-            ephemeral=answer.ephemeral,
-            append_to_last_tool_result=answer.append_to_last_tool_result,
-            hook_name=name,
-            event=event,
-        )
-        for name, answer in injections
-    ]
+    items = [to_injection(answer, name, event) for name, answer in injections]
     first = injections[0][1]
-    if len(injections) == 1:
+    if len(items) == 1:
         return first.model_copy(update={"context_injections": items})
-    return HookResult.model_construct(
-        action="inject_context",
-        context_injection="\n\n".join(item.content for item in items),
-        context_injection_role=first.context_injection_role,
-        ephemeral=first.ephemeral,
-        suppress_output=first.suppress_output,
-        append_to_last_tool_result=any(item.append_to_last_tool_result for item in items),
-        context_injections=items,
-    )
+    return join_injections(items, suppress_output=first.suppress_output)
 
 
 # Taken from the fields: creating a HookResult would build its validator, which a session

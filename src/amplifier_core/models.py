@@ -280,6 +280,31 @@ class HookResult(_Model):
         return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 
+def to_injection(result: HookResult, hook_name: str, event: str) -> ContextInjection:
+    """The single injection of a hook's result."""
+    return ContextInjection.model_construct(
+        content=result.context_injection or "",
+        role=result.context_injection_role,
+        ephemeral=result.ephemeral,
+        append_to_last_tool_result=result.append_to_last_tool_result,
+        hook_name=hook_name,
+        event=event,
+    )
+
+
+def join_injections(items: list[ContextInjection], **more: Any) -> HookResult:
+    """One result with all of `items`, with the role of the first, and the fields in `more`."""
+    return HookResult.model_construct(
+        action="inject_context",
+        context_injection="\n\n".join(item.content for item in items),
+        context_injection_role=items[0].role,
+        ephemeral=items[0].ephemeral,
+        append_to_last_tool_result=any(item.append_to_last_tool_result for item in items),
+        context_injections=items,
+        **more,
+    )
+
+
 class CompactionResult(_Model):
     """The report of a context's `compact()`: sizes of the stored history and of the view for a
     request.
