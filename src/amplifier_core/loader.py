@@ -31,7 +31,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from amplifier_core._foreign import describe_exception, describe_place
+from amplifier_core._foreign import describe_exception
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.discovery import (
     ENTRY_POINT_GROUP,
@@ -67,37 +67,11 @@ __all__ = [
     "ModuleLoader",
     "ModuleValidationError",
     "MountFunction",
-    "Offer",
     "find_kind",
     "find_package",
     "module_failure_reason",
     "resolve",
 ]
-
-
-class Offer(NamedTuple):
-    """Optional attributes of a source (see `module_sources.ModuleSource`)."""
-
-    installed: bool
-    entry_point: str
-    import_paths: Sequence[Any]
-    preferred_paths: Sequence[Any]
-
-    @classmethod
-    def of(cls, source: Any) -> "Offer":
-        """Read the attributes of `source`; missing ones are False or empty."""
-        entry_point = getattr(source, "entry_point", None)
-        return cls(
-            getattr(source, "installed", False) is True,
-            entry_point if isinstance(entry_point, str) else "",
-            _folders(source, "import_paths"),
-            _folders(source, "preferred_paths"),
-        )
-
-
-def _folders(source: Any, name: str) -> Sequence[Any]:
-    paths = getattr(source, name, None)
-    return paths if isinstance(paths, (list, tuple)) else ()
 
 
 async def resolve(resolver: Any, module_id: str, hint: Any) -> Any:
@@ -124,12 +98,6 @@ def before_installed() -> int:
     # Wherever an interpreter keeps its packages, they come after the standard library.
     library = str(Path(importlib.__file__).parent.parent)
     return sys.path.index(library) + 1 if library in sys.path else len(sys.path)
-
-
-def find_origin(module: ModuleType) -> Path | None:
-    """File that a module was loaded from; None if it has no file."""
-    file = getattr(module, "__file__", None)
-    return Path(file).resolve() if file else None
 
 
 def import_from_path(path: Path | str) -> ModuleType:
@@ -197,7 +165,8 @@ def import_from_folder(name: str, folder: Path) -> ModuleType:
 
 def refuse_elsewhere(name: str, module: ModuleType, folder: Path) -> None:
     """Raise ImportError unless `module` was loaded from `folder`."""
-    origin = find_origin(module)
+    file = getattr(module, "__file__", None)
+    origin = Path(file).resolve() if file else None
     if origin is None or not origin.is_relative_to(folder.resolve()):
         raise ImportError(
             f"package {name!r} is already loaded from {origin or 'another location'}; "
@@ -342,11 +311,12 @@ class ModuleLoader:
                 return known or self._load_direct(module_id)
             except NotInstalledError:
                 raise not_found from None
-        offer = Offer.of(source)
-        if offer.installed:
+        entry_point = getattr(source, "entry_point", None)
+        entry_point = entry_point if isinstance(entry_point, str) else ""
+        if getattr(source, "installed", False) is True:
             if known is None:
-                self._add_requirements(offer)
-            return known or self._load_installed(module_id, offer.entry_point)
+                self._add_requirements(source)
+            return known or self._load_installed(module_id, entry_point)
         folder = Path(source.resolve())
         if known is not None:
             if known.folder is None or known.folder.resolve() != folder.resolve():
@@ -356,8 +326,8 @@ class ModuleLoader:
                     f"cannot also load it from {folder}"
                 )
             return known
-        self._add_requirements(offer)
-        return self._load_folder(module_id, folder, offer.entry_point)
+        self._add_requirements(source)
+        return self._load_folder(module_id, folder, entry_point)
 
     def _load_installed(self, module_id: str, entry_point: str) -> LoadedModule:
         """Import a module of the environment as installed."""
@@ -376,14 +346,18 @@ class ModuleLoader:
             package = import_from_folder(target, folder) if entry_point else import_from_path(place)
         declared = declared_kind(module_id, package)
         if declared != "resolver":
-            _check(module_id, package, attribute or "mount")
+            from amplifier_core.module_checks import check_mount_function, select_errors
+
+            failed = select_errors(check_mount_function(package, attribute or "mount"))
+            if failed:
+                raise validation_failure(module_id, failed)
         mount = _find_mount(module_id, package, attribute)
         return LoadedModule(module_id, mount, package, declared, _ready_function(mount), folder)
 
-    def _add_requirements(self, offer: Offer) -> None:
-        for path in offer.preferred_paths:
+    def _add_requirements(self, source: Any) -> None:
+        for path in _read_folders(source, "preferred_paths"):
             self._add_path(path, before_installed())
-        for path in offer.import_paths:
+        for path in _read_folders(source, "import_paths"):
             self._add_path(path, len(sys.path))
 
     def _add_path(self, folder: Path, position: int = 0) -> None:
@@ -439,6 +413,11 @@ AmplifierModuleLoader = ModuleLoader
 """Name used by the Module Source Protocol."""
 
 
+def _read_folders(source: Any, name: str) -> Sequence[Any]:
+    paths = getattr(source, name, None)
+    return paths if isinstance(paths, (list, tuple)) else ()
+
+
 def _find_mount(module_id: str, package: ModuleType, attribute: str = "") -> Callable[..., Any]:
     mount = getattr(package, attribute or "mount", None)
     if not callable(mount):
@@ -477,30 +456,17 @@ def _bind(loaded: LoadedModule, config: dict[str, Any]) -> MountFunction:
     return mount
 
 
-def _check(module_id: str, package: ModuleType, name: str) -> None:
-    from amplifier_core.module_checks import check_mount_function, select_errors
-
-    failed = select_errors(check_mount_function(package, name))
-    if failed:
-        raise validation_failure(module_id, failed)
-
-
 @contextmanager
 def _importing(module_id: str, folder: Path | None = None) -> Generator[None]:
     """Report any exception in the block as a `ModuleImportError`: a module may raise anything."""
     try:
         yield
     except (Exception, SystemExit) as error:
-        described = _described(error, folder)
+        root = folder.resolve() if folder is not None else None
+        described = describe_exception(error, root)
+        if isinstance(error, ImportError):
+            described = described.removeprefix(f"{type(error).__name__}: ")
         raise ModuleImportError(f"Module '{module_id}' cannot be imported: {described}") from error
-
-
-def _described(error: BaseException, folder: Path | None) -> str:
-    root = folder.resolve() if folder is not None else None
-    if not isinstance(error, ImportError):
-        return describe_exception(error, root)
-    place = describe_place(error, root)
-    return f"{error} ({place})" if place else str(error)
 
 
 def _ready_function(mount: Callable[..., Any]) -> Callable[..., Any] | None:

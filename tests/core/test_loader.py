@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from amplifier_core.loader import (
     ModuleLoader,
     ModuleValidationError,
     find_kind,
-    find_origin,
     find_package,
     import_from_path,
     module_failure_reason,
@@ -469,7 +468,3 @@ def test_a_failing_import_leaves_nothing_in_sys_modules(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="boom"):
         import_from_path(tmp_path / "plain_broken.py")
     assert "plain_broken" not in sys.modules
-
-
-def test_a_module_without_a_file_has_no_origin() -> None:
-    assert find_origin(SimpleNamespace()) is None  # type: ignore[arg-type]
