@@ -33,9 +33,14 @@ from typing import Any
 
 from amplifier_core._foreign import describe_exception
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.discovery import (
+from amplifier_core.models import ModuleInfo
+from amplifier_core.module_sources import (
     ENTRY_POINT_GROUP,
+    MODULE_FAILURE_REASONS,
     TYPE_TO_MOUNT_POINT,
+    ModuleImportError,
+    ModuleValidationError,
+    NotInstalledError,
     conventional_name,
     conventional_package,
     declared_kind,
@@ -43,16 +48,9 @@ from amplifier_core.discovery import (
     find_package,
     installed_modules,
     installed_mount,
+    module_failure_reason,
     modules_in,
     project_name,
-)
-from amplifier_core.models import ModuleInfo
-from amplifier_core.module_sources import (
-    MODULE_FAILURE_REASONS,
-    ModuleImportError,
-    ModuleValidationError,
-    NotInstalledError,
-    module_failure_reason,
     validation_failure,
 )
 from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError

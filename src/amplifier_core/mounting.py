@@ -26,12 +26,14 @@ from amplifier_core._foreign import (
 )
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.discovery import PARTS, SECTION_KINDS, TYPE_TO_MOUNT_POINT
 from amplifier_core.interfaces import ContextManager, Orchestrator, Provider, Tool
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.loader import LoadedModule, MountFunction
 from amplifier_core.module_sources import (
     MISCONFIGURED,
+    PARTS,
+    SECTION_KINDS,
+    TYPE_TO_MOUNT_POINT,
     ModuleMountError,
     ModuleValidationError,
     NothingMountedError,

@@ -12,10 +12,10 @@ from typing import Any, Self, cast
 from amplifier_core import events
 from amplifier_core.approval import ApprovalSystem
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.discovery import PARTS
 from amplifier_core.display import DisplaySystem
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import SessionStatus
+from amplifier_core.module_sources import PARTS
 from amplifier_core.mounting import initialize_session
 from amplifier_support.clock import local_now
 from amplifier_support.redaction import redact_config

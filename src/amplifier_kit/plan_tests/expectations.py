@@ -26,7 +26,7 @@ from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult
-from amplifier_core.discovery import PARTS
+from amplifier_core.module_sources import PARTS
 from amplifier_kit.plan_tests.cases import Case, read_items
 from amplifier_kit.plan_tests.grammar import is_condition
 from amplifier_kit.plan_tests.running import FileState, Ran, Runner

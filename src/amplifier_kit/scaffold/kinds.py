@@ -6,7 +6,7 @@ import re
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.plan.tree.entries import ModuleKind
-from amplifier_core.discovery import PARTS, conventional_name
+from amplifier_core.module_sources import PARTS, conventional_name
 from amplifier_support.named_tuple import NamedTuple
 
 _NAME = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"

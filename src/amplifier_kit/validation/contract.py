@@ -19,10 +19,10 @@ from jsonschema import Draft202012Validator
 from amplifier_app.base.checks import Check, some
 from amplifier_app.base.tool_schemas import TOOL_NAME, read_input_schema, schema_problem
 from amplifier_app.runtime import describe
-from amplifier_core.discovery import declared_kind, find_kind
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.loader import ModuleValidationError, import_from_path
 from amplifier_core.module_checks import find_cleanup
+from amplifier_core.module_sources import declared_kind, find_kind
 from amplifier_core.mounting import Footprint
 from amplifier_kit.testing import MockCoordinator
 from amplifier_kit.validation.advice import (
