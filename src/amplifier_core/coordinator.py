@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from amplifier_core._foreign import Owner, code_name, current_owner, describe_owner, log_failure
-from amplifier_core.approval import ApprovalSystem, ApprovalTimeoutError
+from amplifier_core.approval import ApprovalSystem, ApprovalTimeoutError, DisplaySystem
 from amplifier_core.cancellation import CancellationToken, is_failure, task_cancel_count
-from amplifier_core.display import DisplaySystem
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import ContextInjection, HookResult, join_injections, to_injection
 from amplifier_core.module_sources import PARTS

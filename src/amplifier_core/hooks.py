@@ -578,7 +578,9 @@ class HookRegistry:
         if type(data) is not dict:
             data = as_fields(data)
         if event in correlation.CORRELATED_EVENTS and isinstance(data, dict):
-            data = _with_request_id(event, cast("dict[str, Any]", data))
+            field = correlation.REQUEST_ID_FIELD
+            request_id = correlation.resolve_request_id(event, data.get(field))
+            data = data if request_id is None else {**data, field: request_id}
         handlers = self._by_event.get(event)
         if not handlers:
             return passed_on(data)
@@ -613,9 +615,3 @@ class HookRegistry:
             if answer is not None and answer.data is not None:
                 collected.append(answer.data)
         return collected
-
-
-def _with_request_id(event: str, data: dict[str, Any]) -> dict[str, Any]:
-    explicit = data.get(correlation.REQUEST_ID_FIELD)
-    request_id = correlation.resolve_request_id(event, explicit)
-    return data if request_id is None else {**data, correlation.REQUEST_ID_FIELD: request_id}

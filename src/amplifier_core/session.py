@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Self, cast
 
 from amplifier_core import events
-from amplifier_core.approval import ApprovalSystem
+from amplifier_core.approval import ApprovalSystem, DisplaySystem
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.display import DisplaySystem
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import SessionStatus
 from amplifier_core.module_sources import PARTS
