@@ -66,7 +66,6 @@ __all__ = [
 _ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex, range, frozenset})
 _AS_TEXT = frozenset({Decimal, datetime, date, time})
 """Types without a JSON form. Handlers receive them as text, so that they can serialize their data."""
-_MISSING = object()
 _MAX_DEPTH = 100
 """Nesting depth beyond which a value becomes text; a value may refer to itself."""
 
@@ -221,8 +220,7 @@ class EventData(dict[str, Any]):
         self._isolated_keys.add(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        value = dict.get(self, key, _MISSING)
-        return default if value is _MISSING else self._touch(key, value)
+        return self[key] if key in self else default  # noqa: SIM401 - this is `get`
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -230,9 +228,9 @@ class EventData(dict[str, Any]):
         return self[key]
 
     def pop(self, key: str, *default: Any) -> Any:
-        own = self._touch(key, dict.__getitem__(self, key)) if key in self else None
-        result = dict.pop(self, key, *default)
-        return own if own is not None else result
+        # Replaces the value by its own copy.
+        self.get(key)
+        return dict.pop(self, key, *default)
 
     def popitem(self) -> tuple[str, Any]:
         key = next(reversed(list(self)))
@@ -250,16 +248,10 @@ class EventData(dict[str, Any]):
         return dict.__iter__(self)
 
     def values(self) -> Any:
-        self._touch_all()
-        return dict.values(self)
+        return dict(self).values()
 
     def items(self) -> Any:
-        self._touch_all()
-        return dict.items(self)
-
-    def _touch_all(self) -> None:
-        for key in list(dict.keys(self)):
-            self._touch(key, dict.__getitem__(self, key))
+        return dict(self).items()
 
     def copy(self) -> dict[str, Any]:
         return dict(self)
