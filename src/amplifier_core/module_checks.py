@@ -8,11 +8,11 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
-from amplifier_core._foreign import OPEN_ENDED, required_arguments
+from amplifier_core._foreign import OPEN_ENDED
 from amplifier_core.models import ProviderInfo
 from amplifier_support.named_tuple import NamedTuple
 
@@ -37,55 +37,6 @@ class ValidationCheck:
     passed: bool
     message: str
     severity: Severity = "error"
-
-
-class CheckReport:
-    """A list of checks and its evaluation; base class of the validators' results."""
-
-    checks: list[ValidationCheck]
-
-    @property
-    def passed(self) -> bool:
-        """True if no check of severity ``error`` failed."""
-        return not self.errors
-
-    @property
-    def errors(self) -> list[ValidationCheck]:
-        """The failed checks of severity ``error``."""
-        return select_errors(self.checks)
-
-    @property
-    def warnings(self) -> list[ValidationCheck]:
-        """The failed checks of severity ``warning``."""
-        return [check for check in self.checks if not check.passed and check.severity == "warning"]
-
-    def add(self, check: ValidationCheck) -> None:
-        """Append a check."""
-        self.checks.append(check)
-
-    def summary(self) -> str:
-        """One line, such as ``PASSED: 6/7 checks passed (0 errors, 1 warnings)``."""
-        verdict = "PASSED" if self.passed else "FAILED"
-        good = sum(check.passed for check in self.checks)
-        return (
-            f"{verdict}: {good}/{len(self.checks)} checks passed "
-            f"({len(self.errors)} errors, {len(self.warnings)} warnings)"
-        )
-
-
-@dataclass
-class ValidationResult(CheckReport):
-    """The checks of one module.
-
-    Attributes:
-        module_type: kind it was checked as (``provider``, ``tool``, …).
-        module_path: folder, file or dotted name that was checked.
-        checks: in the order they were run.
-    """
-
-    module_type: str
-    module_path: str
-    checks: list[ValidationCheck] = field(default_factory=list[ValidationCheck])
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -163,13 +114,6 @@ class Member:
     required: bool = True
 
 
-class Mounts(Protocol):
-    """The part of a coordinator that shows what a module mounted."""
-
-    @property
-    def mount_points(self) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of module.
@@ -189,47 +133,6 @@ class Kind:
     def check_name(self, member: Member) -> str:
         """Name of the check of a member, such as ``tool_execute``."""
         return f"{self.name}_{member.name.strip('_')}"
-
-    def conforms(self, instance: object) -> bool:
-        """Return True if ``instance`` has every required member."""
-        required = [member.name for member in self.members if member.required]
-        return bool(required) and all(_has(instance, name) for name in required)
-
-    def instances(self, coordinator: Mounts, returned: object) -> list[tuple[str, Any]]:
-        """The mounted objects by name, or else the returned object if it conforms."""
-        if self.name == "hook":
-            return [("handler", returned)] if required_arguments(returned) else []
-        mounted = coordinator.mount_points[self.mount_point]
-        if isinstance(mounted, dict):
-            instances = list(mounted.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        else:
-            instances = [] if mounted is None else [(self.name, mounted)]
-        if not instances and self.conforms(returned):
-            instances = [(str(_read_name(returned)), returned)]
-        return instances
-
-
-def find_cleanup(returned: object) -> Callable[[], Any] | None:
-    """The return value of ``mount`` if it is a cleanup: callable without arguments, not an instance."""
-    if not callable(returned) or required_arguments(returned):
-        return None
-    return None if any(kind.conforms(returned) for kind in KINDS.values()) else returned
-
-
-def _has(instance: object, name: str) -> bool:
-    try:
-        return hasattr(instance, name)
-    # Reading a member runs the module's code; the member's check reports the exception.
-    except Exception:
-        return True
-
-
-def _read_name(instance: object) -> Any:
-    try:
-        return getattr(instance, "name", "returned")
-    # As above.
-    except Exception:
-        return "returned"
 
 
 _EXECUTE = "async def execute(self, prompt, context, providers, tools, hooks, **kwargs) -> str"
