@@ -14,9 +14,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from amplifier_core._foreign import Owner, code_name, current_owner, describe_owner, log_failure
+from amplifier_core._foreign import Owner, current_owner, log_failure
 from amplifier_core.approval import ApprovalSystem, ApprovalTimeoutError, DisplaySystem
-from amplifier_core.cancellation import CancellationToken, is_failure, task_cancel_count
+from amplifier_core.cancellation import (
+    CancellationToken,
+    call_each,
+    is_failure,
+    task_cancel_count,
+)
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import ContextInjection, HookResult, join_injections, to_injection
 from amplifier_core.module_sources import PARTS
@@ -34,7 +39,6 @@ _KEPT = ("data", "reason", "suppress_output", *_MESSAGE)
 
 
 SINGLE = frozenset({*PARTS, "module-source-resolver"})
-_LATE_CLEANUP_SECONDS = 1.0
 MULTIPLE = frozenset({"providers", "tools"})
 
 
@@ -284,25 +288,7 @@ class ModuleCoordinator:
         Raises:
             BaseException: The first cancellation or interrupt, after all functions have run.
         """
-        fatal: BaseException | None = None
-        cancels = task_cancel_count()
-        for function, owner in reversed(self._cleanups):
-            what = f"Cleanup '{code_name(function, owner)}'"
-            try:
-                pending = function()
-                if inspect.isawaitable(pending):
-                    async with asyncio.timeout(_LATE_CLEANUP_SECONDS if fatal else None):
-                        await pending
-            # Cleanups are foreign code: one that fails must not keep the others from running.
-            except BaseException as error:
-                if is_failure(error, cancels):
-                    log_failure(logger, what, function, owner, error, "the others still run")
-                else:
-                    whose = describe_owner(function, owner)
-                    logger.warning("%s of %s was stopped before it ended", what, whose)
-                    fatal, cancels = fatal or error, task_cancel_count()
-        if fatal is not None:
-            raise fatal
+        await call_each(reversed(self._cleanups), "Cleanup")
 
     async def request_cancel(self, immediate: bool = False) -> None:
         """Request cancellation on the session's token; the orchestrator checks it."""

@@ -268,24 +268,11 @@ class ModuleLoader:
     # Without a resolver
 
     def _load_direct(self, module_id: str) -> LoadedModule:
-        loaded = self._load_entry_point(module_id) or self._load_filesystem(module_id)
-        if loaded is None:
-            folders = "".join(f", no project in {folder}" for folder in self._folders())
-            raise NotInstalledError(
-                f"Module '{module_id}' not found via entry points or filesystem: no entry point "
-                f"in group '{ENTRY_POINT_GROUP}'{folders} and no package "
-                f"'{conventional_name(module_id)}' with a mount function. "
-                "Install it, or set its 'source'."
-            )
-        return loaded
-
-    def _load_entry_point(self, module_id: str) -> LoadedModule | None:
+        """Load by the entry point, else from the search folders, else from ``sys.path``."""
         with _importing(module_id):
             mount = installed_mount(module_id)
-        return _unchecked(module_id, mount) if callable(mount) else None
-
-    def _load_filesystem(self, module_id: str) -> LoadedModule | None:
-        """Load from the search folders, or else from ``sys.path``."""
+        if callable(mount):
+            return _unchecked(module_id, mount)
         for folder in self._folders():
             project = (folder / project_name(module_id)).absolute()
             if project.is_dir():
@@ -296,7 +283,15 @@ class ModuleLoader:
                 return _unchecked(module_id, _find_mount(module_id, package), project)
         with _importing(module_id):
             mount = getattr(conventional_package(module_id), "mount", None)
-        return _unchecked(module_id, mount) if callable(mount) else None
+        if callable(mount):
+            return _unchecked(module_id, mount)
+        folders = "".join(f", no project in {folder}" for folder in self._folders())
+        raise NotInstalledError(
+            f"Module '{module_id}' not found via entry points or filesystem: no entry point "
+            f"in group '{ENTRY_POINT_GROUP}'{folders} and no package "
+            f"'{conventional_name(module_id)}' with a mount function. "
+            "Install it, or set its 'source'."
+        )
 
     # With a resolver
 
@@ -331,10 +326,8 @@ class ModuleLoader:
         """Import a module of the environment as installed."""
         target, _, attribute = entry_point.partition(":")
         with _importing(module_id):
-            mount = getattr(importlib.import_module(target), attribute or "mount", None)
-        if not callable(mount):
-            raise _no_mount(module_id, entry_point)
-        return _unchecked(module_id, mount)
+            package = importlib.import_module(target)
+        return _unchecked(module_id, _find_mount(module_id, package, attribute))
 
     def _load_folder(self, module_id: str, folder: Path, entry_point: str) -> LoadedModule:
         self._add_path(folder)
@@ -417,15 +410,12 @@ def _read_folders(source: Any, name: str) -> Sequence[Any]:
 
 
 def _find_mount(module_id: str, package: ModuleType, attribute: str = "") -> Callable[..., Any]:
-    mount = getattr(package, attribute or "mount", None)
-    if not callable(mount):
-        raise _no_mount(module_id, f"{package.__name__}:{attribute or 'mount'}")
-    return mount
-
-
-def _no_mount(module_id: str, entry_point: str) -> ModuleValidationError:
-    return ModuleValidationError(
-        f"Module '{module_id}' has no mount function '{entry_point}'; "
+    name = attribute or "mount"
+    mount = getattr(package, name, None)
+    if callable(mount):
+        return mount
+    raise ModuleValidationError(
+        f"Module '{module_id}' has no mount function '{package.__name__}:{name}'; "
         "define `async def mount(coordinator, config=None)`",
         reason_code="invalid_entry_point",
     )

@@ -214,13 +214,9 @@ SECTION_KINDS = MappingProxyType({"providers": "provider", "tools": "tool", "hoo
 PARTS = ("orchestrator", "context")
 """The parts of a plan's ``session`` that are a module each; the name of a part is its kind."""
 
-_KIND_BY_ID = (
-    ("loop", "orchestrator"),
-    ("provider", "provider"),
-    ("tool", "tool"),
-    ("hook", "hook"),
-    ("context", "context"),
-)
+_KIND_BY_WORD = {kind: kind for kind in ("provider", "tool", "hook", "context")} | {
+    "loop": "orchestrator"
+}
 
 
 def find_kind(module_id: str, package: ModuleType | None = None) -> str:
@@ -235,7 +231,9 @@ def find_kind(module_id: str, package: ModuleType | None = None) -> str:
     if "orchestrat" in module_id:
         return "orchestrator"
     # The first word wins: "hooks-loop-guard" is a hook.
-    found = [(module_id.index(part), kind) for part, kind in _KIND_BY_ID if part in module_id]
+    found = [
+        (module_id.index(part), kind) for part, kind in _KIND_BY_WORD.items() if part in module_id
+    ]
     return min(found)[1] if found else "tool"
 
 

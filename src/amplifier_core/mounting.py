@@ -123,17 +123,6 @@ class Footprint:
         """The kinds of the modules mounted since the snapshot."""
         return [kind for kind in _PROTOCOLS if self.added(kind)]
 
-    def kind(self, returned: Any) -> str | None:
-        """The kind of a module, judged by what its mount function mounted, returned or registered."""
-        kinds = self.kinds()
-        if kinds:
-            return kinds[0]
-        # A tool also has every member of an orchestrator, hence the order.
-        for kind in ("provider", "context", "tool", "orchestrator"):
-            if _is_instance(kind, returned):
-                return kind
-        return "hook" if any("handler" in text for text in self.registered()) else None
-
     def registered(self) -> list[str]:
         """Return the registrations since the snapshot, as ``a handler of tool:pre``, ``the
         capability x``.
@@ -326,10 +315,9 @@ def required_spec(config: Any, kind: str) -> ModuleSpec:
     session = config["session"]
     value = session[kind]
     if isinstance(value, dict):
-        entry = cast("dict[str, Any]", value)
-        if not entry.get("module"):
-            raise ValueError(f"session.{kind} of the mount plan has no 'module': {entry!r}")
-        return ModuleSpec(kind, entry["module"], entry.get("source"), entry.get("config") or {})
+        if not value.get("module"):
+            raise ValueError(f"session.{kind} of the mount plan has no 'module': {value!r}")
+        return _read_entry(kind, cast("dict[str, Any]", value))
     section = config.get(kind)
     settings = section.get("config") if isinstance(section, dict) else None
     return ModuleSpec(kind, str(value), session.get(f"{kind}_source"), settings or {})
@@ -350,10 +338,13 @@ def optional_specs(config: Any) -> list[ModuleSpec]:
                     f"(got {entry!r})"
                 )
             if entry.get("module"):
-                source, settings = entry.get("source"), entry.get("config") or {}
-                named = entry.get("instance_id")
-                specs.append(ModuleSpec(kind, entry["module"], source, settings, named))
+                specs.append(_read_entry(kind, cast("dict[str, Any]", entry)))
     return specs
+
+
+def _read_entry(kind: str, entry: dict[str, Any]) -> ModuleSpec:
+    settings, named = entry.get("config") or {}, entry.get("instance_id")
+    return ModuleSpec(kind, entry["module"], entry.get("source"), settings, named)
 
 
 def check_provider_ids(specs: list[ModuleSpec]) -> None:

@@ -20,6 +20,7 @@ from amplifier_app.base.tool_schemas import TOOL_NAME, read_input_schema, schema
 from amplifier_app.runtime import describe
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.loader import ModuleValidationError, import_from_path
+from amplifier_core.module_checks import KINDS
 from amplifier_core.module_sources import declared_kind, find_kind
 from amplifier_core.mounting import Footprint
 from amplifier_kit.testing import MockCoordinator
@@ -29,7 +30,7 @@ from amplifier_kit.validation.advice import (
     for_kernel_check,
 )
 from amplifier_kit.validation.isolation import Findings
-from amplifier_kit.validation.validators import VALIDATORS, find_cleanup, run_cleanup
+from amplifier_kit.validation.validators import VALIDATORS, conforms, find_cleanup, run_cleanup
 from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -235,7 +236,13 @@ async def _kind_mounted_by(mount: Any, config: dict[str, Any]) -> str | None:
     returned: Any = None
     try:
         returned = await mount(coordinator, copy.deepcopy(config))
-        return before.kind(returned)
+        if kinds := before.kinds():
+            return kinds[0]
+        # A tool also has every member of an orchestrator, hence the order.
+        for kind in ("provider", "context", "tool", "orchestrator"):
+            if not isinstance(returned, type) and conforms(KINDS[kind], returned):
+                return kind
+        return "hook" if any("handler" in text for text in before.registered()) else None
     # The checks that follow report the error.
     except _FOREIGN_ERRORS:
         return None
