@@ -19,27 +19,6 @@ from pydantic import ValidationError
 from amplifier_core.llm_errors import programming_error
 from amplifier_support.named_tuple import NamedTuple
 
-__all__ = [
-    "Origin",
-    "Owner",
-    "add_hint",
-    "belonging_to",
-    "blame",
-    "code_name",
-    "current_owner",
-    "describe_exception",
-    "describe_foreign",
-    "describe_owner",
-    "describe_place",
-    "find_module",
-    "find_origin",
-    "find_root",
-    "line_in",
-    "log_failure",
-    "warnings_logged",
-    "where_defined",
-]
-
 
 class Origin(NamedTuple):
     """The module whose code raised an exception.

@@ -207,9 +207,8 @@ class ModuleCoordinator:
             return mounted.get(name)
         return mounted
 
-    def get_mounted(self, mount_point: str, name: str | None = None) -> Any:
-        """Alias of `get`, used in the samples of the Provider Contract."""
-        return self.get(mount_point, name)
+    get_mounted = get
+    """The name in the samples of the Provider Contract."""
 
     def _address(self, mount_point: str, name: str | None) -> tuple[str, str | None]:
         if mount_point == "session":

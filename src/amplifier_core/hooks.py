@@ -527,23 +527,19 @@ class HookRegistry:
 
     def unregister(self, name: str) -> None:
         """Remove the handler with this name; of several, the one registered last."""
-        found = [
-            (entry.order, event, entry)
-            for event, entries in self._by_event.items()
-            for entry in entries
-            if entry.name == name
-        ]
+        found = [(entry.order, event) for event, entry in self._entries() if entry.name == name]
         if found:
-            _, event, last = max(found, key=lambda item: item[0])
-            self._by_event[event] = tuple(e for e in self._by_event[event] if e is not last)
+            last, event = max(found)
+            self._by_event[event] = tuple(e for e in self._by_event[event] if e.order != last)
 
     def find_owner(self, name: str) -> str | None:
         """The id of the module that registered the handler with this name; None if there is none."""
-        for entries in self._by_event.values():
-            for entry in entries:
-                if entry.name == name and entry.owner is not None:
-                    return entry.owner.module_id
-        return None
+        owners = [entry.owner for _, entry in self._entries() if entry.name == name]
+        return next((owner.module_id for owner in owners if owner is not None), None)
+
+    def _entries(self) -> Iterator[tuple[str, Registration]]:
+        for event, entries in self._by_event.items():
+            yield from ((event, entry) for entry in entries)
 
     def list_handlers(self, event: str | None = None) -> dict[str, list[str]]:
         """Names of the handlers by event, in the order they run."""

@@ -93,6 +93,10 @@ Form = Literal["text", "schema", "provider_info", "callable", "async"]
 """The check of a member, see ``amplifier_core.module_checks``."""
 
 
+_TYPES: Final[dict[str, type]] = {"text": str, "schema": dict}
+"""The type of a value, by form."""
+
+
 @dataclass(frozen=True)
 class Member:
     """One member of a protocol and its check.
@@ -100,7 +104,7 @@ class Member:
     Attributes:
         name: attribute of the mounted object.
         form: how the attribute's value is checked.
-        expected: the expected definition, for the failure message.
+        signature: the expected type or signature.
         arity: minimum number of named arguments of a callable.
         severity: severity of a failure.
         required: whether an object must have it to conform to the protocol.
@@ -108,10 +112,17 @@ class Member:
 
     name: str
     form: Form
-    expected: str
+    signature: str
     arity: int = 0
     severity: Severity = "error"
     required: bool = True
+
+    @property
+    def expected(self) -> str:
+        """The expected definition."""
+        if self.form in _TYPES:
+            return f"{self.name}: {self.signature}"
+        return f"{'async ' if self.form == 'async' else ''}def {self.name}{self.signature}"
 
 
 @dataclass(frozen=True)
@@ -122,92 +133,56 @@ class Kind:
         name: ``provider``, ``tool``, ``hook``, ``orchestrator`` or ``context``.
         mount_point: key of the coordinator's mount points.
         members: what a mounted object must have.
-        how_to_mount: the call that mounts one, for messages.
     """
 
     name: str
     mount_point: str
     members: tuple[Member, ...]
-    how_to_mount: str
 
     def check_name(self, member: Member) -> str:
         """Name of the check of a member, such as ``tool_execute``."""
         return f"{self.name}_{member.name.strip('_')}"
 
 
-_EXECUTE = "async def execute(self, prompt, context, providers, tools, hooks, **kwargs) -> str"
-_VIEW = "async def get_messages_for_request(self, token_budget=None, provider=None)"
+_EXECUTE = "(self, prompt, context, providers, tools, hooks, **kwargs) -> str"
 _KINDS: Final = (
     Kind(
         "provider",
         "providers",
         (
-            Member("name", "text", "name: str"),
-            Member("get_info", "provider_info", "def get_info(self) -> ProviderInfo"),
-            Member("list_models", "async", "async def list_models(self) -> list[ModelInfo]"),
-            Member(
-                "complete",
-                "async",
-                "async def complete(self, request, **kwargs) -> ChatResponse",
-                1,
-            ),
-            Member(
-                "parse_tool_calls",
-                "callable",
-                "def parse_tool_calls(self, response) -> list[ToolCall]",
-            ),
+            Member("name", "text", "str"),
+            Member("get_info", "provider_info", "(self) -> ProviderInfo"),
+            Member("list_models", "async", "(self) -> list[ModelInfo]"),
+            Member("complete", "async", "(self, request, **kwargs) -> ChatResponse", arity=1),
+            Member("parse_tool_calls", "callable", "(self, response) -> list[ToolCall]"),
         ),
-        'await coordinator.mount("providers", provider, name="…")',
     ),
     Kind(
         "tool",
         "tools",
         (
-            Member("name", "text", "name: str"),
-            Member("description", "text", "description: str", severity="warning"),
-            Member(
-                "input_schema", "schema", "input_schema: dict", severity="warning", required=False
-            ),
-            Member("execute", "async", "async def execute(self, input: dict) -> ToolResult", 1),
+            Member("name", "text", "str"),
+            Member("description", "text", "str", severity="warning"),
+            Member("input_schema", "schema", "dict", severity="warning", required=False),
+            Member("execute", "async", "(self, input: dict) -> ToolResult", arity=1),
         ),
-        'await coordinator.mount("tools", tool, name="…")',
     ),
     Kind(
         "hook",
         "hooks",
-        (
-            Member(
-                "__call__",
-                "async",
-                "async def __call__(self, event, data) -> HookResult",
-                arity=2,
-                required=False,
-            ),
-        ),
-        "coordinator.hooks.register(event, handler)",
+        (Member("__call__", "async", "(self, event, data) -> HookResult", 2, required=False),),
     ),
-    Kind(
-        "orchestrator",
-        "orchestrator",
-        (Member("execute", "async", _EXECUTE, arity=5),),
-        'await coordinator.mount("orchestrator", orchestrator)',
-    ),
+    Kind("orchestrator", "orchestrator", (Member("execute", "async", _EXECUTE, arity=5),)),
     Kind(
         "context",
         "context",
         (
-            Member("add_message", "async", "async def add_message(self, message: dict) -> None", 1),
-            Member("get_messages_for_request", "async", _VIEW),
-            Member("get_messages", "async", "async def get_messages(self) -> list[dict]"),
-            Member(
-                "set_messages",
-                "async",
-                "async def set_messages(self, messages: list[dict]) -> None",
-                1,
-            ),
-            Member("clear", "async", "async def clear(self) -> None"),
+            Member("add_message", "async", "(self, message: dict) -> None", arity=1),
+            Member("get_messages_for_request", "async", "(self, token_budget=None, provider=None)"),
+            Member("get_messages", "async", "(self) -> list[dict]"),
+            Member("set_messages", "async", "(self, messages: list[dict]) -> None", arity=1),
+            Member("clear", "async", "(self) -> None"),
         ),
-        'await coordinator.mount("context", context)',
     ),
 )
 
@@ -263,10 +238,6 @@ def _read(member: Member, instance: object) -> Any:
         # Tool Contract, Tool Schema: a tool may return its schema from a method instead.
         return getattr(instance, "get_schema", lambda: _MISSING)()
     return value
-
-
-_TYPES: Final[dict[str, type]] = {"text": str, "schema": dict}
-"""The type of a value, by form."""
 
 
 def _find_fault(member: Member, value: Any) -> _Fault | None:

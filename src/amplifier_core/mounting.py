@@ -45,16 +45,6 @@ from amplifier_core.module_sources import (
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import BEFORE_PROVIDER, PROVIDER_FAILURE
 
-__all__ = [
-    "ModuleSpec",
-    "NothingMountedError",
-    "check_provider_ids",
-    "initialize_session",
-    "mount_module",
-    "optional_specs",
-    "required_spec",
-]
-
 logger = logging.getLogger(__name__)
 # Apart from the failures of modules, which an app reports in its own way.
 _remarks = logging.getLogger(f"{__name__}.remarks")

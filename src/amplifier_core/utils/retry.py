@@ -201,11 +201,10 @@ def classify_error_message(
     Returns:
         A subclass of :class:`LLMError`, or ``LLMError`` itself if nothing matches.
     """
-    if status_code is not None:
-        if status_code in _BY_STATUS:
-            return _BY_STATUS[status_code]
-        if status_code >= 500:
-            return ProviderUnavailableError
+    if status_code in _BY_STATUS:
+        return _BY_STATUS[status_code]
+    if status_code is not None and status_code >= 500:
+        return ProviderUnavailableError
     text = message.lower()
     for needles, error_class in _BY_TEXT:
         if any(needle in text for needle in needles):

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Final, cast
 
 from amplifier_core._foreign import describe_exception, find_root, warnings_logged, where_defined
-from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.coordinator import MULTIPLE, ModuleCoordinator
 from amplifier_core.loader import import_from_path
 from amplifier_core.module_checks import (
     KINDS,
@@ -294,7 +294,7 @@ def _check_compliance(
             return compliance(True, f"mount() mounted no {kind.name}, but contributes to channels")
         message = (
             f"mount() mounted no {kind.name} and returned a cleanup;"
-            f" mount it with `{kind.how_to_mount}`"
+            f" mount it with `{_how_to_mount(kind)}`"
         )
         check = compliance(False, message)
         check.severity = "warning"
@@ -305,8 +305,13 @@ def _check_compliance(
     return compliance(
         False,
         f"mount() mounted no {kind.name} and returned {what}{reason};"
-        f" mount it with `{kind.how_to_mount}`",
+        f" mount it with `{_how_to_mount(kind)}`",
     )
+
+
+def _how_to_mount(kind: Kind) -> str:
+    name = ', name="…"' if kind.mount_point in MULTIPLE else ""
+    return f'await coordinator.mount("{kind.mount_point}", {kind.name}{name})'
 
 
 def _check_cleanup(kind: Kind, returned: object) -> ValidationCheck | None:
