@@ -19,27 +19,6 @@ from pydantic import ValidationError
 from amplifier_core.llm_errors import programming_error
 from amplifier_support.named_tuple import NamedTuple
 
-__all__ = [
-    "Origin",
-    "Owner",
-    "add_hint",
-    "belonging_to",
-    "blame",
-    "code_name",
-    "current_owner",
-    "describe_exception",
-    "describe_foreign",
-    "describe_owner",
-    "describe_place",
-    "find_module",
-    "find_origin",
-    "find_root",
-    "line_in",
-    "log_failure",
-    "warnings_logged",
-    "where_defined",
-]
-
 
 class Origin(NamedTuple):
     """The module whose code raised an exception.
@@ -93,13 +72,11 @@ def describe_owner(code: Any, owner: Owner | None) -> str:
 
 def code_name(code: Any, owner: Owner | None) -> str:
     """Qualified name of a callable, such as ``hooks-guard.Guard.on_tool``."""
-    while isinstance(code, functools.partial):
-        code = code.func
+    code = _without_partial(code)
     name = getattr(code, "__qualname__", None)
     name = name if isinstance(name, str) else type(code).__qualname__
-    return (
-        f"{owner.module_id if owner else _owner(code).__module__}.{name.rpartition('<locals>.')[2]}"
-    )
+    module = owner.module_id if owner else _owner(code).__module__
+    return f"{module}.{name.rpartition('<locals>.')[2]}"
 
 
 def log_failure(
@@ -123,12 +100,7 @@ def log_failure(
         then: The consequence, such as ``it was skipped``.
         event: The event it was called on, if any.
     """
-    module = find_module(code)
-    root = None if module is None else find_root(module)
-    text = describe_exception(error, root)
-    if not describe_place(error, root):
-        # It failed before its first line, for example because of a wrong number of arguments.
-        text += f" ({where_defined(code)})"
+    text = _describe_with_place(error, code)
     whose, on = describe_owner(code, owner), f" on {event}" if event else ""
     logger.error("%s of %s failed%s: %s; %s", what, whose, on, text, then)
     logger.debug("Traceback of the failure of %s", what, exc_info=error)
@@ -146,12 +118,16 @@ def describe_foreign(
         name: Its name in the plan; default: its package.
         call: The method that was called, if not obvious.
     """
-    module = find_module(obj)
-    described = describe_exception(error, None if module is None else find_root(module))
     whose = f"{kind} '{name or _package(obj)}'" + (f": {call}()" if call else "")
-    if describe_place(error, None if module is None else find_root(module)):
-        return f"{whose} raised {described}"
-    return f"{whose} raised {described} ({where_defined(obj)})"
+    return f"{whose} raised {_describe_with_place(error, obj)}"
+
+
+def _describe_with_place(error: BaseException, code: Any) -> str:
+    """An exception of `code` with its line in the module, or else the line where `code` is defined."""
+    root = _find_home(code)
+    text = describe_exception(error, root)
+    # It may have failed before its first line, for example because of a wrong number of arguments.
+    return text if describe_place(error, root) else f"{text} ({where_defined(code)})"
 
 
 def blame(
@@ -169,16 +145,13 @@ def blame(
     `describe_foreign`; `fault` describes what the module did wrong if it raised nothing itself.
     """
     if find_origin(error) is None:
-        whose = f"{kind} '{name or _package(obj)}'"
+        name = name or _package(obj)
         mistake = None if fault else programming_error(error)
         described = describe_foreign(mistake or error, kind=kind, obj=obj, name=name, call=call)
-        text = f"{whose}: {fault}" if fault else described
-        module = find_module(obj)
-        path = None if module is None else find_root(module)
+        text = f"{kind} '{name}': {fault}" if fault else described
+        path = _find_home(obj)
         is_mistake = mistake is not None and bool(describe_place(mistake, path))
-        vars(error)["_amplifier_origin"] = Origin(
-            kind, name or _package(obj), text, path, is_mistake
-        )
+        vars(error)["_amplifier_origin"] = Origin(kind, name, text, path, is_mistake)
 
 
 def add_hint(error: BaseException, hint: str) -> None:
@@ -199,14 +172,11 @@ def find_module(obj: Any) -> ModuleType | None:
 
 def where_defined(obj: Any) -> str:
     """Return a function's file and line, or the qualified name of an object's class."""
-    while isinstance(obj, functools.partial):
-        obj = obj.func
-    obj = inspect.unwrap(obj)
+    obj = inspect.unwrap(_without_partial(obj))
     function = obj.__func__ if inspect.ismethod(obj) else obj
     if not isinstance(function, (FunctionType, type)):
         function = type(obj).__call__
-    module = find_module(obj)
-    root = None if module is None else find_root(module)
+    root = _find_home(obj)
     if isinstance(function, FunctionType) and root is not None:
         code = function.__code__
         if file := _shown(code.co_filename, root):
@@ -221,12 +191,23 @@ def _package(obj: Any) -> str:
 
 def _owner(obj: Any) -> Any:
     """The function or class that `obj` is defined by."""
-    while isinstance(obj, functools.partial):
-        obj = obj.func
+    obj = _without_partial(obj)
     if inspect.ismethod(obj):
         obj = obj.__self__
     # Not type(obj): an object that stands in front of another one has its class here.
     return obj if isinstance(obj, (type, FunctionType)) else obj.__class__
+
+
+def _without_partial(code: Any) -> Any:
+    while isinstance(code, functools.partial):
+        code = code.func
+    return code
+
+
+def _find_home(obj: Any) -> Path | None:
+    """`find_root` of the module that defines `obj`."""
+    module = find_module(obj)
+    return None if module is None else find_root(module)
 
 
 def find_root(module: ModuleType) -> Path | None:
@@ -328,6 +309,10 @@ def warnings_logged() -> Generator[list[str]]:
         _logged.reset(token)
 
 
+OPEN_ENDED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+"""The kinds of parameters that take any number of arguments."""
+
+
 def required_arguments(function: Any) -> str:
     """Names of the required arguments of `function`, quoted and separated by commas."""
     try:
@@ -335,10 +320,8 @@ def required_arguments(function: Any) -> str:
     except (TypeError, ValueError):
         # Not callable, or compiled code without a signature.
         return ""
-    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [
+    return ", ".join(
         repr(parameter.name)
         for parameter in parameters
-        if parameter.default is inspect.Parameter.empty and parameter.kind not in open_ended
-    ]
-    return ", ".join(required)
+        if parameter.default is inspect.Parameter.empty and parameter.kind not in OPEN_ENDED
+    )

@@ -1,4 +1,4 @@
-"""Approval by the user: the protocols that an app implements."""
+"""What an app implements for the user: approval, and messages of hooks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -125,4 +125,15 @@ class AnswerSystem(Protocol):
         Raises:
             ApprovalTimeoutError: There was no answer within `timeout` seconds.
         """
+        ...
+
+
+@runtime_checkable
+class DisplaySystem(Protocol):
+    """Shows messages to the user; passed to the session by the app."""
+
+    def show_message(
+        self, message: str, level: Literal["info", "warning", "error"], source: str = "hook"
+    ) -> None:
+        """Show one message; `source` names its origin (``hook:<name>``)."""
         ...

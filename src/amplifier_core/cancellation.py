@@ -8,13 +8,21 @@ work checks it and stops.
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
-from amplifier_core._foreign import Owner, code_name, current_owner, log_failure
+from amplifier_core._foreign import (
+    Owner,
+    code_name,
+    current_owner,
+    describe_owner,
+    log_failure,
+)
 
 logger = logging.getLogger(__name__)
+
+_LATE_SECONDS = 1.0
 
 CancelCallback = Callable[[], Awaitable[Any] | Any]
 
@@ -46,6 +54,40 @@ def is_failure(error: BaseException, cancels: int) -> bool:
     if isinstance(error, asyncio.CancelledError):
         return task_cancel_count() <= cancels
     return not isinstance(error, (KeyboardInterrupt, GeneratorExit))
+
+
+async def call_each(functions: Iterable[tuple[Callable[[], Any], Owner | None]], what: str) -> None:
+    """Call functions of modules (sync or async) in order, even if some fail.
+
+    After a cancellation or interrupt, each of the remaining ones has one second.
+
+    Args:
+        functions: The functions with their owners.
+        what: What they are, for messages.
+
+    Raises:
+        BaseException: The first cancellation or interrupt, after all functions have run.
+    """
+    fatal: BaseException | None = None
+    cancels = task_cancel_count()
+    for function, owner in list(functions):
+        name = f"{what} '{code_name(function, owner)}'"
+        try:
+            pending = function()
+            if inspect.isawaitable(pending):
+                async with asyncio.timeout(_LATE_SECONDS if fatal else None):
+                    await pending
+        # Foreign code: one that fails must not keep the others from running. It may also await a task
+        # that it has cancelled, which is not a request to this task.
+        except BaseException as error:
+            if is_failure(error, cancels):
+                log_failure(logger, name, function, owner, error, "the others still run")
+            else:
+                whose = describe_owner(function, owner)
+                logger.warning("%s of %s was stopped before it ended", name, whose)
+                fatal, cancels = fatal or error, task_cancel_count()
+    if fatal is not None:
+        raise fatal
 
 
 class CancellationState(Enum):
@@ -84,32 +126,27 @@ class CancellationToken:
 
     def request_graceful(self) -> bool:
         """Request a stop after the current step. True if this call changed the state."""
-        if self.is_cancelled:
-            return False
-        self._move(CancellationState.GRACEFUL)
-        return True
+        return not self.is_cancelled and self._move(CancellationState.GRACEFUL)
 
     def request_immediate(self) -> bool:
         """Request an immediate stop. True if this call changed the state."""
-        if self.is_immediate:
-            return False
-        self._move(CancellationState.IMMEDIATE)
-        return True
+        return not self.is_immediate and self._move(CancellationState.IMMEDIATE)
 
     def request_cancellation(self) -> None:
         """Like `request_graceful`, without a return value."""
         self.request_graceful()
 
-    def _move(self, state: CancellationState) -> None:
+    def _move(self, state: CancellationState) -> Literal[True]:
         self._state = state
         for child in list(self._children):
-            child._inherit(state)
+            self._pass_on(child)
+        return True
 
-    def _inherit(self, state: CancellationState) -> None:
-        if state is CancellationState.IMMEDIATE:
-            self.request_immediate()
-        elif state is CancellationState.GRACEFUL:
-            self.request_graceful()
+    def _pass_on(self, child: "CancellationToken") -> None:
+        if self.is_immediate:
+            child.request_immediate()
+        elif self.is_graceful:
+            child.request_graceful()
 
     def reset(self) -> None:
         """Set the state to none and clear the running tools. Children and callbacks are kept."""
@@ -135,7 +172,7 @@ class CancellationToken:
     def register_child(self, token: "CancellationToken") -> None:
         """Pass requests on to `token`, starting with the current state."""
         self._children.append(token)
-        token._inherit(self._state)
+        self._pass_on(token)
 
     def unregister_child(self, token: "CancellationToken") -> None:
         if token in self._children:
@@ -151,20 +188,4 @@ class CancellationToken:
         Raises:
             BaseException: The first cancellation or interrupt, after all callbacks have run.
         """
-        fatal: BaseException | None = None
-        cancels = task_cancel_count()
-        for callback, owner in list(self._callbacks):
-            try:
-                result = callback()
-                if inspect.isawaitable(result):
-                    await result
-            # Callbacks are foreign code: one that fails must not keep the others from running.
-            except BaseException as error:
-                # A callback may await a task it has cancelled; that is not a request to this task.
-                if is_failure(error, cancels):
-                    what = f"Cancellation callback '{code_name(callback, owner)}'"
-                    log_failure(logger, what, callback, owner, error, "the others still run")
-                else:
-                    fatal, cancels = fatal or error, task_cancel_count()
-        if fatal is not None:
-            raise fatal
+        await call_each(self._callbacks, "Cancellation callback")

@@ -40,7 +40,13 @@ from amplifier_core._foreign import (
     where_defined,
 )
 from amplifier_core.cancellation import is_failure, task_cancel_count
-from amplifier_core.models import ContextInjection, HookAction, HookResult, ToolResult
+from amplifier_core.models import (
+    HookAction,
+    HookResult,
+    ToolResult,
+    join_injections,
+    to_injection,
+)
 from amplifier_support.clock import utc_now
 from amplifier_support.named_tuple import NamedTuple
 
@@ -60,7 +66,6 @@ __all__ = [
 _ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex, range, frozenset})
 _AS_TEXT = frozenset({Decimal, datetime, date, time})
 """Types without a JSON form. Handlers receive them as text, so that they can serialize their data."""
-_MISSING = object()
 _MAX_DEPTH = 100
 """Nesting depth beyond which a value becomes text; a value may refer to itself."""
 
@@ -215,8 +220,7 @@ class EventData(dict[str, Any]):
         self._isolated_keys.add(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        value = dict.get(self, key, _MISSING)
-        return default if value is _MISSING else self._touch(key, value)
+        return self[key] if key in self else default  # noqa: SIM401 - this is `get`
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -224,9 +228,9 @@ class EventData(dict[str, Any]):
         return self[key]
 
     def pop(self, key: str, *default: Any) -> Any:
-        own = self._touch(key, dict.__getitem__(self, key)) if key in self else None
-        result = dict.pop(self, key, *default)
-        return own if own is not None else result
+        # Replaces the value by its own copy.
+        self.get(key)
+        return dict.pop(self, key, *default)
 
     def popitem(self) -> tuple[str, Any]:
         key = next(reversed(list(self)))
@@ -244,16 +248,10 @@ class EventData(dict[str, Any]):
         return dict.__iter__(self)
 
     def values(self) -> Any:
-        self._touch_all()
-        return dict.values(self)
+        return dict(self).values()
 
     def items(self) -> Any:
-        self._touch_all()
-        return dict.items(self)
-
-    def _touch_all(self) -> None:
-        for key in list(dict.keys(self)):
-            self._touch(key, dict.__getitem__(self, key))
+        return dict(self).items()
 
     def copy(self) -> dict[str, Any]:
         return dict(self)
@@ -443,29 +441,11 @@ def _with_data(
 
 def _merged(event: str, injections: list[tuple[str, HookResult]]) -> HookResult:
     """Merge the injections into one result; `context_injections` lists each of them."""
-    items = [
-        ContextInjection.model_construct(
-            content=answer.context_injection or "",
-            role=answer.context_injection_role,
-            ephemeral=answer.ephemeral,
-            append_to_last_tool_result=answer.append_to_last_tool_result,
-            hook_name=name,
-            event=event,
-        )
-        for name, answer in injections
-    ]
+    items = [to_injection(answer, name, event) for name, answer in injections]
     first = injections[0][1]
-    if len(injections) == 1:
+    if len(items) == 1:
         return first.model_copy(update={"context_injections": items})
-    return HookResult.model_construct(
-        action="inject_context",
-        context_injection="\n\n".join(item.content for item in items),
-        context_injection_role=first.context_injection_role,
-        ephemeral=first.ephemeral,
-        suppress_output=first.suppress_output,
-        append_to_last_tool_result=any(item.append_to_last_tool_result for item in items),
-        context_injections=items,
-    )
+    return join_injections(items, suppress_output=first.suppress_output)
 
 
 # Taken from the fields: creating a HookResult would build its validator, which a session
@@ -547,23 +527,19 @@ class HookRegistry:
 
     def unregister(self, name: str) -> None:
         """Remove the handler with this name; of several, the one registered last."""
-        found = [
-            (entry.order, event, entry)
-            for event, entries in self._by_event.items()
-            for entry in entries
-            if entry.name == name
-        ]
+        found = [(entry.order, event) for event, entry in self._entries() if entry.name == name]
         if found:
-            _, event, last = max(found, key=lambda item: item[0])
-            self._by_event[event] = tuple(e for e in self._by_event[event] if e is not last)
+            last, event = max(found)
+            self._by_event[event] = tuple(e for e in self._by_event[event] if e.order != last)
 
     def find_owner(self, name: str) -> str | None:
         """The id of the module that registered the handler with this name; None if there is none."""
-        for entries in self._by_event.values():
-            for entry in entries:
-                if entry.name == name and entry.owner is not None:
-                    return entry.owner.module_id
-        return None
+        owners = [entry.owner for _, entry in self._entries() if entry.name == name]
+        return next((owner.module_id for owner in owners if owner is not None), None)
+
+    def _entries(self) -> Iterator[tuple[str, Registration]]:
+        for event, entries in self._by_event.items():
+            yield from ((event, entry) for entry in entries)
 
     def list_handlers(self, event: str | None = None) -> dict[str, list[str]]:
         """Names of the handlers by event, in the order they run."""
@@ -590,7 +566,9 @@ class HookRegistry:
         if type(data) is not dict:
             data = as_fields(data)
         if event in correlation.CORRELATED_EVENTS and isinstance(data, dict):
-            data = _with_request_id(event, cast("dict[str, Any]", data))
+            field = correlation.REQUEST_ID_FIELD
+            request_id = correlation.resolve_request_id(event, data.get(field))
+            data = data if request_id is None else {**data, field: request_id}
         handlers = self._by_event.get(event)
         if not handlers:
             return passed_on(data)
@@ -625,9 +603,3 @@ class HookRegistry:
             if answer is not None and answer.data is not None:
                 collected.append(answer.data)
         return collected
-
-
-def _with_request_id(event: str, data: dict[str, Any]) -> dict[str, Any]:
-    explicit = data.get(correlation.REQUEST_ID_FIELD)
-    request_id = correlation.resolve_request_id(event, explicit)
-    return data if request_id is None else {**data, correlation.REQUEST_ID_FIELD: request_id}

@@ -31,11 +31,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from amplifier_core._foreign import describe_exception, describe_place
+from amplifier_core._foreign import describe_exception
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.discovery import (
+from amplifier_core.models import ModuleInfo
+from amplifier_core.module_sources import (
     ENTRY_POINT_GROUP,
+    MODULE_FAILURE_REASONS,
     TYPE_TO_MOUNT_POINT,
+    ModuleImportError,
+    ModuleValidationError,
+    NotInstalledError,
     conventional_name,
     conventional_package,
     declared_kind,
@@ -43,16 +48,9 @@ from amplifier_core.discovery import (
     find_package,
     installed_modules,
     installed_mount,
+    module_failure_reason,
     modules_in,
     project_name,
-)
-from amplifier_core.models import ModuleInfo
-from amplifier_core.module_sources import (
-    MODULE_FAILURE_REASONS,
-    ModuleImportError,
-    ModuleValidationError,
-    NotInstalledError,
-    module_failure_reason,
     validation_failure,
 )
 from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
@@ -67,37 +65,11 @@ __all__ = [
     "ModuleLoader",
     "ModuleValidationError",
     "MountFunction",
-    "Offer",
     "find_kind",
     "find_package",
     "module_failure_reason",
     "resolve",
 ]
-
-
-class Offer(NamedTuple):
-    """Optional attributes of a source (see `module_sources.ModuleSource`)."""
-
-    installed: bool
-    entry_point: str
-    import_paths: Sequence[Any]
-    preferred_paths: Sequence[Any]
-
-    @classmethod
-    def of(cls, source: Any) -> "Offer":
-        """Read the attributes of `source`; missing ones are False or empty."""
-        entry_point = getattr(source, "entry_point", None)
-        return cls(
-            getattr(source, "installed", False) is True,
-            entry_point if isinstance(entry_point, str) else "",
-            _folders(source, "import_paths"),
-            _folders(source, "preferred_paths"),
-        )
-
-
-def _folders(source: Any, name: str) -> Sequence[Any]:
-    paths = getattr(source, name, None)
-    return paths if isinstance(paths, (list, tuple)) else ()
 
 
 async def resolve(resolver: Any, module_id: str, hint: Any) -> Any:
@@ -124,12 +96,6 @@ def before_installed() -> int:
     # Wherever an interpreter keeps its packages, they come after the standard library.
     library = str(Path(importlib.__file__).parent.parent)
     return sys.path.index(library) + 1 if library in sys.path else len(sys.path)
-
-
-def find_origin(module: ModuleType) -> Path | None:
-    """File that a module was loaded from; None if it has no file."""
-    file = getattr(module, "__file__", None)
-    return Path(file).resolve() if file else None
 
 
 def import_from_path(path: Path | str) -> ModuleType:
@@ -197,7 +163,8 @@ def import_from_folder(name: str, folder: Path) -> ModuleType:
 
 def refuse_elsewhere(name: str, module: ModuleType, folder: Path) -> None:
     """Raise ImportError unless `module` was loaded from `folder`."""
-    origin = find_origin(module)
+    file = getattr(module, "__file__", None)
+    origin = Path(file).resolve() if file else None
     if origin is None or not origin.is_relative_to(folder.resolve()):
         raise ImportError(
             f"package {name!r} is already loaded from {origin or 'another location'}; "
@@ -301,24 +268,11 @@ class ModuleLoader:
     # Without a resolver
 
     def _load_direct(self, module_id: str) -> LoadedModule:
-        loaded = self._load_entry_point(module_id) or self._load_filesystem(module_id)
-        if loaded is None:
-            folders = "".join(f", no project in {folder}" for folder in self._folders())
-            raise NotInstalledError(
-                f"Module '{module_id}' not found via entry points or filesystem: no entry point "
-                f"in group '{ENTRY_POINT_GROUP}'{folders} and no package "
-                f"'{conventional_name(module_id)}' with a mount function. "
-                "Install it, or set its 'source'."
-            )
-        return loaded
-
-    def _load_entry_point(self, module_id: str) -> LoadedModule | None:
+        """Load by the entry point, else from the search folders, else from ``sys.path``."""
         with _importing(module_id):
             mount = installed_mount(module_id)
-        return _unchecked(module_id, mount) if callable(mount) else None
-
-    def _load_filesystem(self, module_id: str) -> LoadedModule | None:
-        """Load from the search folders, or else from ``sys.path``."""
+        if callable(mount):
+            return _unchecked(module_id, mount)
         for folder in self._folders():
             project = (folder / project_name(module_id)).absolute()
             if project.is_dir():
@@ -329,7 +283,15 @@ class ModuleLoader:
                 return _unchecked(module_id, _find_mount(module_id, package), project)
         with _importing(module_id):
             mount = getattr(conventional_package(module_id), "mount", None)
-        return _unchecked(module_id, mount) if callable(mount) else None
+        if callable(mount):
+            return _unchecked(module_id, mount)
+        folders = "".join(f", no project in {folder}" for folder in self._folders())
+        raise NotInstalledError(
+            f"Module '{module_id}' not found via entry points or filesystem: no entry point "
+            f"in group '{ENTRY_POINT_GROUP}'{folders} and no package "
+            f"'{conventional_name(module_id)}' with a mount function. "
+            "Install it, or set its 'source'."
+        )
 
     # With a resolver
 
@@ -342,11 +304,12 @@ class ModuleLoader:
                 return known or self._load_direct(module_id)
             except NotInstalledError:
                 raise not_found from None
-        offer = Offer.of(source)
-        if offer.installed:
+        entry_point = getattr(source, "entry_point", None)
+        entry_point = entry_point if isinstance(entry_point, str) else ""
+        if getattr(source, "installed", False) is True:
             if known is None:
-                self._add_requirements(offer)
-            return known or self._load_installed(module_id, offer.entry_point)
+                self._add_requirements(source)
+            return known or self._load_installed(module_id, entry_point)
         folder = Path(source.resolve())
         if known is not None:
             if known.folder is None or known.folder.resolve() != folder.resolve():
@@ -356,17 +319,15 @@ class ModuleLoader:
                     f"cannot also load it from {folder}"
                 )
             return known
-        self._add_requirements(offer)
-        return self._load_folder(module_id, folder, offer.entry_point)
+        self._add_requirements(source)
+        return self._load_folder(module_id, folder, entry_point)
 
     def _load_installed(self, module_id: str, entry_point: str) -> LoadedModule:
         """Import a module of the environment as installed."""
         target, _, attribute = entry_point.partition(":")
         with _importing(module_id):
-            mount = getattr(importlib.import_module(target), attribute or "mount", None)
-        if not callable(mount):
-            raise _no_mount(module_id, entry_point)
-        return _unchecked(module_id, mount)
+            package = importlib.import_module(target)
+        return _unchecked(module_id, _find_mount(module_id, package, attribute))
 
     def _load_folder(self, module_id: str, folder: Path, entry_point: str) -> LoadedModule:
         self._add_path(folder)
@@ -376,14 +337,18 @@ class ModuleLoader:
             package = import_from_folder(target, folder) if entry_point else import_from_path(place)
         declared = declared_kind(module_id, package)
         if declared != "resolver":
-            _check(module_id, package, attribute or "mount")
+            from amplifier_core.module_checks import check_mount_function, select_errors
+
+            failed = select_errors(check_mount_function(package, attribute or "mount"))
+            if failed:
+                raise validation_failure(module_id, failed)
         mount = _find_mount(module_id, package, attribute)
         return LoadedModule(module_id, mount, package, declared, _ready_function(mount), folder)
 
-    def _add_requirements(self, offer: Offer) -> None:
-        for path in offer.preferred_paths:
+    def _add_requirements(self, source: Any) -> None:
+        for path in _read_folders(source, "preferred_paths"):
             self._add_path(path, before_installed())
-        for path in offer.import_paths:
+        for path in _read_folders(source, "import_paths"):
             self._add_path(path, len(sys.path))
 
     def _add_path(self, folder: Path, position: int = 0) -> None:
@@ -439,16 +404,18 @@ AmplifierModuleLoader = ModuleLoader
 """Name used by the Module Source Protocol."""
 
 
+def _read_folders(source: Any, name: str) -> Sequence[Any]:
+    paths = getattr(source, name, None)
+    return paths if isinstance(paths, (list, tuple)) else ()
+
+
 def _find_mount(module_id: str, package: ModuleType, attribute: str = "") -> Callable[..., Any]:
-    mount = getattr(package, attribute or "mount", None)
-    if not callable(mount):
-        raise _no_mount(module_id, f"{package.__name__}:{attribute or 'mount'}")
-    return mount
-
-
-def _no_mount(module_id: str, entry_point: str) -> ModuleValidationError:
-    return ModuleValidationError(
-        f"Module '{module_id}' has no mount function '{entry_point}'; "
+    name = attribute or "mount"
+    mount = getattr(package, name, None)
+    if callable(mount):
+        return mount
+    raise ModuleValidationError(
+        f"Module '{module_id}' has no mount function '{package.__name__}:{name}'; "
         "define `async def mount(coordinator, config=None)`",
         reason_code="invalid_entry_point",
     )
@@ -477,30 +444,17 @@ def _bind(loaded: LoadedModule, config: dict[str, Any]) -> MountFunction:
     return mount
 
 
-def _check(module_id: str, package: ModuleType, name: str) -> None:
-    from amplifier_core.module_checks import check_mount_function, select_errors
-
-    failed = select_errors(check_mount_function(package, name))
-    if failed:
-        raise validation_failure(module_id, failed)
-
-
 @contextmanager
 def _importing(module_id: str, folder: Path | None = None) -> Generator[None]:
     """Report any exception in the block as a `ModuleImportError`: a module may raise anything."""
     try:
         yield
     except (Exception, SystemExit) as error:
-        described = _described(error, folder)
+        root = folder.resolve() if folder is not None else None
+        described = describe_exception(error, root)
+        if isinstance(error, ImportError):
+            described = described.removeprefix(f"{type(error).__name__}: ")
         raise ModuleImportError(f"Module '{module_id}' cannot be imported: {described}") from error
-
-
-def _described(error: BaseException, folder: Path | None) -> str:
-    root = folder.resolve() if folder is not None else None
-    if not isinstance(error, ImportError):
-        return describe_exception(error, root)
-    place = describe_place(error, root)
-    return f"{error} ({place})" if place else str(error)
 
 
 def _ready_function(mount: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -7,6 +7,7 @@ providers, models and modules, and the session status.
 import base64
 import binascii
 import json
+import re
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, Self
@@ -44,32 +45,29 @@ IMAGE_OMITTED = "[image omitted]"
 """Placeholder for an image in results shown to hooks."""
 
 
-def _plain(block: Any) -> dict[str, Any]:
-    if isinstance(block, BaseModel):
-        return block.model_dump()
-    if isinstance(block, dict):
-        return block
-    raise ValueError("invalid tool result content: each block must be a text or image block")
-
-
-def _text_block(block: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(block.get("text"), str):
+def _normalise_block(item: Any) -> dict[str, Any]:
+    block = item.model_dump() if isinstance(item, BaseModel) else item
+    if not isinstance(block, dict):
+        raise ValueError("invalid tool result content: each block must be a text or image block")
+    kind, text = block.get("type"), block.get("text")
+    if kind == "image":
+        return {"type": "image", "source": _normalise_image(block.get("source"))}
+    if kind != "text":
+        raise ValueError(
+            f"invalid tool result content: block type {kind!r} is neither 'text' nor 'image'"
+        )
+    if not isinstance(text, str):
         raise ValueError("invalid tool result content: a text block needs a string 'text'")
-    return {"type": "text", "text": block["text"]}
+    return {"type": "text", "text": text}
 
 
-def _image_block(block: dict[str, Any]) -> dict[str, Any]:
-    source = block.get("source")
+def _normalise_image(source: Any) -> dict[str, Any]:
     if not isinstance(source, dict) or source.get("type") != "base64":
         raise ValueError(
             "invalid tool result image source: expected {'type': 'base64', 'media_type', 'data'}"
         )
     media_type, data = source.get("media_type"), source.get("data")
-    if (
-        not isinstance(media_type, str)
-        or not media_type.startswith("image/")
-        or media_type == "image/"
-    ):
+    if not isinstance(media_type, str) or not re.match("image/.", media_type, re.DOTALL):
         raise ValueError(
             "invalid tool result image media type: expected 'image/<subtype>' in lower case"
         )
@@ -79,13 +77,7 @@ def _image_block(block: dict[str, Any]) -> dict[str, Any]:
         base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"invalid tool result image data: {error}") from None
-    return {
-        "type": "image",
-        "source": {"type": "base64", "media_type": media_type, "data": data},
-    }
-
-
-_BLOCKS = {"text": _text_block, "image": _image_block}
+    return {"type": "base64", "media_type": media_type, "data": data}
 
 
 def _content(value: Any) -> list[dict[str, Any]] | None:
@@ -94,17 +86,7 @@ def _content(value: Any) -> list[dict[str, Any]] | None:
         return None
     if not isinstance(value, list):
         raise ValueError("invalid tool result content: expected a list of text and image blocks")
-    blocks: list[dict[str, Any]] = []
-    for item in value:
-        block = _plain(item)
-        normalise = _BLOCKS.get(block.get("type", ""))
-        if normalise is None:
-            raise ValueError(
-                f"invalid tool result content: block type {block.get('type')!r} "
-                "is neither 'text' nor 'image'"
-            )
-        blocks.append(normalise(block))
-    return blocks or None
+    return [_normalise_block(item) for item in value] or None
 
 
 def _json_default(value: Any) -> str:
@@ -177,9 +159,11 @@ class ToolResult(BaseModel):
     def __str__(self) -> str:
         if self.success:
             return str(self.output) if self.output else "Success"
-        if self.error is None:
-            return "Failed"
-        return f"Error: {self.error.get('message', 'Unknown error')}"
+        return "Failed" if self.error is None else self._error_text()
+
+    def _error_text(self) -> str:
+        message = "Failed" if self.error is None else self.error.get("message", "Unknown error")
+        return f"Error: {message}"
 
     def get_serialized_output(self) -> str:
         """The text that the model receives: the output, or a placeholder if there is none.
@@ -187,33 +171,21 @@ class ToolResult(BaseModel):
         Raises:
             TypeError: The output is a dict or list that cannot be serialized as JSON.
         """
-        return sanitize_text(self._output_text())
-
-    def _output_text(self) -> str:
         if self.output is None:
-            if self.success:
-                return "Success"
-            if self.error is None:
-                return "Error: Failed"
-            return f"Error: {self.error.get('message', 'Unknown error')}"
-        if isinstance(self.output, (dict, list)):
-            return json.dumps(self.output, default=_json_default)
-        return str(self.output)
+            text = "Success" if self.success else self._error_text()
+        elif isinstance(self.output, (dict, list)):
+            text = json.dumps(self.output, default=_json_default)
+        else:
+            text = str(self.output)
+        return sanitize_text(text)
 
     def safe_hook_presentation(self) -> dict[str, Any]:
         """The result as plain data for hooks, with every image replaced by a notice."""
-        data: dict[str, Any] = {
-            "success": self.success,
-            "output": self.output,
-            "error": self.error,
-        }
-        content = _content(self.content)
-        if content is not None:
-            data["content"] = [
-                block if block["type"] == "text" else {"type": "text", "text": IMAGE_OMITTED}
-                for block in content
-            ]
-        return data
+        data = {"success": self.success, "output": self.output, "error": self.error}
+        omitted = {"type": "text", "text": IMAGE_OMITTED}
+        content = _content(self.content) or ()
+        shown = [block if block["type"] == "text" else dict(omitted) for block in content]
+        return {**data, "content": shown} if shown else data
 
 
 HookAction = Literal["continue", "deny", "modify", "inject_context", "ask_user"]
@@ -278,6 +250,31 @@ class HookResult(_Model):
     @classmethod
     def _fields_of_a_model(cls, value: Any) -> Any:
         return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+
+
+def to_injection(result: HookResult, hook_name: str, event: str) -> ContextInjection:
+    """The single injection of a hook's result."""
+    return ContextInjection.model_construct(
+        content=result.context_injection or "",
+        role=result.context_injection_role,
+        ephemeral=result.ephemeral,
+        append_to_last_tool_result=result.append_to_last_tool_result,
+        hook_name=hook_name,
+        event=event,
+    )
+
+
+def join_injections(items: list[ContextInjection], **more: Any) -> HookResult:
+    """One result with all of `items`, with the role of the first, and the fields in `more`."""
+    return HookResult.model_construct(
+        action="inject_context",
+        context_injection="\n\n".join(item.content for item in items),
+        context_injection_role=items[0].role,
+        ephemeral=items[0].ephemeral,
+        append_to_last_tool_result=any(item.append_to_last_tool_result for item in items),
+        context_injections=items,
+        **more,
+    )
 
 
 class CompactionResult(_Model):

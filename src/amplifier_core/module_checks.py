@@ -8,11 +8,11 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
-from amplifier_core._foreign import required_arguments
+from amplifier_core._foreign import OPEN_ENDED
 from amplifier_core.models import ProviderInfo
 from amplifier_support.named_tuple import NamedTuple
 
@@ -39,55 +39,6 @@ class ValidationCheck:
     severity: Severity = "error"
 
 
-class CheckReport:
-    """A list of checks and its evaluation; base class of the validators' results."""
-
-    checks: list[ValidationCheck]
-
-    @property
-    def passed(self) -> bool:
-        """True if no check of severity ``error`` failed."""
-        return not self.errors
-
-    @property
-    def errors(self) -> list[ValidationCheck]:
-        """The failed checks of severity ``error``."""
-        return [check for check in self.checks if not check.passed and check.severity == "error"]
-
-    @property
-    def warnings(self) -> list[ValidationCheck]:
-        """The failed checks of severity ``warning``."""
-        return [check for check in self.checks if not check.passed and check.severity == "warning"]
-
-    def add(self, check: ValidationCheck) -> None:
-        """Append a check."""
-        self.checks.append(check)
-
-    def summary(self) -> str:
-        """One line, such as ``PASSED: 6/7 checks passed (0 errors, 1 warnings)``."""
-        verdict = "PASSED" if self.passed else "FAILED"
-        good = sum(check.passed for check in self.checks)
-        return (
-            f"{verdict}: {good}/{len(self.checks)} checks passed "
-            f"({len(self.errors)} errors, {len(self.warnings)} warnings)"
-        )
-
-
-@dataclass
-class ValidationResult(CheckReport):
-    """The checks of one module.
-
-    Attributes:
-        module_type: kind it was checked as (``provider``, ``tool``, …).
-        module_path: folder, file or dotted name that was checked.
-        checks: in the order they were run.
-    """
-
-    module_type: str
-    module_path: str
-    checks: list[ValidationCheck] = field(default_factory=list[ValidationCheck])
-
-
 def is_async(function: Callable[..., Any]) -> bool:
     """Return True if ``function`` is async, as far as inspection shows.
 
@@ -107,8 +58,7 @@ def positional_arity(function: Callable[..., Any]) -> int:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return MANY
-    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if any(parameter.kind in open_ended for parameter in parameters):
+    if any(parameter.kind in OPEN_ENDED for parameter in parameters):
         return MANY
     return len(parameters)
 
@@ -122,9 +72,13 @@ def check_on_session_ready(module: object) -> ValidationCheck | None:
     function = getattr(module, "on_session_ready", None)
     if function is None:
         return None
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not is_async(function):
         found = "is not async"
-    elif not _requires_an_argument(function):
+    elif not any(
+        parameter.kind in positional and parameter.default is inspect.Parameter.empty
+        for parameter in inspect.signature(function).parameters.values()
+    ):
         found = "takes no required argument"
     else:
         return None
@@ -135,16 +89,12 @@ def check_on_session_ready(module: object) -> ValidationCheck | None:
     )
 
 
-def _requires_an_argument(function: Callable[..., Any]) -> bool:
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return any(
-        parameter.kind in positional and parameter.default is inspect.Parameter.empty
-        for parameter in inspect.signature(function).parameters.values()
-    )
-
-
 Form = Literal["text", "schema", "provider_info", "callable", "async"]
 """The check of a member, see ``amplifier_core.module_checks``."""
+
+
+_TYPES: Final[dict[str, type]] = {"text": str, "schema": dict}
+"""The type of a value, by form."""
 
 
 @dataclass(frozen=True)
@@ -152,29 +102,27 @@ class Member:
     """One member of a protocol and its check.
 
     Attributes:
-        check: name of the check.
         name: attribute of the mounted object.
         form: how the attribute's value is checked.
-        expected: the expected definition, for the failure message.
+        signature: the expected type or signature.
         arity: minimum number of named arguments of a callable.
         severity: severity of a failure.
         required: whether an object must have it to conform to the protocol.
     """
 
-    check: str
     name: str
     form: Form
-    expected: str
+    signature: str
     arity: int = 0
     severity: Severity = "error"
     required: bool = True
 
-
-class Mounts(Protocol):
-    """The part of a coordinator that shows what a module mounted."""
-
     @property
-    def mount_points(self) -> dict[str, Any]: ...
+    def expected(self) -> str:
+        """The expected definition."""
+        if self.form in _TYPES:
+            return f"{self.name}: {self.signature}"
+        return f"{'async ' if self.form == 'async' else ''}def {self.name}{self.signature}"
 
 
 @dataclass(frozen=True)
@@ -185,178 +133,56 @@ class Kind:
         name: ``provider``, ``tool``, ``hook``, ``orchestrator`` or ``context``.
         mount_point: key of the coordinator's mount points.
         members: what a mounted object must have.
-        how_to_mount: the call that mounts one, for messages.
     """
 
     name: str
     mount_point: str
     members: tuple[Member, ...]
-    how_to_mount: str
 
-    def conforms(self, instance: object) -> bool:
-        """Return True if ``instance`` has every required member."""
-        required = [member.name for member in self.members if member.required]
-        return bool(required) and all(_has(instance, name) for name in required)
-
-    def instances(self, coordinator: Mounts, returned: object) -> list[tuple[str, Any]]:
-        """The mounted objects by name, or else the returned object if it conforms."""
-        if self.name == "hook":
-            return [("handler", returned)] if required_arguments(returned) else []
-        mounted = coordinator.mount_points[self.mount_point]
-        if isinstance(mounted, dict):
-            instances = list(mounted.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        else:
-            instances = [] if mounted is None else [(self.name, mounted)]
-        if not instances and self.conforms(returned):
-            instances = [(str(_read_name(returned)), returned)]
-        return instances
+    def check_name(self, member: Member) -> str:
+        """Name of the check of a member, such as ``tool_execute``."""
+        return f"{self.name}_{member.name.strip('_')}"
 
 
-def find_cleanup(returned: object) -> Callable[[], Any] | None:
-    """The return value of ``mount`` if it is a cleanup: callable without arguments, not an instance."""
-    if not callable(returned) or required_arguments(returned):
-        return None
-    return None if any(kind.conforms(returned) for kind in KINDS.values()) else returned
-
-
-def _has(instance: object, name: str) -> bool:
-    try:
-        return hasattr(instance, name)
-    # Reading a member runs the module's code; the member's check reports the exception.
-    except Exception:
-        return True
-
-
-def _read_name(instance: object) -> Any:
-    try:
-        return getattr(instance, "name", "returned")
-    # As above.
-    except Exception:
-        return "returned"
-
-
+_EXECUTE = "(self, prompt, context, providers, tools, hooks, **kwargs) -> str"
 _KINDS: Final = (
     Kind(
         "provider",
         "providers",
         (
-            Member("provider_name", "name", "text", "name: str"),
-            Member(
-                "provider_get_info",
-                "get_info",
-                "provider_info",
-                "def get_info(self) -> ProviderInfo",
-            ),
-            Member(
-                "provider_list_models",
-                "list_models",
-                "async",
-                "async def list_models(self) -> list[ModelInfo]",
-            ),
-            Member(
-                "provider_complete",
-                "complete",
-                "async",
-                "async def complete(self, request, **kwargs) -> ChatResponse",
-                arity=1,
-            ),
-            Member(
-                "provider_parse_tool_calls",
-                "parse_tool_calls",
-                "callable",
-                "def parse_tool_calls(self, response) -> list[ToolCall]",
-            ),
+            Member("name", "text", "str"),
+            Member("get_info", "provider_info", "(self) -> ProviderInfo"),
+            Member("list_models", "async", "(self) -> list[ModelInfo]"),
+            Member("complete", "async", "(self, request, **kwargs) -> ChatResponse", arity=1),
+            Member("parse_tool_calls", "callable", "(self, response) -> list[ToolCall]"),
         ),
-        'await coordinator.mount("providers", provider, name="…")',
     ),
     Kind(
         "tool",
         "tools",
         (
-            Member("tool_name", "name", "text", "name: str"),
-            Member(
-                "tool_description", "description", "text", "description: str", severity="warning"
-            ),
-            Member(
-                "tool_input_schema",
-                "input_schema",
-                "schema",
-                "input_schema: dict",
-                severity="warning",
-                required=False,
-            ),
-            Member(
-                "tool_execute",
-                "execute",
-                "async",
-                "async def execute(self, input: dict) -> ToolResult",
-                arity=1,
-            ),
+            Member("name", "text", "str"),
+            Member("description", "text", "str", severity="warning"),
+            Member("input_schema", "schema", "dict", severity="warning", required=False),
+            Member("execute", "async", "(self, input: dict) -> ToolResult", arity=1),
         ),
-        'await coordinator.mount("tools", tool, name="…")',
     ),
     Kind(
         "hook",
         "hooks",
-        (
-            Member(
-                "hook_call",
-                "__call__",
-                "async",
-                "async def __call__(self, event, data) -> HookResult",
-                arity=2,
-                required=False,
-            ),
-        ),
-        "coordinator.hooks.register(event, handler)",
+        (Member("__call__", "async", "(self, event, data) -> HookResult", 2, required=False),),
     ),
-    Kind(
-        "orchestrator",
-        "orchestrator",
-        (
-            Member(
-                "orchestrator_execute",
-                "execute",
-                "async",
-                "async def execute(self, prompt, context, providers, tools, hooks, **kwargs) -> str",
-                arity=5,
-            ),
-        ),
-        'await coordinator.mount("orchestrator", orchestrator)',
-    ),
+    Kind("orchestrator", "orchestrator", (Member("execute", "async", _EXECUTE, arity=5),)),
     Kind(
         "context",
         "context",
         (
-            Member(
-                "context_add_message",
-                "add_message",
-                "async",
-                "async def add_message(self, message: dict) -> None",
-                arity=1,
-            ),
-            Member(
-                "context_get_messages_for_request",
-                "get_messages_for_request",
-                "async",
-                "async def get_messages_for_request(self, token_budget=None, provider=None)",
-            ),
-            Member(
-                "context_get_messages",
-                "get_messages",
-                "async",
-                "async def get_messages(self) -> list[dict]",
-            ),
-            Member(
-                "context_set_messages",
-                "set_messages",
-                "async",
-                "async def set_messages(self, messages: list[dict]) -> None",
-                arity=1,
-            ),
-            Member("context_clear", "clear", "async", "async def clear(self) -> None"),
+            Member("add_message", "async", "(self, message: dict) -> None", arity=1),
+            Member("get_messages_for_request", "async", "(self, token_budget=None, provider=None)"),
+            Member("get_messages", "async", "(self) -> list[dict]"),
+            Member("set_messages", "async", "(self, messages: list[dict]) -> None", arity=1),
+            Member("clear", "async", "(self) -> None"),
         ),
-        'await coordinator.mount("context", context)',
     ),
 )
 
@@ -374,15 +200,14 @@ class _Fault(NamedTuple):
 _MISSING: Final = object()
 
 
-def check_member(member: Member, instance: object, label: str) -> ValidationCheck:
+def check_member(kind: Kind, member: Member, instance: object, label: str) -> ValidationCheck:
     """Check one member of ``instance``, called ``label`` in messages."""
+    name = kind.check_name(member)
     fault = _look(member, instance)
     if fault is None:
-        return ValidationCheck(
-            member.check, True, f"{label}: {member.name} conforms to the contract"
-        )
+        return ValidationCheck(name, True, f"{label}: {member.name} conforms to the contract")
     return ValidationCheck(
-        member.check,
+        name,
         False,
         f"{label}: {_source(member, instance)} {fault.found}; expected `{member.expected}`",
         fault.severity or member.severity,
@@ -398,7 +223,7 @@ def _source(member: Member, instance: object) -> str:
 def _look(member: Member, instance: object) -> _Fault | None:
     try:
         value = _read(member, instance)
-        return _Fault("is missing") if value is _MISSING else _FORMS[member.form](member, value)
+        return _Fault("is missing") if value is _MISSING else _find_fault(member, value)
     # Reading a member runs the module's code.
     except Exception as error:
         return _Fault(f"raised {type(error).__name__}: {error}")
@@ -415,55 +240,31 @@ def _read(member: Member, instance: object) -> Any:
     return value
 
 
-def _text(member: Member, value: Any) -> _Fault | None:
-    if not isinstance(value, str):
-        return _Fault(f"is {_type(value)}, not str")
-    return None if value.strip() else _Fault("is empty")
-
-
-def _schema(member: Member, value: Any) -> _Fault | None:
-    return None if isinstance(value, dict) else _Fault(f"is {_type(value)}, not dict")
-
-
-def _callable(member: Member, value: Any) -> _Fault | None:
+def _find_fault(member: Member, value: Any) -> _Fault | None:
+    found, expected = type(value).__name__, _TYPES.get(member.form)
+    if expected is not None:
+        if not isinstance(value, expected):
+            return _Fault(f"is {found}, not {expected.__name__}")
+        return _Fault("is empty") if isinstance(value, str) and not value.strip() else None
     if not callable(value):
-        return _Fault(f"is {_type(value)}, not callable")
+        return _Fault(f"is {found}, not callable")
     arity = positional_arity(value)
-    return None if arity >= member.arity else _Fault(f"takes {arity} arguments, not {member.arity}")
-
-
-def _async(member: Member, value: Any) -> _Fault | None:
-    fault = _callable(member, value)
-    if fault is None and not is_async(value):
+    if arity < member.arity:
+        return _Fault(f"takes {arity} arguments, not {member.arity}")
+    if member.form == "async" and not is_async(value):
         return _Fault("is not async")
-    return fault
+    return _find_info_fault(value) if member.form == "provider_info" else None
 
 
-def _provider_info(member: Member, value: Any) -> _Fault | None:
-    fault = _callable(member, value)
-    if fault is not None:
-        return fault
+def _find_info_fault(get_info: Callable[[], Any]) -> _Fault | None:
     try:
-        info = value()
+        info = get_info()
     # Foreign code that may require a configured provider, so this is only a warning.
     except Exception as error:
         return _Fault(f"raised {type(error).__name__}: {error}", "warning")
     if inspect.iscoroutine(info):
         info.close()
-    return None if isinstance(info, ProviderInfo) else _Fault(f"returned {_type(info)}")
-
-
-def _type(value: object) -> str:
-    return type(value).__name__
-
-
-_FORMS: Final[dict[Form, Callable[[Member, Any], _Fault | None]]] = {
-    "text": _text,
-    "schema": _schema,
-    "callable": _callable,
-    "async": _async,
-    "provider_info": _provider_info,
-}
+    return None if isinstance(info, ProviderInfo) else _Fault(f"returned {type(info).__name__}")
 
 
 def check_mount_function(module: ModuleType, name: str) -> list[ValidationCheck]:
@@ -482,20 +283,18 @@ def check_mount_function(module: ModuleType, name: str) -> list[ValidationCheck]
 def check_instances(kind_name: str, instances: Sequence[tuple[str, Any]]) -> list[ValidationCheck]:
     """Check mounted objects, given with their names, as modules of a kind."""
     kind = KINDS[kind_name]
-    return [
-        check for name, instance in instances for check in _check_instance(kind, name, instance)
-    ]
-
-
-def _check_instance(kind: Kind, name: str, instance: object) -> list[ValidationCheck]:
-    label = f"{kind.name} {name!r}"
-    if isinstance(instance, type):
-        message = (
-            f"{label} is the class {instance.__name__}, not an instance of it; "
-            f"write {instance.__name__}(…) where it is mounted"
-        )
-        return [compliance(False, message)]
-    return [check_member(member, instance, label) for member in kind.members]
+    checks: list[ValidationCheck] = []
+    for name, instance in instances:
+        label = f"{kind.name} {name!r}"
+        if isinstance(instance, type):
+            message = (
+                f"{label} is the class {instance.__name__}, not an instance of it; "
+                f"write {instance.__name__}(…) where it is mounted"
+            )
+            checks.append(compliance(False, message))
+        else:
+            checks += [check_member(kind, member, instance, label) for member in kind.members]
+    return checks
 
 
 def _check_signature(mount: Callable[..., Any]) -> ValidationCheck:

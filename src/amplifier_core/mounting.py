@@ -13,7 +13,7 @@ The section of the plan determines the kind of a module; the module's id does no
 
 import inspect
 import logging
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from amplifier_core import events
 from amplifier_core._foreign import (
@@ -26,12 +26,14 @@ from amplifier_core._foreign import (
 )
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.discovery import PARTS, SECTION_KINDS, TYPE_TO_MOUNT_POINT
 from amplifier_core.interfaces import ContextManager, Orchestrator, Provider, Tool
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.loader import LoadedModule, MountFunction
 from amplifier_core.module_sources import (
     MISCONFIGURED,
+    PARTS,
+    SECTION_KINDS,
+    TYPE_TO_MOUNT_POINT,
     ModuleMountError,
     ModuleValidationError,
     NothingMountedError,
@@ -42,16 +44,6 @@ from amplifier_core.module_sources import (
 )
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import BEFORE_PROVIDER, PROVIDER_FAILURE
-
-__all__ = [
-    "ModuleSpec",
-    "NothingMountedError",
-    "check_provider_ids",
-    "initialize_session",
-    "mount_module",
-    "optional_specs",
-    "required_spec",
-]
 
 logger = logging.getLogger(__name__)
 # Apart from the failures of modules, which an app reports in its own way.
@@ -70,24 +62,30 @@ SECTIONS = {part: f"session.{part}" for part in PARTS} | {
 """The section of a mount plan that lists the modules of a kind."""
 
 
-class PlanEntry(Protocol):
-    """The part of a plan entry that is needed here."""
+class ModuleSpec(NamedTuple):
+    """One module of a mount plan."""
+
+    kind: str
+    module: str
+    source: Any
+    config: dict[str, Any]
+    instance_id: str | None = None
 
     @property
-    def kind(self) -> str: ...
-    @property
-    def module(self) -> str: ...
+    def key(self) -> str:
+        """Name of this entry in messages."""
+        return self.instance_id or self.module
 
 
-def check_declaration(entry: PlanEntry, declared: str | None) -> None:
+def check_declaration(spec: ModuleSpec, declared: str | None) -> None:
     """
     Raises:
         ModuleValidationError: The module declares a different kind than its section requires.
     """
-    if declared is None or declared == entry.kind or declared not in SECTIONS:
+    if declared is None or declared == spec.kind or declared not in SECTIONS:
         return
     raise ModuleValidationError(
-        f"Module '{entry.module}' is listed under '{SECTIONS[entry.kind]}', but declares "
+        f"Module '{spec.module}' is listed under '{SECTIONS[spec.kind]}', but declares "
         f"__amplifier_module_type__ = {declared!r}; list it under '{SECTIONS[declared]}'",
         reason_code="invalid_module_metadata",
     )
@@ -114,17 +112,6 @@ class Footprint:
     def kinds(self) -> list[str]:
         """The kinds of the modules mounted since the snapshot."""
         return [kind for kind in _PROTOCOLS if self.added(kind)]
-
-    def kind(self, returned: Any) -> str | None:
-        """The kind of a module, judged by what its mount function mounted, returned or registered."""
-        kinds = self.kinds()
-        if kinds:
-            return kinds[0]
-        # A tool also has every member of an orchestrator, hence the order.
-        for kind in ("provider", "context", "tool", "orchestrator"):
-            if _is_instance(kind, returned):
-                return kind
-        return "hook" if any("handler" in text for text in self.registered()) else None
 
     def registered(self) -> list[str]:
         """Return the registrations since the snapshot, as ``a handler of tool:pre``, ``the
@@ -160,7 +147,7 @@ def _registered(coordinator: ModuleCoordinator) -> dict[str, int]:
 
 
 async def place(
-    entry: PlanEntry,
+    spec: ModuleSpec,
     result: Any,
     before: Footprint,
     coordinator: ModuleCoordinator,
@@ -172,7 +159,7 @@ async def place(
     A returned instance is mounted if it is not mounted yet; any other callable is a cleanup.
 
     Args:
-        entry: The plan's entry of the module.
+        spec: The plan's entry of the module.
         result: What its mount function returned.
         before: Snapshot taken before mounting.
         coordinator: Where it was mounted.
@@ -186,45 +173,36 @@ async def place(
         NothingMountedError: It mounted nothing.
         ModuleValidationError: It mounted something other than its section requires.
     """
-    added = before.added(entry.kind)
+    added = before.added(spec.kind)
     remarks: list[str] = []
     if not any(instance is result for instance in added.values()):
-        if not added and _is_instance(entry.kind, result):
-            point = TYPE_TO_MOUNT_POINT[entry.kind]
-            await coordinator.mount(point, result, name=_instance_name(entry, result))
-            added = before.added(entry.kind)
+        if not added and _is_instance(spec.kind, result):
+            point = TYPE_TO_MOUNT_POINT[spec.kind]
+            name = getattr(result, "name", None)
+            name = name if isinstance(name, str) else spec.module.removeprefix(f"{spec.kind}-")
+            await coordinator.mount(point, result, name=name)
+            added = before.added(spec.kind)
         else:
             remarks += _register_cleanup(result, coordinator)
-    if entry.kind == "tool":
+    if spec.kind == "tool":
         replaced = [repr(name) for name in added if name in before.mounted("tool")]
         if replaced:
             remarks.append(f"it replaces {', '.join(replaced)} of a module mounted before it")
     if loaded is None:
         return remarks
     if added:
-        _check_instances(entry, added, loaded)
-    elif entry.kind == "hook":
-        _check_hook(entry, result, before, loaded, logged)
+        _check_instances(spec, added, loaded)
+    elif spec.kind == "hook":
+        _check_hook(spec, result, before, loaded, logged)
     else:
-        remarks += _check_nothing(entry, result, before, loaded, logged)
+        remarks += _check_nothing(spec, result, before, loaded, logged)
     return remarks
-
-
-def log_remarks(entry: PlanEntry, remarks: list[str]) -> None:
-    """Log the warnings that `place` returned for a mounted module."""
-    for remark in remarks:
-        _remarks.warning("%s '%s': %s", entry.kind, entry.module, remark)
 
 
 def _is_instance(kind: str, result: Any) -> bool:
     return (
         kind in _PROTOCOLS and not isinstance(result, type) and isinstance(result, _PROTOCOLS[kind])
     )
-
-
-def _instance_name(entry: PlanEntry, instance: Any) -> str:
-    name = getattr(instance, "name", None)
-    return name if isinstance(name, str) else entry.module.removeprefix(f"{entry.kind}-")
 
 
 def _register_cleanup(result: Any, coordinator: ModuleCoordinator) -> list[str]:
@@ -240,50 +218,48 @@ def _register_cleanup(result: Any, coordinator: ModuleCoordinator) -> list[str]:
     return []
 
 
-def _check_instances(entry: PlanEntry, added: dict[str, Any], loaded: LoadedModule) -> None:
+def _check_instances(spec: ModuleSpec, added: dict[str, Any], loaded: LoadedModule) -> None:
     # Modules of the environment are validated only if they do not satisfy their protocol.
-    if loaded.folder is None and all(_is_instance(entry.kind, one) for one in added.values()):
+    if loaded.folder is None and all(_is_instance(spec.kind, one) for one in added.values()):
         return
     from amplifier_core.module_checks import check_instances, select_errors
 
-    failed = select_errors(check_instances(entry.kind, list(added.items())))
+    failed = select_errors(check_instances(spec.kind, list(added.items())))
     if failed:
-        raise validation_failure(entry.module, failed)
+        raise validation_failure(spec.module, failed)
 
 
 def _check_hook(
-    entry: PlanEntry, result: Any, before: Footprint, loaded: LoadedModule, logged: list[str]
+    spec: ModuleSpec, result: Any, before: Footprint, loaded: LoadedModule, logged: list[str]
 ) -> None:
     kinds = before.kinds()
     if before.registered() or loaded.ready is not None:
         return
     wrong = [kind for kind in kinds if kind in PARTS]
     if wrong and loaded.declared is None:
-        raise _wrong_kind_error(entry, wrong)
+        raise _wrong_kind_error(spec, wrong)
     if not kinds and not callable(result):
         raise NothingMountedError("; ".join(logged) or "its mount function registered nothing")
 
 
 def _check_nothing(
-    entry: PlanEntry, result: Any, before: Footprint, loaded: LoadedModule, logged: list[str]
+    spec: ModuleSpec, result: Any, before: Footprint, loaded: LoadedModule, logged: list[str]
 ) -> list[str]:
     reason = "; ".join(logged)
     kinds, registered = before.kinds(), before.registered()
     if kinds:
-        raise _wrong_kind_error(entry, kinds)
+        raise _wrong_kind_error(spec, kinds)
     if result is not None and (isinstance(result, type) or not callable(result)):
         # Probably meant to be the instance: report why it is not one.
-        _check_instances(entry, {"returned": result}, loaded)
-    if entry.kind in PARTS:
+        _check_instances(spec, {"returned": result}, loaded)
+    if spec.kind in PARTS:
+        point = TYPE_TO_MOUNT_POINT[spec.kind]
+        advice = f'; mount it with `await coordinator.mount("{point}", {spec.kind})`'
         raise ModuleValidationError(
-            f"Module '{entry.module}' mounted no {entry.kind}{_instead(result, registered)}"
-            + (
-                f" (it logged: {reason})"
-                if reason
-                else f"; mount it with `{_how_to_mount(entry.kind)}`"
-            )
+            f"Module '{spec.module}' mounted no {spec.kind}{_instead(result, registered)}"
+            + (f" (it logged: {reason})" if reason else advice)
         )
-    if entry.kind == "tool" and (registered or loaded.ready is not None):
+    if spec.kind == "tool" and (registered or loaded.ready is not None):
         # It may mount tools later.
         if loaded.declared is not None:
             return []
@@ -291,15 +267,11 @@ def _check_nothing(
             f"it mounted no tool{_instead(result, registered)}; if it is a hook, list it under 'hooks'"
         ]
     if not reason:
-        reason = f"its mount function mounted no {entry.kind}{_instead(result, registered)}"
+        reason = f"its mount function mounted no {spec.kind}{_instead(result, registered)}"
         if callable(result):
             # Such as a module for servers whose config names none: nothing is wrong with it.
             reason += "; it may need settings"
     raise NothingMountedError(reason)
-
-
-def _how_to_mount(kind: str) -> str:
-    return f'await coordinator.mount("{TYPE_TO_MOUNT_POINT[kind]}", {kind})'
 
 
 def _instead(result: Any, registered: list[str]) -> str:
@@ -313,27 +285,12 @@ def _instead(result: Any, registered: list[str]) -> str:
     return f"{done} and returned {what}"
 
 
-def _wrong_kind_error(entry: PlanEntry, kinds: list[str]) -> ModuleValidationError:
+def _wrong_kind_error(spec: ModuleSpec, kinds: list[str]) -> ModuleValidationError:
     kind = kinds[0]
     return ModuleValidationError(
-        f"Module '{entry.module}' is listed under '{SECTIONS[entry.kind]}', but mounted a "
-        f"module of kind {kind!r} and no {entry.kind}; list it under '{SECTIONS[kind]}'"
+        f"Module '{spec.module}' is listed under '{SECTIONS[spec.kind]}', but mounted a "
+        f"module of kind {kind!r} and no {spec.kind}; list it under '{SECTIONS[kind]}'"
     )
-
-
-class ModuleSpec(NamedTuple):
-    """One module of a mount plan."""
-
-    kind: str
-    module: str
-    source: Any
-    config: dict[str, Any]
-    instance_id: str | None = None
-
-    @property
-    def key(self) -> str:
-        """Name of this entry in messages."""
-        return self.instance_id or self.module
 
 
 def required_spec(config: Any, kind: str) -> ModuleSpec:
@@ -348,10 +305,9 @@ def required_spec(config: Any, kind: str) -> ModuleSpec:
     session = config["session"]
     value = session[kind]
     if isinstance(value, dict):
-        entry = cast("dict[str, Any]", value)
-        if not entry.get("module"):
-            raise ValueError(f"session.{kind} of the mount plan has no 'module': {entry!r}")
-        return ModuleSpec(kind, entry["module"], entry.get("source"), entry.get("config") or {})
+        if not value.get("module"):
+            raise ValueError(f"session.{kind} of the mount plan has no 'module': {value!r}")
+        return _read_entry(kind, cast("dict[str, Any]", value))
     section = config.get(kind)
     settings = section.get("config") if isinstance(section, dict) else None
     return ModuleSpec(kind, str(value), session.get(f"{kind}_source"), settings or {})
@@ -372,10 +328,13 @@ def optional_specs(config: Any) -> list[ModuleSpec]:
                     f"(got {entry!r})"
                 )
             if entry.get("module"):
-                source, settings = entry.get("source"), entry.get("config") or {}
-                named = entry.get("instance_id")
-                specs.append(ModuleSpec(kind, entry["module"], source, settings, named))
+                specs.append(_read_entry(kind, cast("dict[str, Any]", entry)))
     return specs
+
+
+def _read_entry(kind: str, entry: dict[str, Any]) -> ModuleSpec:
+    settings, named = entry.get("config") or {}, entry.get("instance_id")
+    return ModuleSpec(kind, entry["module"], entry.get("source"), settings, named)
 
 
 def check_provider_ids(specs: list[ModuleSpec]) -> None:
@@ -419,10 +378,9 @@ async def initialize_session(config: Any, coordinator: ModuleCoordinator) -> lis
             await mount_module(spec, coordinator)
         # As above; the session continues without this module.
         except Exception as error:
-            await _report(spec, error, coordinator)
             if spec.kind == "provider":
                 missing.append(f"{spec.key}: {error}")
-                await _after_provider_failure(spec, _raised(error), coordinator)
+            await _report(spec, error, coordinator)
     await _session_ready(coordinator)
     return missing
 
@@ -461,7 +419,8 @@ async def _mount(spec: ModuleSpec, before: Footprint, coordinator: ModuleCoordin
         remarks = await place(spec, result, before, coordinator, loaded, logged)
         if spec.kind == "provider":
             _name_provider(spec, before, coordinator, logged)
-    log_remarks(spec, remarks)
+    for remark in remarks:
+        _remarks.warning("%s '%s': %s", spec.kind, spec.module, remark)
     ready = getattr(mount, "__on_session_ready__", None)
     if ready is not None:
         loader.enqueue_on_session_ready(*ready)
@@ -499,26 +458,21 @@ async def _call_mount(
 def _name_provider(
     spec: ModuleSpec, before: Footprint, coordinator: ModuleCoordinator, logged: list[str]
 ) -> None:
-    changed = list(before.added("provider"))
+    """Rename a provider to its `instance_id`, and restore the one that had its default name."""
+    changed = before.added("provider")
     if not changed:
         raise NothingMountedError("; ".join(logged) or "its mount function mounted nothing")
-    if spec.instance_id:
-        _rename(coordinator.get("providers"), before.mounted("provider"), changed, spec)
-
-
-def _rename(
-    providers: dict[str, Any], before: dict[str, Any], changed: list[str], spec: ModuleSpec
-) -> None:
-    """Rename a provider to its `instance_id`, and restore the one that had its default name."""
+    if not spec.instance_id:
+        return
+    providers, earlier = coordinator.get("providers"), before.mounted("provider")
     default = spec.module.removeprefix("provider-")
-    name = default if default in changed else changed[0]
-    provider = providers[name]
-    if name in before:
+    name = default if default in changed else next(iter(changed))
+    if name in earlier:
         # Keep the position: the order of providers matters if priorities are equal.
-        providers[name] = before[name]
+        providers[name] = earlier[name]
     else:
         del providers[name]
-    providers[cast("str", spec.instance_id)] = provider
+    providers[spec.instance_id] = changed[name]
 
 
 def _entry(spec: ModuleSpec) -> dict[str, Any]:
@@ -534,7 +488,6 @@ async def _call(function: Any, *args: Any) -> None:
 
 
 async def _report(spec: ModuleSpec, error: Exception, coordinator: ModuleCoordinator) -> None:
-    degraded = isinstance(error, NothingMountedError)
     logger.warning("%s '%s' was not mounted: %s", spec.kind.capitalize(), spec.key, error)
     data = {
         "module_type": spec.kind,
@@ -543,25 +496,20 @@ async def _report(spec: ModuleSpec, error: Exception, coordinator: ModuleCoordin
         "error_type": type(_raised(error)).__name__,
         "reason_code": module_failure_reason(error),
         "missing_import": missing_import(error),
-        "degraded": degraded,
+        "degraded": isinstance(error, NothingMountedError),
     }
     if spec.instance_id:
         data["instance_id"] = spec.instance_id
     await coordinator.hooks.emit(events.MODULE_LOAD_FAILED, data)
+    failed = PROVIDER_FAILURE.of(coordinator) if spec.kind == "provider" else None
+    if failed is not None:
+        await _call(failed, coordinator, _entry(spec), _raised(error))
 
 
 def _raised(error: Exception) -> Exception:
     """The exception raised by the module's mount function, if that was the failure."""
     cause = error.__cause__ if isinstance(error, ModuleMountError) else None
     return cause if isinstance(cause, Exception) else error
-
-
-async def _after_provider_failure(
-    spec: ModuleSpec, error: Exception, coordinator: ModuleCoordinator
-) -> None:
-    callback = PROVIDER_FAILURE.of(coordinator)
-    if callback is not None:
-        await _call(callback, coordinator, _entry(spec), error)
 
 
 async def _session_ready(coordinator: ModuleCoordinator) -> None:

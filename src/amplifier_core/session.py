@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Any, Self, cast
 
 from amplifier_core import events
-from amplifier_core.approval import ApprovalSystem
+from amplifier_core.approval import ApprovalSystem, DisplaySystem
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.discovery import PARTS
-from amplifier_core.display import DisplaySystem
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import SessionStatus
+from amplifier_core.module_sources import PARTS
 from amplifier_core.mounting import initialize_session
 from amplifier_support.clock import local_now
 from amplifier_support.redaction import redact_config
@@ -102,20 +101,17 @@ class AmplifierSession:
             # Called by a module that is being mounted, as part of the first call.
             return
         async with self._initializing:
+            # Another task may have initialized it while this one waited for the lock.
+            if self._initialized:
+                return
             self._initializer = asyncio.current_task()
             try:
-                await self._initialize()
+                self._missing_providers = await initialize_session(self.config, self.coordinator)
+                self._initialized = True
+                if self.parent_id:
+                    await self._emit_lifecycle(events.SESSION_FORK, {"parent": self.parent_id})
             finally:
                 self._initializer = None
-
-    async def _initialize(self) -> None:
-        if self._initialized:
-            # Another task initialized it while this one waited for the lock.
-            return
-        self._missing_providers = await initialize_session(self.config, self.coordinator)
-        self._initialized = True
-        if self.parent_id:
-            await self._emit_lifecycle(events.SESSION_FORK, {"parent": self.parent_id})
 
     async def execute(self, prompt: str) -> str:
         """Run one turn and return the final text. Initializes the session if necessary.
@@ -165,9 +161,8 @@ class AmplifierSession:
 
     async def _report_failure(self, error: BaseException) -> None:
         cancelled = self.coordinator.cancellation.is_cancelled
-        self.status.status = (
-            "failed" if isinstance(error, Exception) and not cancelled else "cancelled"
-        )
+        failed = isinstance(error, Exception) and not cancelled
+        self.status.status = "failed" if failed else "cancelled"
         self.status.last_error = {"message": str(error), "type": type(error).__name__}
         if cancelled:
             await self._emit_cancelled(error=str(error))
@@ -222,14 +217,9 @@ class AmplifierSession:
                 if self.status.status == "running":
                     self.status.status = "completed"
                 self.status.ended_at = local_now()
-                await self.coordinator.hooks.emit(
-                    events.SESSION_END,
-                    {
-                        "session_id": self.session_id,
-                        "status": self.status.status,
-                        "stats": await self._stats(),
-                    },
-                )
+                stats = await self._stats()
+                data = {"session_id": self.session_id, "status": self.status.status, "stats": stats}
+                await self.coordinator.hooks.emit(events.SESSION_END, data)
         finally:
             try:
                 await self.coordinator.cleanup()

@@ -58,6 +58,15 @@ def open_regular(
         if _is_link(path, dir_fd):
             raise OSError(error.errno, "it is a link", str(path)) from error
         raise
+    return _check_regular(descriptor, path)
+
+
+def _check_regular(descriptor: int, path: str | Path) -> int:
+    """Return the descriptor of a regular file; any other is closed.
+
+    Raises:
+        OSError: It is not a regular file.
+    """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -517,11 +526,9 @@ def _remove_abandoned(folder: int | None, *, once: bool) -> None:
                     os.close(descriptor)
 
 
-_OPENS_BY_DESCRIPTOR = os.open in os.supports_dir_fd
 NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # With O_PATH a folder that may be entered but not listed can still be walked through.
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NOFOLLOW
-_FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | NOFOLLOW
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -541,11 +548,8 @@ def open_below(folder: int, path: str) -> int:
     """
     parent, _, name = path.rpartition("/")
     with folder_below(folder, parent) as opened:
-        descriptor = os.open(name, _FILE, dir_fd=opened)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", path)
-    return descriptor
+        descriptor = os.open(name, os.O_RDONLY | _SAFE_FLAGS, dir_fd=opened)
+    return _check_regular(descriptor, path)
 
 
 @contextlib.contextmanager
@@ -583,7 +587,7 @@ def folder_at(path: str, *, create: bool = False) -> Generator[int | None]:
     Raises:
         OSError: A part of the path is a link or, unless it is created, missing.
     """
-    if not _OPENS_BY_DESCRIPTOR:
+    if not _BY_DESCRIPTOR:
         if create:
             os.makedirs(path, exist_ok=True)
         yield None
@@ -611,8 +615,8 @@ def open_inside(root: str, path: str) -> int:
     real = os.path.realpath(os.path.join(real_root, path))
     if os.path.commonpath([real, real_root]) != real_root:
         raise ValueError(f"{path} is outside {root}")
-    if not _OPENS_BY_DESCRIPTOR:
-        return os.open(real, _FILE)
+    if not _BY_DESCRIPTOR:
+        return os.open(real, os.O_RDONLY | _SAFE_FLAGS)
     folder = os.open(real_root, FOLDER)
     try:
         return open_below(folder, os.path.relpath(real, real_root))
@@ -630,11 +634,8 @@ def open_to_read(path: str | Path) -> int:
     Raises:
         OSError: It is a folder, a pipe or a device, or the system refused; `strerror` says which.
     """
-    descriptor, kind = _open(path)
-    if kind != stat.S_IFREG:
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return descriptor
+    descriptor, _ = _open(path)
+    return _check_regular(descriptor, path)
 
 
 def read_file(path: str | Path, max_bytes: int) -> bytes:

@@ -93,22 +93,6 @@ async def test_callbacks_run_in_order_even_if_one_fails(
     assert message.endswith("; the others still run")
 
 
-async def test_all_callbacks_run_before_an_interrupt_is_raised() -> None:
-    token, ran = CancellationToken(), []
-
-    def interrupted() -> None:
-        raise KeyboardInterrupt("first")
-
-    async def interrupted_again() -> None:
-        raise KeyboardInterrupt("second")
-
-    for callback in (interrupted, interrupted_again, lambda: ran.append("last")):
-        token.on_cancel(callback)
-    with pytest.raises(KeyboardInterrupt, match="first"):
-        await token.trigger_callbacks()
-    assert ran == ["last"]
-
-
 async def test_all_callbacks_run_when_their_task_is_cancelled() -> None:
     token, ran, entered = CancellationToken(), [], asyncio.Event()
 

@@ -118,13 +118,14 @@ async def test_an_injection_without_text_is_ignored(context: Context, text: str 
 
 
 async def test_one_injection_over_the_limit_stops_all_of_them(context: Context) -> None:
-    coordinator = make(injection_size_limit=5)
+    display = Display()
+    coordinator = make(display=display, injection_size_limit=5)
     await coordinator.mount("context", context)
     items = [ContextInjection(content="12345"), ContextInjection(content="123456", hook_name="h")]
-    result = HookResult(action="inject_context", context_injections=items)
+    result = HookResult(action="inject_context", context_injections=items, user_message="m")
     with pytest.raises(ValueError, match="exceeds 5 characters: hook 'h'"):
         await coordinator.process_hook_result(result, "e")
-    assert context.messages == []
+    assert (display.shown, context.messages) == ([], [])
 
 
 async def test_the_budget_of_a_turn_warns_and_is_reset(

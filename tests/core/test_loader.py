@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,12 +18,11 @@ from amplifier_core.loader import (
     ModuleLoader,
     ModuleValidationError,
     find_kind,
-    find_origin,
     find_package,
     import_from_path,
     module_failure_reason,
 )
-from amplifier_core.module_sources import ModuleNotFoundError, ModuleSource
+from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError, ModuleSource
 
 TOOL = """
     from amplifier_core.models import ToolResult
@@ -122,11 +121,6 @@ async def test_an_installed_entry_point_comes_first() -> None:
     assert list(coordinator.get("providers")) == ["mock"]
 
 
-async def test_a_module_that_is_not_installed_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not found via entry points or filesystem"):
-        await ModuleLoader(search_paths=[tmp_path]).load("tool-nowhere")
-
-
 @pytest.mark.parametrize("given", ["argument", "variable"])
 async def test_projects_in_search_folders_are_found_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
@@ -156,15 +150,6 @@ async def test_a_project_in_a_search_folder_must_be_a_module(tmp_path: Path) -> 
         await loader.load("tool-broken")
     with pytest.raises(ModuleValidationError, match="has no mount function"):
         await loader.load("tool-plain")
-
-
-async def test_a_package_that_fails_to_import_is_reported_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package(tmp_path, "amplifier_module_tool_broken", "import surely_not_installed")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ImportError, match="surely_not_installed"):
-        await ModuleLoader().load("tool-broken")
 
 
 async def test_a_coordinator_without_that_mount_point_has_no_resolver() -> None:
@@ -255,17 +240,10 @@ async def test_an_entry_point_may_name_another_function_than_mount(tmp_path: Pat
     assert list(await mounted(mount)) == ["renamed"]
 
 
-async def test_a_provider_may_mount_nothing(tmp_path: Path) -> None:
-    code = "async def mount(coordinator, config=None): return None"
-    source = Folder(package(tmp_path, "amplifier_module_provider_x", code))
-    mount = await loader_with(Resolver(provider_x=source)).load("provider-x")
-    assert await mount(ModuleCoordinator()) is None
-
-
 async def test_an_entry_point_without_its_function_is_invalid(tmp_path: Path) -> None:
     package(tmp_path, "own_other")
     source = Folder(tmp_path, "own_other:missing")
-    with pytest.raises(ModuleValidationError, match=r"mount_exists: own_other\.missing is missing"):
+    with pytest.raises(ModuleLoadError, match=r"mount_exists: own_other\.missing is missing"):
         await loader_with(Resolver(my_tool=source)).load("my-tool")
 
 
@@ -320,15 +298,6 @@ READY = """
     async def mount(coordinator, config=None): ...
     {ready} on_session_ready(coordinator): ...
 """
-
-
-async def test_on_session_ready_is_attached_to_the_mount_function(tmp_path: Path) -> None:
-    code = READY.format(ready="async def")
-    source = Folder(package(tmp_path, "amplifier_module_hooks_ready", code))
-    mount = await loader_with(Resolver(hooks_ready=source)).load("hooks-ready")
-    module_id, function = mount.__on_session_ready__  # type: ignore[attr-defined]
-    assert module_id == "hooks-ready"
-    assert function.__name__ == "on_session_ready"
 
 
 async def test_on_session_ready_must_be_async(
@@ -469,7 +438,5 @@ def test_a_failing_import_leaves_nothing_in_sys_modules(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="boom"):
         import_from_path(tmp_path / "plain_broken.py")
     assert "plain_broken" not in sys.modules
-
-
-def test_a_module_without_a_file_has_no_origin() -> None:
-    assert find_origin(SimpleNamespace()) is None  # type: ignore[arg-type]
+    (tmp_path / "plain_broken.py").write_text("X = 1")
+    assert import_from_path(tmp_path / "plain_broken.py").X == 1

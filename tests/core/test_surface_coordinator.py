@@ -138,24 +138,6 @@ async def test_a_cleanup_may_register_another_and_runs_on_every_call(
     assert ran == ["first", "late", "first"]
 
 
-async def test_a_cancelled_cleanup_still_runs_the_others(coordinator: ModuleCoordinator) -> None:
-    ran: list[str] = []
-    entered = asyncio.Event()
-
-    async def slow() -> None:
-        entered.set()
-        await asyncio.sleep(60)
-
-    coordinator.register_cleanup(lambda: ran.append("last"))
-    coordinator.register_cleanup(slow)
-    task = asyncio.create_task(coordinator.cleanup())
-    await entered.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert ran == ["last"]
-
-
 def test_limits_follow_changes_of_the_plan(coordinator: ModuleCoordinator) -> None:
     assert coordinator.injection_budget_per_turn is coordinator.injection_size_limit is None
     coordinator.config["session"] = {"injection_budget_per_turn": 5, "injection_size_limit": 9}
@@ -178,16 +160,6 @@ async def test_a_result_that_needs_no_processing_is_returned_unchanged(
 ) -> None:
     result = HookResult(action=action, data={"a": 1})
     assert await coordinator.process_hook_result(result, "e", "hook") is result
-
-
-async def test_too_long_an_injection_fails_before_anything_is_shown_or_stored() -> None:
-    display, context = Display(), Context()
-    coordinator = make(display=display, injection_size_limit=3)
-    await coordinator.mount("context", context)
-    result = HookResult(action="inject_context", context_injection="four", user_message="m")
-    with pytest.raises(ValueError, match="exceeds 3 characters"):
-        await coordinator.process_hook_result(result, "e", "h")
-    assert (display.shown, context.messages) == ([], [])
 
 
 async def test_sizes_are_counted_per_item_after_removing_control_characters() -> None:
@@ -216,46 +188,6 @@ async def test_exceptions_of_a_context_propagate() -> None:
         await coordinator.process_hook_result(
             HookResult(action="inject_context", context_injection="x"), "e"
         )
-
-
-async def test_remaining_ephemeral_items_are_merged_again() -> None:
-    coordinator, context = make(), Context()
-    await coordinator.mount("context", context)
-    items = [
-        ContextInjection(content="kept", role="user", hook_name="a", event="e"),
-        ContextInjection(content="one", role="assistant", ephemeral=True),
-        ContextInjection(content="two", ephemeral=True, append_to_last_tool_result=True),
-    ]
-    left = await coordinator.process_hook_result(
-        HookResult(
-            action="inject_context",
-            context_injections=items,
-            reason="r",
-            data={"d": 1},
-            suppress_output=True,
-        ),
-        "e",
-    )
-    assert (left.action, left.context_injection, left.context_injection_role) == (
-        "inject_context",
-        "one\n\ntwo",
-        "assistant",
-    )
-    assert left.ephemeral
-    assert left.append_to_last_tool_result
-    assert left.context_injections == items[1:]
-    assert (left.reason, left.data, left.suppress_output) == ("r", {"d": 1}, True)
-    (message,) = context.messages
-    assert message["role"] == "user"
-    assert sorted(message["metadata"]) == [
-        "ephemeral",
-        "event",
-        "hook_name",
-        "persisted",
-        "requested_role",
-        "source",
-        "timestamp",
-    ]
 
 
 async def test_a_question_has_defaults_and_shows_no_message() -> None:
@@ -325,18 +257,3 @@ async def test_a_callback_that_awaits_what_it_cancelled_does_not_stop_the_others
     await token.trigger_callbacks()
     await token.trigger_callbacks()
     assert ran == ["other", "other"]
-
-
-async def test_cancelling_the_task_that_runs_callbacks_reaches_the_running_callback() -> None:
-    token, entered = CancellationToken(), asyncio.Event()
-
-    async def slow() -> None:
-        entered.set()
-        await asyncio.sleep(60)
-
-    token.on_cancel(slow)
-    task = asyncio.create_task(token.trigger_callbacks())
-    await entered.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task

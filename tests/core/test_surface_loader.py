@@ -132,12 +132,6 @@ async def test_import_errors_name_the_module(
         assert text in str(caught.value)
 
 
-async def test_an_invalid_module_is_also_a_load_error(module_folders: ModuleFolders) -> None:
-    module_folders.package("", name="amplifier_module_tool_empty")
-    with pytest.raises(ModuleLoadError, match="failed validation: mount_exists"):
-        await loader_of(tool_empty=Source(module_folders.root)).load("tool-empty")
-
-
 async def test_an_entry_point_without_its_function_has_a_reason_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

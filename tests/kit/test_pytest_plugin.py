@@ -12,7 +12,7 @@ import pytest
 
 import amplifier_core.validation
 from amplifier_core import pytest_plugin
-from amplifier_core.discovery import TYPE_TO_MOUNT_POINT
+from amplifier_core.module_sources import TYPE_TO_MOUNT_POINT
 from tests.core.module_folders import ORCHESTRATOR, SAMPLES, TOOL
 from tests.kit.pytest_projects import Project
 

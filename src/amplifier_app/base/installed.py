@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from amplifier_core.discovery import ENTRY_POINT_GROUP, conventional_name, project_name
+from amplifier_core.module_sources import ENTRY_POINT_GROUP, conventional_name, project_name
 from amplifier_support.named_tuple import NamedTuple
 
 DISTRIBUTION = "amplifier"

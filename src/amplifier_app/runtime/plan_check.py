@@ -53,9 +53,9 @@ from amplifier_app.sources.module_problems import source_is_wrong, source_proble
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core._foreign import warnings_logged
-from amplifier_core.discovery import PARTS
 from amplifier_core.module_sources import (
     MISCONFIGURED,
+    PARTS,
     ModuleImportError,
     ModuleLoadError,
     ModuleNotFoundError,

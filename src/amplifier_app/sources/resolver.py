@@ -31,8 +31,7 @@ from amplifier_app.base.paths import is_offline
 from amplifier_app.plan.tree.entries import mounted_entries
 from amplifier_app.sources.errors import SourceError, SourceErrors
 from amplifier_app.sources.resolved import Considered, Place, ResolvedSource
-from amplifier_core.discovery import conventional_name, project_name
-from amplifier_core.module_sources import ModuleNotFoundError
+from amplifier_core.module_sources import ModuleNotFoundError, conventional_name, project_name
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 

@@ -38,7 +38,7 @@ from amplifier_app.plan.tree.interpolation import interpolate, names_in
 from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.trust.content import Selected
-from amplifier_core.discovery import PARTS
+from amplifier_core.module_sources import PARTS
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 

@@ -47,14 +47,12 @@ class RetryConfig:
         ValueError: ``max_retries`` is negative.
     """
 
-    __slots__ = (
-        "_backoff_factor",
-        "_honor_retry_after",
-        "_initial_delay",
-        "_jitter",
-        "_max_delay",
-        "_max_retries",
-    )
+    max_retries: int
+    initial_delay: float
+    max_delay: float
+    backoff_factor: float
+    jitter: float
+    honor_retry_after: bool
 
     def __init__(
         self,
@@ -82,61 +80,34 @@ class RetryConfig:
                 DeprecationWarning,
                 stacklevel=2,
             )
-        self._max_retries = max_retries
-        self._initial_delay = float(initial_delay)
-        self._max_delay = float(max_delay)
-        self._backoff_factor = float(backoff_factor)
-        self._jitter = True if jitter is None else bool(jitter)
-        self._honor_retry_after = bool(honor_retry_after)
+        is_jittered = True if jitter is None else bool(jitter)
+        vars(self).update(
+            max_retries=max_retries,
+            initial_delay=float(initial_delay),
+            max_delay=float(max_delay),
+            backoff_factor=float(backoff_factor),
+            jitter=_JITTER_READ_AS if is_jittered else 0.0,
+            honor_retry_after=bool(honor_retry_after),
+        )
 
-    @property
-    def max_retries(self) -> int:
-        """Retries after the first attempt."""
-        return self._max_retries
-
-    @property
-    def initial_delay(self) -> float:
-        """Seconds before the first retry."""
-        return self._initial_delay
-
-    @property
-    def max_delay(self) -> float:
-        """Upper limit of the delay in seconds."""
-        return self._max_delay
-
-    @property
-    def backoff_factor(self) -> float:
-        """Factor by which the delay grows with each retry."""
-        return self._backoff_factor
-
-    @property
-    def jitter(self) -> float:
-        """0.2 if jitter is on, 0.0 if off (a number for compatibility)."""
-        return _JITTER_READ_AS if self._jitter else 0.0
-
-    @property
-    def honor_retry_after(self) -> bool:
-        """True if an error's ``retry_after`` is a lower limit of the delay."""
-        return self._honor_retry_after
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"RetryConfig is read-only: cannot set {name}")
 
     @property
     def min_delay(self) -> float:
         """Deprecated name of :attr:`initial_delay`."""
         _warn_renamed("min_delay", "initial_delay")
-        return self._initial_delay
+        return self.initial_delay
 
     @property
     def backoff_multiplier(self) -> float:
         """Deprecated name of :attr:`backoff_factor`."""
         _warn_renamed("backoff_multiplier", "backoff_factor")
-        return self._backoff_factor
+        return self.backoff_factor
 
     def __repr__(self) -> str:
-        return (
-            f"RetryConfig(max_retries={self._max_retries}, initial_delay={self._initial_delay}, "
-            f"max_delay={self._max_delay}, backoff_factor={self._backoff_factor}, "
-            f"jitter={self._jitter}, honor_retry_after={self._honor_retry_after})"
-        )
+        shown = {**vars(self), "jitter": bool(self.jitter)}
+        return f"RetryConfig({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
 
 def _warn_renamed(old: str, new: str) -> None:
@@ -230,11 +201,10 @@ def classify_error_message(
     Returns:
         A subclass of :class:`LLMError`, or ``LLMError`` itself if nothing matches.
     """
-    if status_code is not None:
-        if status_code in _BY_STATUS:
-            return _BY_STATUS[status_code]
-        if status_code >= 500:
-            return ProviderUnavailableError
+    if status_code in _BY_STATUS:
+        return _BY_STATUS[status_code]
+    if status_code is not None and status_code >= 500:
+        return ProviderUnavailableError
     text = message.lower()
     for needles, error_class in _BY_TEXT:
         if any(needle in text for needle in needles):

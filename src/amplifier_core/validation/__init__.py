@@ -3,7 +3,7 @@
 ``structural`` and ``behavioral`` contain test suites for module authors; only these require pytest.
 """
 
-from amplifier_core.module_checks import ValidationCheck, ValidationResult
+from amplifier_core.module_checks import ValidationCheck
 from amplifier_kit.validation.mount_plan import MountPlanValidationResult, MountPlanValidator
 from amplifier_kit.validation.validators import (
     ContextValidator,
@@ -11,6 +11,7 @@ from amplifier_kit.validation.validators import (
     OrchestratorValidator,
     ProviderValidator,
     ToolValidator,
+    ValidationResult,
 )
 
 __all__ = [

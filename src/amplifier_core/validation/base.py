@@ -2,14 +2,13 @@
 
 from amplifier_core.loader import import_from_path as import_module_from_path
 from amplifier_core.module_checks import (
-    CheckReport,
     Severity,
     ValidationCheck,
-    ValidationResult,
     check_on_session_ready,
     is_async,
     positional_arity,
 )
+from amplifier_kit.validation.validators import CheckReport, ValidationResult
 
 __all__ = [
     "CheckReport",

@@ -26,7 +26,7 @@ from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult
-from amplifier_core.discovery import PARTS
+from amplifier_core.module_sources import PARTS
 from amplifier_kit.plan_tests.cases import Case, read_items
 from amplifier_kit.plan_tests.grammar import is_condition
 from amplifier_kit.plan_tests.running import FileState, Ran, Runner
@@ -431,14 +431,6 @@ def _amount(got: Decimal | None, node: Node) -> Iterator[tuple[str, ...]]:
         yield (f"expected {_number(node):f}, got {got:f}",)
 
 
-def _cost(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
-    return _amount(ran.turn.cost, node)
-
-
-def _steps(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
-    return _amount(Decimal(ran.turn.steps), node)
-
-
 def _tokens(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     usage = ran.turn.usage
     return _amount(Decimal(usage.get("input_tokens", 0) + usage.get("output_tokens", 0)), node)
@@ -473,12 +465,10 @@ def _request(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
             for lines in _names(wanted, first.tools):
                 yield f"tools: {lines[0]}", *lines[1:]
         elif key in ("system", "prompt"):
-            for line, *rest in differences(
-                wanted, first.system if key == "system" else first.prompt
-            ):
+            for line, *rest in differences(wanted, getattr(first, key)):
                 yield f"{key}: {line}", *rest
         else:
-            got = first.provider if key == "provider" else first.model
+            got = getattr(first, key)
             if got != read_text(wanted):
                 yield (f"{key}: expected {read_text(wanted)}, got {got or 'none'}",)
 
@@ -536,8 +526,8 @@ _CHECKS: Mapping[str, Callable[[Node, Ran], Iterator[tuple[str, ...]]]] = {
     "denied": _denied,
     "failed": _failed,
     "files": _files,
-    "cost": _cost,
-    "steps": _steps,
+    "cost": lambda node, ran: _amount(ran.turn.cost, node),
+    "steps": lambda node, ran: _amount(Decimal(ran.turn.steps), node),
     "tokens": _tokens,
     "limit": _limit,
     "max_cache_breaks": _cache_breaks,

@@ -34,14 +34,14 @@ def _report_empty(node: Node, where: str, check: Check) -> None:
     check.problems.add(f"{where!r} is empty", node.at, "set a value or remove it")
 
 
-class ByName(Rule):
-    """A mapping from any names to values of one form.
+class _Several(Rule):
+    """Several values of one form.
 
     Args:
         description: Its description in the schema.
         expected: What to write instead of a wrong value.
         values: The rule of each value.
-        filled: Whether at least one name is required.
+        filled: Whether at least one value is required.
     """
 
     def __init__(
@@ -51,6 +51,10 @@ class ByName(Rule):
         self._expected = expected
         self._values = values
         self._filled = filled
+
+
+class ByName(_Several):
+    """A mapping from any names to values of one form."""
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         if not isinstance(node, MapNode):
@@ -64,45 +68,28 @@ class ByName(Rule):
         return with_items(node, {name: one for name, one in read.items() if one is not None})
 
     def schema(self, printing: Printing) -> Schema:
-        schema: Schema = {
-            "type": ["object"],
-            "additionalProperties": printing.use(self._values),
-        }
+        schema: Schema = {"type": ["object"], "additionalProperties": printing.use(self._values)}
         return {**schema, "minProperties": 1} if self._filled else schema
 
 
-class ListOf(Rule):
-    """A list of values of one form.
-
-    Args:
-        description: Its description in the schema.
-        expected: What to write instead of a wrong value.
-        items: The rule of each value.
-        filled: Whether at least one value is required.
-    """
-
-    def __init__(
-        self, description: str, expected: str, items: Rule, *, filled: bool = False
-    ) -> None:
-        super().__init__(description)
-        self._expected = expected
-        self._items = items
-        self._filled = filled
+class ListOf(_Several):
+    """A list of values of one form."""
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         if not isinstance(node, ListNode):
             return check.wrong(node, where, self._expected)
         if self._filled and not node.items:
             return _report_empty(node, where, check)
-        read = [
-            self._items.read(one, f"{where}.{number}", check)
-            for number, one in enumerate(node.items, 1)
-        ]
-        return ListNode([one for one in read if one is not None], node.at)
+        return _read_list(self._values, node, where, check)
 
     def schema(self, printing: Printing) -> Schema:
-        schema: Schema = {"type": ["array"], "items": printing.use(self._items)}
+        schema: Schema = {"type": ["array"], "items": printing.use(self._values)}
         return {**schema, "minItems": 1} if self._filled else schema
+
+
+def _read_list(rule: Rule, node: ListNode, where: str, check: Check) -> ListNode:
+    read = [rule.read(one, f"{where}.{number}", check) for number, one in enumerate(node.items, 1)]
+    return ListNode([one for one in read if one is not None], node.at)
 
 
 class Content(Rule):
@@ -460,11 +447,7 @@ class _Stub(Rule):
         if read_text(node) == RECORDED:
             return node
         if isinstance(node, ListNode):
-            read = [
-                _STUB_FIELDS.read(one, f"{where}.{number}", check)
-                for number, one in enumerate(node.items, 1)
-            ]
-            return ListNode([one for one in read if one is not None], node.at)
+            return _read_list(_STUB_FIELDS, node, where, check)
         if not isinstance(node, MapNode):
             return check.wrong(node, where, f"'{{output: …}}', a list of these, or '{RECORDED}'")
         return _STUB_FIELDS.read_value(node, where, check)

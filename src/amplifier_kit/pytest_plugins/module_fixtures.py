@@ -123,40 +123,21 @@ def mock_deps() -> "tuple[MockContextManager, dict[str, Any], dict[str, MockTool
     return _fixtures().orchestrator_arguments()
 
 
-@_async_fixture
-async def provider_module(
-    request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
-) -> AsyncGenerator[Any, None]:
-    """The provider that the module under test mounts."""
-    async with _fixtures().mounted(request.config, module_path, coordinator) as returned:
-        yield _fixtures().first("provider", module_path, coordinator, returned)
+def _instance_fixture(kind: str) -> Any:
+    async def instance(
+        request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
+    ) -> AsyncGenerator[Any, None]:
+        async with _fixtures().mounted(request.config, module_path, coordinator) as returned:
+            yield _fixtures().first(kind, module_path, coordinator, returned)
+
+    instance.__doc__ = f"The {kind} that the module under test mounts; of several, the first."
+    return _async_fixture(instance)
 
 
-@_async_fixture
-async def tool_module(
-    request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
-) -> AsyncGenerator[Any, None]:
-    """The first tool that the module under test mounts."""
-    async with _fixtures().mounted(request.config, module_path, coordinator) as returned:
-        yield _fixtures().first("tool", module_path, coordinator, returned)
-
-
-@_async_fixture
-async def orchestrator_module(
-    request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
-) -> AsyncGenerator[Any, None]:
-    """The orchestrator that the module under test mounts."""
-    async with _fixtures().mounted(request.config, module_path, coordinator) as returned:
-        yield _fixtures().first("orchestrator", module_path, coordinator, returned)
-
-
-@_async_fixture
-async def context_module(
-    request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
-) -> AsyncGenerator[Any, None]:
-    """The context manager that the module under test mounts."""
-    async with _fixtures().mounted(request.config, module_path, coordinator) as returned:
-        yield _fixtures().first("context", module_path, coordinator, returned)
+provider_module = _instance_fixture("provider")
+tool_module = _instance_fixture("tool")
+orchestrator_module = _instance_fixture("orchestrator")
+context_module = _instance_fixture("context")
 
 
 @_async_fixture

@@ -4,7 +4,6 @@
 """
 
 import importlib.util
-import inspect
 import re
 import sys
 import tomllib
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from amplifier_core.module_checks import KINDS, find_cleanup
+from amplifier_core.module_checks import KINDS
 from amplifier_kit.testing import (
     EventRecorder,
     MockContextManager,
@@ -24,10 +23,11 @@ from amplifier_kit.testing import (
     MockProvider,
     MockTool,
 )
+from amplifier_kit.validation.structural import NO_MODULE
+from amplifier_kit.validation.validators import find_instances, run_cleanup
 from amplifier_support.named_tuple import NamedTuple
 
 __all__ = [
-    "NO_MODULE",
     "LocatedModule",
     "MockCoordinator",
     "find_kind",
@@ -94,9 +94,6 @@ _KIND_BY_WORD: Final = {
 }
 _NAME: Final = re.compile(r"amplifier[-_]module[-_]([a-z]+)([-_]|$)")
 _DECLARATION: Final = re.compile(r"^__amplifier_module_type__\s*(?::.*)?=\s*['\"](\w+)['\"]", re.M)
-
-
-NO_MODULE: Final = "no module under test: pass --module-path, or declare it in pyproject.toml under amplifier.modules"
 
 
 class LocatedModule(NamedTuple):
@@ -230,11 +227,7 @@ async def mounted(
         try:
             yield returned
         finally:
-            cleanup = find_cleanup(returned)
-            if cleanup is not None:
-                pending = cleanup()
-                if inspect.isawaitable(pending):
-                    await pending
+            await run_cleanup(returned)
             await coordinator.cleanup()
 
 
@@ -242,7 +235,7 @@ def first(
     kind: str, module_path: Path | None, coordinator: MockCoordinator, returned: object
 ) -> Any:
     """The first mounted instance; fails the test if there is none."""
-    instances = KINDS[kind].instances(coordinator, returned)
+    instances = find_instances(KINDS[kind], coordinator, returned)
     if not instances and callable(returned) and any(coordinator.channels.values()):
         pytest.skip(f"it mounts no {kind} with this config")
     if not instances:

@@ -1,7 +1,6 @@
 """`amplifier module new`: the package of a new, working module.
 
-kinds.py       the values of each kind for its templates
-command.py     templates → files
+command.py     the values of each kind for its templates, and templates → files
 templates/     `common` for every kind, then one folder each; `package` becomes the package
 """
 

@@ -24,7 +24,7 @@ import amplifier_core
 from amplifier_core.hooks import ToolResultData, plain
 from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, ToolCallBlock
 from amplifier_core.models import HookResult, ToolResult
-from amplifier_core.module_checks import KINDS, find_cleanup
+from amplifier_core.module_checks import KINDS
 from amplifier_core.session import accepts_keyword
 from amplifier_kit.testing import (
     EventRecorder,
@@ -35,6 +35,7 @@ from amplifier_kit.testing import (
 )
 from amplifier_kit.validation.advice import ANY_CLEANUP, SUITE
 from amplifier_kit.validation.contract import import_package
+from amplifier_kit.validation.validators import find_instances, run_cleanup
 
 if TYPE_CHECKING:
     from amplifier_kit.validation.isolation import Findings, Request
@@ -52,7 +53,7 @@ async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]
     returned = await mount(coordinator, dict(findings.request.config))
     if kind == "hook":
         await _check_handlers(findings, handlers)
-    for _, instance in KINDS[kind].instances(coordinator, returned)[:1]:
+    for _, instance in find_instances(KINDS[kind], coordinator, returned)[:1]:
         for name, check in _PROMISES.get(kind, {}).items():
             findings.say(stage=name)
             try:
@@ -62,10 +63,7 @@ async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]
                 advice = f"see contracts/{kind}.md of amplifier_core for what it can rely on"
                 findings.bad(name, message, advice)
     findings.say(stage="cleanup")
-    cleanup = find_cleanup(returned)
-    pending = cleanup() if cleanup is not None else None
-    if inspect.isawaitable(pending):
-        await pending
+    await run_cleanup(returned)
     await coordinator.cleanup()
 
 

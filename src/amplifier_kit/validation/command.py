@@ -44,8 +44,7 @@ from amplifier_app.sources.requirements.layout import Layout, find_layout, requi
 from amplifier_app.sources.requirements.names import distributions
 from amplifier_app.sources.requirements.preferred_path import preferred_in
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
-from amplifier_core.discovery import ENTRY_POINT_GROUP
-from amplifier_core.module_sources import ModuleNotFoundError
+from amplifier_core.module_sources import ENTRY_POINT_GROUP, ModuleNotFoundError
 from amplifier_kit.validation.advice import ASKS
 from amplifier_kit.validation.isolation import MEMORY_BYTES, Tried, try_out
 from amplifier_support.files import read_file_or_stream

@@ -9,7 +9,6 @@ import importlib
 import inspect
 import re
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -19,10 +18,10 @@ from jsonschema import Draft202012Validator
 from amplifier_app.base.checks import Check, some
 from amplifier_app.base.tool_schemas import TOOL_NAME, read_input_schema, schema_problem
 from amplifier_app.runtime import describe
-from amplifier_core.discovery import declared_kind, find_kind
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.loader import ModuleValidationError, import_from_path
-from amplifier_core.module_checks import find_cleanup
+from amplifier_core.module_checks import KINDS
+from amplifier_core.module_sources import declared_kind, find_kind
 from amplifier_core.mounting import Footprint
 from amplifier_kit.testing import MockCoordinator
 from amplifier_kit.validation.advice import (
@@ -31,7 +30,7 @@ from amplifier_kit.validation.advice import (
     for_kernel_check,
 )
 from amplifier_kit.validation.isolation import Findings
-from amplifier_kit.validation.validators import VALIDATORS
+from amplifier_kit.validation.validators import VALIDATORS, conforms, find_cleanup, run_cleanup
 from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -237,16 +236,19 @@ async def _kind_mounted_by(mount: Any, config: dict[str, Any]) -> str | None:
     returned: Any = None
     try:
         returned = await mount(coordinator, copy.deepcopy(config))
-        return before.kind(returned)
+        if kinds := before.kinds():
+            return kinds[0]
+        # A tool also has every member of an orchestrator, hence the order.
+        for kind in ("provider", "context", "tool", "orchestrator"):
+            if not isinstance(returned, type) and conforms(KINDS[kind], returned):
+                return kind
+        return "hook" if any("handler" in text for text in before.registered()) else None
     # The checks that follow report the error.
     except _FOREIGN_ERRORS:
         return None
     finally:
         with contextlib.suppress(*_FOREIGN_ERRORS):
-            cleanup = find_cleanup(returned)
-            pending = cleanup() if cleanup is not None else None
-            if inspect.isawaitable(pending):
-                await pending
+            await run_cleanup(returned)
         await coordinator.cleanup()
 
 
@@ -287,7 +289,7 @@ async def _check_mounting(
             findings.bad("tool_name_form", message, advice, "warning")
     if all(check.name != "cleanup" or check.passed for check in result.checks):
         findings.say(stage="cleanup")
-        await _check_cleanup(findings, find_cleanup(returned), coordinator)
+        await _check_cleanup(findings, returned, coordinator)
     await _check_left(findings, before, threads)
 
 
@@ -309,18 +311,16 @@ async def _check_ready(
 
 
 async def _check_cleanup(
-    findings: Findings, cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
+    findings: Findings, returned: object, coordinator: MockCoordinator
 ) -> None:
     try:
-        if cleanup is not None:
-            pending = cleanup()
-            if inspect.isawaitable(pending):
-                await pending
+        await run_cleanup(returned)
         await coordinator.cleanup()
     except _FOREIGN_ERRORS as error:
         findings.bad("cleanup", f"the cleanup raised {findings.describe(error)}", ANY_CLEANUP)
         return
-    findings.good("cleanup", "ran without errors" if cleanup is not None else "no cleanup function")
+    has_cleanup = find_cleanup(returned) is not None
+    findings.good("cleanup", "ran without errors" if has_cleanup else "no cleanup function")
 
 
 async def _check_events(findings: Findings, coordinator: MockCoordinator) -> None:

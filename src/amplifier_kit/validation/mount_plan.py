@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
-from amplifier_core.discovery import PARTS, SECTION_KINDS
-from amplifier_core.module_checks import CheckReport, Severity, ValidationCheck
+from amplifier_core.module_checks import Severity, ValidationCheck
+from amplifier_core.module_sources import PARTS, SECTION_KINDS
+from amplifier_kit.validation.validators import CheckReport
 
 __all__ = ["MountPlanValidationResult", "MountPlanValidator"]
 

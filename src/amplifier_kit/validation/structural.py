@@ -12,7 +12,6 @@ from typing import ClassVar
 import pytest
 
 from amplifier_core.module_checks import check_on_session_ready
-from amplifier_kit.pytest_plugins.module_under_test import NO_MODULE
 from amplifier_kit.validation.validators import VALIDATORS
 
 __all__ = [
@@ -23,6 +22,9 @@ __all__ = [
     "ToolStructuralTests",
     "check_on_session_ready",
 ]
+
+
+NO_MODULE = "no module under test: pass --module-path, or declare it in pyproject.toml under amplifier.modules"
 
 
 class _StructuralSuite:

@@ -3,35 +3,144 @@
 import importlib
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Final, cast
 
 from amplifier_core._foreign import describe_exception, find_root, warnings_logged, where_defined
-from amplifier_core.coordinator import DetachedSession, ModuleCoordinator
-from amplifier_core.loader import ModuleLoader, import_from_path
+from amplifier_core.coordinator import MULTIPLE, ModuleCoordinator
+from amplifier_core.loader import import_from_path
 from amplifier_core.module_checks import (
     KINDS,
     Kind,
     ValidationCheck,
-    ValidationResult,
     check_instances,
     check_mount_function,
     compliance,
-    find_cleanup,
+    select_errors,
 )
 from amplifier_core.mounting import required_arguments
+from amplifier_kit.testing import MockCoordinator
 
 __all__ = [
     "VALIDATORS",
+    "CheckReport",
     "ContextValidator",
     "HookValidator",
     "ModuleValidator",
     "OrchestratorValidator",
     "ProviderValidator",
     "ToolValidator",
+    "ValidationResult",
+    "conforms",
+    "find_cleanup",
+    "find_instances",
     "run_checks",
+    "run_cleanup",
 ]
+
+
+class CheckReport:
+    """A list of checks and its evaluation; base class of the validators' results."""
+
+    checks: list[ValidationCheck]
+
+    @property
+    def passed(self) -> bool:
+        """True if no check of severity ``error`` failed."""
+        return not self.errors
+
+    @property
+    def errors(self) -> list[ValidationCheck]:
+        """The failed checks of severity ``error``."""
+        return select_errors(self.checks)
+
+    @property
+    def warnings(self) -> list[ValidationCheck]:
+        """The failed checks of severity ``warning``."""
+        return [check for check in self.checks if not check.passed and check.severity == "warning"]
+
+    def add(self, check: ValidationCheck) -> None:
+        """Append a check."""
+        self.checks.append(check)
+
+    def summary(self) -> str:
+        """One line, such as ``PASSED: 6/7 checks passed (0 errors, 1 warnings)``."""
+        verdict = "PASSED" if self.passed else "FAILED"
+        good = sum(check.passed for check in self.checks)
+        return (
+            f"{verdict}: {good}/{len(self.checks)} checks passed "
+            f"({len(self.errors)} errors, {len(self.warnings)} warnings)"
+        )
+
+
+@dataclass
+class ValidationResult(CheckReport):
+    """The checks of one module.
+
+    Attributes:
+        module_type: kind it was checked as (``provider``, ``tool``, …).
+        module_path: folder, file or dotted name that was checked.
+        checks: in the order they were run.
+    """
+
+    module_type: str
+    module_path: str
+    checks: list[ValidationCheck] = field(default_factory=list[ValidationCheck])
+
+
+def conforms(kind: Kind, instance: object) -> bool:
+    """Return True if ``instance`` has every required member of a kind."""
+    required = [member.name for member in kind.members if member.required]
+    return bool(required) and all(_has(instance, name) for name in required)
+
+
+def find_instances(
+    kind: Kind, coordinator: ModuleCoordinator, returned: object
+) -> list[tuple[str, Any]]:
+    """The mounted objects of a kind by name, or else the object that ``mount`` returned if it conforms."""
+    if kind.name == "hook":
+        return [("handler", returned)] if required_arguments(returned) else []
+    mounted = coordinator.mount_points[kind.mount_point]
+    if isinstance(mounted, dict):
+        instances = list(cast("dict[str, Any]", mounted).items())
+    else:
+        instances = [] if mounted is None else [(kind.name, mounted)]
+    if not instances and conforms(kind, returned):
+        instances = [(str(_read_name(returned)), returned)]
+    return instances
+
+
+def find_cleanup(returned: object) -> Callable[[], Any] | None:
+    """The return value of ``mount`` if it is a cleanup: callable without arguments, not an instance."""
+    if not callable(returned) or required_arguments(returned):
+        return None
+    return None if any(conforms(kind, returned) for kind in KINDS.values()) else returned
+
+
+async def run_cleanup(returned: object) -> None:
+    """Call the cleanup that ``mount`` returned, if it returned one. Raises what it raises."""
+    cleanup = find_cleanup(returned)
+    pending = cleanup() if cleanup is not None else None
+    if inspect.isawaitable(pending):
+        await pending
+
+
+def _has(instance: object, name: str) -> bool:
+    try:
+        return hasattr(instance, name)
+    # Reading a member runs the module's code; the member's check reports the exception.
+    except Exception:
+        return True
+
+
+def _read_name(instance: object) -> Any:
+    try:
+        return getattr(instance, "name", "returned")
+    # As above.
+    except Exception:
+        return "returned"
 
 
 # A module may raise anything, and may call sys.exit() during import.
@@ -121,12 +230,12 @@ async def _mount_and_inspect(
     config: dict[str, Any] | None,
 ) -> None:
     root = find_root(module)
-    coordinator = _throwaway_coordinator()
+    coordinator = MockCoordinator()
     returned: Any = None
     try:
         with warnings_logged() as logged:
             returned = await _call(mount, coordinator, config)
-        instances = kind.instances(coordinator, returned)
+        instances = find_instances(kind, coordinator, returned)
         result.add(_check_compliance(kind, coordinator, instances, returned, logged))
         result.checks += check_instances(kind.name, instances)
     except _FOREIGN_ERRORS as error:
@@ -135,7 +244,13 @@ async def _mount_and_inspect(
         check = _check_cleanup(kind, returned)
         if check is not None:
             result.add(check)
-        await _clean_up(result, find_cleanup(returned), coordinator, root)
+        try:
+            await run_cleanup(returned)
+        # A failing cleanup does not violate the contract, but it belongs in the report.
+        except _FOREIGN_ERRORS as error:
+            message = f"the cleanup returned by mount() raised {describe_exception(error, root)}"
+            result.add(ValidationCheck("cleanup", False, message, "warning"))
+        await coordinator.cleanup()
 
 
 async def _call(
@@ -167,7 +282,7 @@ def _check_compliance(
         events = [event for event, names in coordinator.hooks.list_handlers().items() if names]
         return compliance(True, f"mount() registered handlers for {len(events)} events")
     names = ", ".join(repr(name) for name, _ in instances)
-    incomplete = [name for name, instance in instances if not kind.conforms(instance)]
+    incomplete = [name for name, instance in instances if not conforms(kind, instance)]
     if incomplete:
         message = f"{kind.name} {', '.join(incomplete)} lacks members of the protocol"
         return compliance(False, message)
@@ -179,7 +294,7 @@ def _check_compliance(
             return compliance(True, f"mount() mounted no {kind.name}, but contributes to channels")
         message = (
             f"mount() mounted no {kind.name} and returned a cleanup;"
-            f" mount it with `{kind.how_to_mount}`"
+            f" mount it with `{_how_to_mount(kind)}`"
         )
         check = compliance(False, message)
         check.severity = "warning"
@@ -190,8 +305,13 @@ def _check_compliance(
     return compliance(
         False,
         f"mount() mounted no {kind.name} and returned {what}{reason};"
-        f" mount it with `{kind.how_to_mount}`",
+        f" mount it with `{_how_to_mount(kind)}`",
     )
+
+
+def _how_to_mount(kind: Kind) -> str:
+    name = ', name="…"' if kind.mount_point in MULTIPLE else ""
+    return f'await coordinator.mount("{kind.mount_point}", {kind.name}{name})'
 
 
 def _check_cleanup(kind: Kind, returned: object) -> ValidationCheck | None:
@@ -200,57 +320,13 @@ def _check_cleanup(kind: Kind, returned: object) -> ValidationCheck | None:
         # A hook may return its handler.
         return None
     wanted = required_arguments(returned)
-    if not wanted or any(other.conforms(returned) for other in KINDS.values()):
+    if not wanted or any(conforms(other, returned) for other in KINDS.values()):
         return None
     message = (
         f"the cleanup returned by mount() requires {wanted} ({where_defined(returned)});"
         " write it without arguments"
     )
     return ValidationCheck("cleanup", False, message, "warning")
-
-
-async def _clean_up(
-    result: ValidationResult,
-    cleanup: Callable[[], Any] | None,
-    coordinator: ModuleCoordinator,
-    root: Path | None,
-) -> None:
-    try:
-        if cleanup is not None:
-            pending = cleanup()
-            if inspect.isawaitable(pending):
-                await pending
-    # A failing cleanup does not violate the contract, but it belongs in the report.
-    except _FOREIGN_ERRORS as error:
-        message = f"the cleanup returned by mount() raised {describe_exception(error, root)}"
-        result.add(ValidationCheck("cleanup", False, message, "warning"))
-    await coordinator.cleanup()
-
-
-class _DenyAll:
-    async def request_approval(
-        self, prompt: str, options: list[str], timeout: float, default: str
-    ) -> str:
-        return "Deny"
-
-
-class _Silent:
-    def show_message(self, message: str, level: str, source: str = "hook") -> None:
-        """Drop the message."""
-
-
-def _throwaway_coordinator() -> ModuleCoordinator:
-    """A coordinator without a session: nothing is mounted yet, approvals are denied.
-
-    Its loader is for modules that mount another one.
-    """
-    session = DetachedSession(
-        session_id="validation",
-        config={"session": {"orchestrator": "none", "context": "none"}},
-    )
-    coordinator = ModuleCoordinator(session, approval_system=_DenyAll(), display_system=_Silent())
-    coordinator.loader = ModuleLoader(coordinator)
-    return coordinator
 
 
 class ModuleValidator:

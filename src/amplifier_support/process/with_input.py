@@ -64,6 +64,9 @@ async def run_with_input(
         if len(output) > MAX_OUTPUT:
             flooded.set()
 
+    def ended_early(problem: str, output: bytes = b"", errors: bytes = b"") -> Answered:
+        return Answered(None, output, errors, problem, loop.time() - started)
+
     with contextlib.ExitStack() as stack:
         try:
             argv = _argv(command, environment, folder)
@@ -74,31 +77,23 @@ async def run_with_input(
             source.seek(0)
             errors = stack.enter_context(_Errors())
         except OSError as error:
-            return Answered(None, b"", b"", f"could not be started: {error}", 0.0)
+            return ended_early(f"could not be started: {error}")
         streams = (source.fileno(), errors.theirs)
         job = Command(argv, environment, place, streams)
         running = asyncio.ensure_future(runner.run(job, timeout=timeout, output=take))
         try:
             ended = await _first(running, flooded)
         except CommandError as error:
-            return Answered(None, b"", b"", f"could not be run: {error}", loop.time() - started)
+            return ended_early(f"could not be run: {error}")
         error_output = errors.read()
-    seconds = loop.time() - started
     if ended is None:
-        return Answered(
-            None, b"", error_output, f"it printed more than {MAX_OUTPUT} bytes", seconds
-        )
+        return ended_early(f"it printed more than {MAX_OUTPUT} bytes", errors=error_output)
+    printed, code = bytes(output), ended.exit_code
     if ended.timed_out:
-        return Answered(
-            None, bytes(output), error_output, f"it did not finish within {timeout:g} s", seconds
-        )
-    code = ended.exit_code
+        return ended_early(f"it did not finish within {timeout:g} s", printed, error_output)
     if code is None or code < 0:
-        number = -(code or 0)
-        return Answered(
-            None, bytes(output), error_output, f"it was killed by signal {number}", seconds
-        )
-    return Answered(code, bytes(output), error_output, None, seconds)
+        return ended_early(f"it was killed by signal {-(code or 0)}", printed, error_output)
+    return Answered(code, printed, error_output, None, loop.time() - started)
 
 
 async def _first(running: asyncio.Future[Ended], flooded: asyncio.Event) -> Ended | None:

@@ -2,13 +2,11 @@
 
 import asyncio
 import functools
-import sys
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from amplifier_core.loader import import_from_path
 from amplifier_core.module_checks import (
     MANY,
     check_on_session_ready,
@@ -16,7 +14,6 @@ from amplifier_core.module_checks import (
     positional_arity,
 )
 from amplifier_core.validation import ValidationCheck, ValidationResult
-from tests.core.module_folders import ModuleFolders
 
 
 def test_a_result_without_checks_passes() -> None:
@@ -136,32 +133,6 @@ def test_session_ready_that_cannot_be_awaited_with_a_coordinator_fails(
     assert check is not None
     assert (check.name, check.passed, check.severity) == ("on_session_ready_async", False, "error")
     assert found in check.message
-
-
-def test_a_package_is_imported_under_its_own_name(module_folders: ModuleFolders) -> None:
-    folder = module_folders.package(
-        "from .part import VALUE", name="sample_own_name", part="VALUE = 7"
-    )
-    module = import_from_path(folder)
-    assert module.VALUE == 7
-    assert sys.modules["sample_own_name"] is module
-    assert import_from_path(str(folder)) is module
-
-
-def test_a_name_loaded_from_another_location_is_rejected(module_folders: ModuleFolders) -> None:
-    import_from_path(module_folders.package("", name="first/sample_twice"))
-    other = module_folders.package("", name="second/sample_twice")
-    with pytest.raises(ImportError, match="sample_twice"):
-        import_from_path(other)
-
-
-def test_a_failed_import_can_be_repeated(module_folders: ModuleFolders) -> None:
-    folder = module_folders.package("raise RuntimeError('not yet')", name="sample_retry")
-    with pytest.raises(RuntimeError, match="not yet"):
-        import_from_path(folder)
-    assert "sample_retry" not in sys.modules
-    (folder / "__init__.py").write_text("VALUE = 1")
-    assert import_from_path(folder).VALUE == 1
 
 
 async def test_the_log_of_one_task_is_not_mixed_with_that_of_another() -> None:

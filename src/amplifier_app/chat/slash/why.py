@@ -27,7 +27,7 @@ from amplifier_app.runtime.request_sections import find_tool_entry
 from amplifier_app.runtime.status import read_status
 from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_core._foreign import find_module
-from amplifier_core.discovery import SECTION_KINDS
+from amplifier_core.module_sources import SECTION_KINDS
 from amplifier_support.session_capabilities import REGISTER_APPROVAL_PROVIDER
 
 

@@ -9,7 +9,7 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.settings import modules as settings
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
-from amplifier_core.discovery import find_kind
+from amplifier_core.module_sources import find_kind
 
 add_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -20,8 +20,8 @@ from amplifier_app.base.errors import ModuleError
 from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.trust.imports import is_guarded
-from amplifier_core.discovery import find_kind
 from amplifier_core.loader import before_installed, import_from_path
+from amplifier_core.module_sources import find_kind
 from amplifier_support.environment import without_secrets
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, run

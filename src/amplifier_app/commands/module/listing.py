@@ -29,8 +29,7 @@ from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolved import Considered, ResolvedSource
 from amplifier_app.sources.resolver import resolver_for
-from amplifier_core.discovery import find_kind
-from amplifier_core.module_sources import ModuleNotFoundError
+from amplifier_core.module_sources import ModuleNotFoundError, find_kind
 
 _COLUMNS = (
     Column("MODULE"),

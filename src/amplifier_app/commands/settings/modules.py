@@ -35,7 +35,7 @@ from amplifier_app.plan.tree.problems import PlanError, Problems, suggest
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.layout import find_layout
 from amplifier_app.trust import ignored_by_environment
-from amplifier_core.discovery import PARTS
+from amplifier_core.module_sources import PARTS
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.secret_shapes import names_variable
 from amplifier_support.text import did_you_mean

@@ -15,7 +15,7 @@ from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.nodes import MapNode, read_text
 from amplifier_app.plan.tree.paths import NoSuchPath, Path, find, parse_path
 from amplifier_app.plan.tree.problems import suggest
-from amplifier_core.discovery import PARTS
+from amplifier_core.module_sources import PARTS
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import nearest
 

@@ -33,7 +33,7 @@ from amplifier_app.plan.schema.structure import Agents, Shape
 from amplifier_app.plan.tree.entries import entry_key
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.plan.tree.problems import suggest
-from amplifier_core.discovery import SECTION_KINDS
+from amplifier_core.module_sources import SECTION_KINDS
 from amplifier_support.sandbox.policy import KEYS, SCHEMA, PolicyError, parse_policy
 from amplifier_support.text import did_you_mean
 

@@ -13,7 +13,7 @@ from typing import Any
 from amplifier_app.plan.schema.grammar import AGENT, AGENT_FILE, PLAN, SETTINGS
 from amplifier_app.plan.schema.module_schemas import ModuleSchema, bundled_schemas
 from amplifier_app.plan.schema.rules import REFERENCE, Rule, Schema
-from amplifier_core.discovery import PARTS
+from amplifier_core.module_sources import PARTS
 
 _ANNOTATIONS = ("description", "default", "deprecated")
 _NAMED = ("properties", "patternProperties", "$defs", "dependentSchemas")

@@ -12,7 +12,7 @@ from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_app.plan.schema.rules import Schema
-from amplifier_core.discovery import find_kind
+from amplifier_core.module_sources import find_kind
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from amplifier_app.plan.schema.rules import (
 )
 from amplifier_app.plan.tree.nodes import MapNode, Node, with_items
 from amplifier_app.plan.tree.problems import Problems
-from amplifier_core.discovery import PARTS
+from amplifier_core.module_sources import PARTS
 from amplifier_support.named_tuple import NamedTuple
 
 AGENT_NAME = rf"^(?:{NAME}:)?{NAME}$"

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, read_text
-from amplifier_core.discovery import PARTS, SECTION_KINDS
+from amplifier_core.module_sources import PARTS, SECTION_KINDS
 from amplifier_support.named_tuple import NamedTuple
 
 ModuleKind = Literal["provider", "tool", "hook", "orchestrator", "context"]

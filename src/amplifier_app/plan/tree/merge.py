@@ -13,7 +13,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, entry_keys
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, read_text, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
-from amplifier_core.discovery import PARTS
+from amplifier_core.module_sources import PARTS
 from amplifier_support.named_tuple import NamedTuple
 
 _OWN_KEYS = ("name", "description", "extends", "exclude")

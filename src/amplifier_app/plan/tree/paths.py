@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from amplifier_app.plan.tree.entries import entry_key
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node
-from amplifier_core.discovery import PARTS
+from amplifier_core.module_sources import PARTS
 
 Path = tuple[str, ...]
 

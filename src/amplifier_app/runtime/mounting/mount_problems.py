@@ -21,8 +21,7 @@ from amplifier_app.sources.module_problems import config_problems_of_bundled, wi
 from amplifier_app.sources.requirements.missing_packages import missing_package, requires_hint
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_core.discovery import find_package
-from amplifier_core.module_sources import MISCONFIGURED
+from amplifier_core.module_sources import MISCONFIGURED, find_package
 from amplifier_support.named_tuple import NamedTuple
 
 _MISSING_EXTRA = re.compile(

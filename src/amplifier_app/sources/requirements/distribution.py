@@ -9,7 +9,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 
 from amplifier_app.sources.errors import SourceError
-from amplifier_core.discovery import ENTRY_POINT_GROUP
+from amplifier_core.module_sources import ENTRY_POINT_GROUP
 from amplifier_support.named_tuple import NamedTuple
 
 

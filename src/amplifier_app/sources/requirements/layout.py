@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.names import requirement_name
-from amplifier_core.discovery import ENTRY_POINT_GROUP
+from amplifier_core.module_sources import ENTRY_POINT_GROUP
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
