@@ -17,13 +17,13 @@ from amplifier_modules._shared.files.guarded_files import exists, off_loop, read
 from amplifier_modules._shared.files.roots import Location
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput
-from amplifier_modules.tool_filesystem.config import FilesystemConfig
 from amplifier_modules.tool_filesystem.read_tools import WHOLE, ListDirectory, ReadFile
 from amplifier_modules.tool_filesystem.workspace import (
     FILE_ALIASES,
     PATH,
     Coding,
     FileProblem,
+    FilesystemConfig,
     FilesystemTool,
     NothingToChange,
     TextNotFound,
