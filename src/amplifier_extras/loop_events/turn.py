@@ -151,15 +151,6 @@ def only_prompt() -> list[Step]:
     return [Step.model_construct(name="prompt")]
 
 
-def step_from(value: Any, event: str) -> Step:
-    """A step returned by a handler of `event`.
-
-    Raises:
-        ConfigurationError: It is not a valid step.
-    """
-    return steps_from([value], event)[0]
-
-
 def steps_from(value: Any, event: str) -> list[Step]:
     """Steps returned by a handler of `event`.
 
@@ -512,7 +503,7 @@ class EventsTurn(Turn):
         try:
             final = await self._channel.emit_or_raise(STEP_START, about)
             if final.get("step", about["step"]) != about["step"]:
-                step = step_from(final["step"], STEP_START)
+                step = steps_from([final["step"]], STEP_START)[0]
                 about["step"] = step_data([step])[0]
             self._choices.step = step
             text = step.prompt or (None if run == 1 else f"Next step: {step.name}")

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import operator
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
+from itertools import takewhile
 from typing import Any, TextIO, cast
 
 from amplifier_extras.provider_replay.requests import (
@@ -34,9 +36,9 @@ from amplifier_extras.provider_replay.requests import (
     ids_in,
     plain,
     plain_error,
+    rewrite_texts,
     same,
 )
-from amplifier_extras.provider_replay.requests import rewrite_texts as rewritten
 from amplifier_support.clock import utc_now
 from amplifier_support.files import open_regular, open_to_read
 from amplifier_support.named_tuple import NamedTuple
@@ -174,7 +176,7 @@ class Recording:
     def _shortened(self, number: int, request: Plain) -> Plain:
         messages = request["messages"]
         shared, source = max(
-            ((_common(messages, earlier), call) for call, earlier in self._earlier),
+            ((_count_shared(messages, earlier), call) for call, earlier in self._earlier),
             default=(0, 0),
         )
         rest = {key: value for key, value in request.items() if key not in ("messages", "tools")}
@@ -259,13 +261,11 @@ def is_of_a_call(event: str) -> bool:
     return event.startswith(("llm:", "provider:")) and event not in _OF_LOOPS
 
 
-def _common(some: list[Any], others: list[Any]) -> int:
-    count = 0
-    for one, other in zip(some, others, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+def _count_shared(
+    some: list[Any], others: list[Any], equal: Callable[[Any, Any], bool] = operator.eq
+) -> int:
+    """The number of equal messages at the start of two lists."""
+    return sum(1 for _ in takewhile(bool, map(equal, some, others)))
 
 
 def _create_file(path: str) -> TextIO:
@@ -508,9 +508,12 @@ class Tape:
         if not waiting:
             count = sum(call.provider == provider for call in self.calls)
             return [f"all {count} recorded calls of {provider} have already been replayed"]
-        nearest = max(
-            waiting, key=lambda call: (_shared(asked, self._recorded(call)), -call.number)
-        )
+
+        def likeness(call: RecordedCall) -> tuple[int, int]:
+            messages = self._recorded(call)["messages"]
+            return _count_shared(messages, asked["messages"], same), -call.number
+
+        nearest = max(waiting, key=likeness)
         recorded = _with_recorded_model(asked, self._recorded(nearest))
         return [f"compared with call {nearest.number}:", *difference(recorded, asked)]
 
@@ -521,7 +524,7 @@ class Tape:
         steps = deepcopy(call.steps)
         change_deltas((step.line.get("chunk") for step in steps), self._with_names_of_now)
         return [
-            step._replace(line=rewritten(step.line, self._with_names_of_now))
+            step._replace(line=rewrite_texts(step.line, self._with_names_of_now))
             if step.kind in ("chunk", "response")
             else step
             for step in steps
@@ -628,13 +631,3 @@ def _with_recorded_model(asked: Plain, recorded: Plain) -> Plain:
     if "model" in asked or "model" not in recorded:
         return recorded
     return {key: value for key, value in recorded.items() if key != "model"}
-
-
-def _shared(asked: Plain, recorded: Plain) -> int:
-    """The number of equal messages at the start of two requests."""
-    count = 0
-    for one, other in zip(asked["messages"], recorded["messages"], strict=False):
-        if not same(other, one):
-            break
-        count += 1
-    return count

@@ -93,13 +93,6 @@ class ContextFile(NamedTuple):
     text: str
 
 
-class _Cut(NamedTuple):
-    """The text read from a file, and the file's real location."""
-
-    real: str
-    text: str
-
-
 class Reader:
     """Read files until a limit is reached; each file is read once.
 
@@ -142,10 +135,11 @@ class Reader:
             return self._problem(f"cannot read {path}: {error.strerror or error}")
         if read is None:
             return None
-        lines = [(line.text, line.target) for line in include_lines(read.text)]
+        real, text = read
+        lines = [(line.text, line.target) for line in include_lines(text)]
         if len(opened) < self._config.max_depth:
             return "\n".join(
-                line if target is None else self._include(guard, read.real, line, target, opened)
+                line if target is None else self._include(guard, real, line, target, opened)
                 for line, target in lines
             )
         if any(target is not None and self._may_include(target) for _, target in lines):
@@ -165,8 +159,8 @@ class Reader:
         name = os.path.basename(target)
         return any(fnmatchcase(name, pattern) for pattern in self._config.includes)
 
-    def _read(self, guard: PathGuard, path: str) -> _Cut | None:
-        """The text of a file; None if it was already read or the limit is reached.
+    def _read(self, guard: PathGuard, path: str) -> tuple[str, str] | None:
+        """The real place of a file, and its text; None if it was already read or the limit is reached.
 
         Raises:
             PathError: It is outside the guard's folder.
@@ -184,7 +178,7 @@ class Reader:
             self._seen.add(place.path)
             text = self._decoded(path, data, size)
             self._left -= len(data)
-            return _Cut(place.path, text)
+            return place.path, text
 
     def _decoded(self, path: str, data: bytes, size: int) -> str:
         cut = len(data) > self._left

@@ -534,11 +534,11 @@ def _like_the_old_file(location: Location, content: str) -> tuple[bytes, str | N
     Second: None for a new file, otherwise what was preserved, for the model.
     """
     if not exists(location):
-        return _encoded_as_new(content), None
+        return Coding().encode(content), None
     try:
         text, coding = decode(read_whole(location, WHOLE))
     except FileProblem:
-        return _encoded_as_new(content), ""
+        return Coding().encode(content), ""
     kept: list[str] = []
     if all_crlf(text) and "\r" not in content and "\n" in content:
         content = with_line_end(content, "\r\n")
@@ -546,14 +546,10 @@ def _like_the_old_file(location: Location, content: str) -> tuple[bytes, str | N
     try:
         data = coding.encode(content)
     except FileProblem:
-        return _encoded_as_new(content), ", ".join(kept)
+        return Coding().encode(content), ", ".join(kept)
     if coding.encoding != "utf-8" and not content.isascii():
         kept.append(f"encoding {coding.encoding}")
     return data, ", ".join(kept)
-
-
-def _encoded_as_new(content: str) -> bytes:
-    return Coding().encode(content)
 
 
 def _edited(location: Location, edits: list[Edit]) -> tuple[str, Edited, bytes]:

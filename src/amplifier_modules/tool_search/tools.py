@@ -21,7 +21,7 @@ import stat
 import sys
 from abc import abstractmethod
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -209,24 +209,9 @@ _ENCODINGS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _MARK = b"\xef\xbb\xbf"
 
 
-class ReportedLines:
-    """Numbers and contents of the lines that were reported of each file."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, _Lines] = {}
-
-    def add(self, path: str, number: int, line: bytes) -> None:
-        """Add a line; those of a file come in order."""
-        if path not in self._files:
-            self._files[path] = _Lines()
-        self._files[path].add(number, line)
-
-    def missing_in(self, folder: int, paths: Iterable[str]) -> set[str]:
-        """Those of `paths` that do not have their reported lines in the open folder."""
-        return {path for path in paths if not self._files[path].is_in(folder, path)}
-
-
 class _Lines:
+    """Numbers and a digest of the lines that were reported of a file; they come in order."""
+
     def __init__(self) -> None:
         self._numbers = array("Q")
         self._digest = hashlib.blake2b()
@@ -670,7 +655,7 @@ class _Found:
         self._lines: list[Line] = []
         self._matches = 0
         self._counts: Counter[str] = Counter()
-        self._reported = ReportedLines()
+        self._reported: defaultdict[str, _Lines] = defaultdict(_Lines)
         self._missing: set[str] = set()
 
     def take(self, record: bytes) -> bool:
@@ -686,17 +671,17 @@ class _Found:
             # The first match shown may be preceded by context of earlier ones.
             if self._matches > self.offset or not self.offset:
                 self._lines.append(line)
-                self._reported.add(line.path, line.number, line.raw)
+                self._reported[line.path].add(line.number, line.raw)
             return False
         if line.is_match:
             self._counts[line.path] += 1
-            self._reported.add(line.path, line.number, line.raw)
+            self._reported[line.path].add(line.number, line.raw)
         return len(self._counts) > last
 
     def confirm(self, folder: int) -> int:
         """Leave out files that do not have what was found in them; returns how many."""
         paths = {line.path for line in self._lines} if self._mode == "content" else self._shown()
-        self._missing = self._reported.missing_in(folder, paths)
+        self._missing = {path for path in paths if not self._reported[path].is_in(folder, path)}
         return len(self._missing)
 
     def _shown(self) -> list[str]:
@@ -765,14 +750,6 @@ class Glob(SearchTool):
         return "\n".join(lines)
 
 
-def search_tools(
-    coordinator: Any, config: SearchConfig
-) -> tuple[list[SearchTool], Callable[[], Awaitable[None]]]:
-    """Create the tools of one session; the second value ends their searches."""
-    searcher = Searcher(coordinator, config)
-    return [Grep(searcher), Glob(searcher)], searcher.close
-
-
 async def mount(coordinator: Any, settings: SearchConfig) -> Callable[[], Awaitable[None]]:
     """Mount `grep` and `glob`; settings as in `SearchConfig`.
 
@@ -783,7 +760,7 @@ async def mount(coordinator: Any, settings: SearchConfig) -> Callable[[], Awaita
         ValueError: The config is invalid, or ripgrep is set but not installed.
         RuntimeError: Not a POSIX system.
     """
-    tools, close = search_tools(coordinator, settings)
-    for tool in tools:
+    searcher = Searcher(coordinator, settings)
+    for tool in (Grep(searcher), Glob(searcher)):
         await coordinator.mount("tools", tool, name=tool.name)
-    return close
+    return searcher.close

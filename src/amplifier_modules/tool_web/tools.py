@@ -31,7 +31,6 @@ from amplifier_modules.tool_web.exchange import (
     BadAnswer,
     FetchError,
     Refused,
-    RefusedURL,
     Resolver,
     Web,
     read_url,
@@ -252,14 +251,14 @@ class Search:
             FetchError: The service is unreachable, refuses, or its response is invalid.
         """
         endpoint = self._endpoint
-        filled = _Filler({"{query}": query, "{count}": count, "{key}": self._key()})
+        values = {"{query}": query, "{count}": count, "{key}": self._key()}
         separator = "&" if "?" in endpoint.url else "?"
-        params = urlencode(filled(endpoint.params))
+        params = urlencode(_fill(endpoint.params, values))
         url = f"{endpoint.url}{separator}{params}" if params else endpoint.url
-        headers = {"accept": "application/json", **filled(endpoint.headers)}
+        headers = {"accept": "application/json", **_fill(endpoint.headers, values)}
         content = None
         if endpoint.body is not None:
-            content = json.dumps(filled(endpoint.body)).encode()
+            content = json.dumps(_fill(endpoint.body, values)).encode()
             headers["content-type"] = "application/json"
         for name, value in headers.items():
             if not value.isascii() or not value.isprintable():
@@ -309,29 +308,21 @@ class Search:
         return Found(title, link, snippet[:_MAX_SNIPPET])
 
 
-class _Filler:
-    """Replace placeholders with values."""
-
-    def __init__(self, values: Mapping[str, str | int]) -> None:
-        self._values = values
-
-    def __call__(self, template: Any) -> Any:
-        if isinstance(template, str):
-            return self._text(template)
-        if isinstance(template, Mapping):
-            mapping = cast("Mapping[str, Any]", template)
-            return {key: self(value) for key, value in mapping.items()}
-        if isinstance(template, list):
-            return [self(value) for value in cast("list[Any]", template)]
+def _fill(template: Any, values: Mapping[str, str | int]) -> Any:
+    """Replace placeholders in the texts of a template."""
+    if isinstance(template, Mapping):
+        mapping = cast("Mapping[str, Any]", template)
+        return {key: _fill(value, values) for key, value in mapping.items()}
+    if isinstance(template, list):
+        return [_fill(value, values) for value in cast("list[Any]", template)]
+    if not isinstance(template, str):
         return template
-
-    def _text(self, template: str) -> str | int:
-        if template in self._values:
-            return self._values[template]  # on its own, a number stays a number
-        # The query goes in last: placeholders in it are not replaced.
-        for name in ("{key}", "{count}", "{query}"):
-            template = template.replace(name, str(self._values[name]))
-        return template
+    if template in values:
+        return values[template]  # on its own, a number stays a number
+    # The query goes in last: placeholders in it are not replaced.
+    for name in ("{key}", "{count}", "{query}"):
+        template = template.replace(name, str(values[name]))
+    return template
 
 
 def _at(value: Any, path: str) -> Any:
@@ -566,10 +557,7 @@ class WebFetch(WebTool):
 
     async def _page(self, address: str, offset: int) -> tuple[Page, str]:
         """The page and its source: `server`, `cache`, or `revalidated`."""
-        try:
-            url = str(read_url(address))
-        except RefusedURL as error:
-            raise Refused(str(error)) from error
+        url = str(read_url(address))
         kept = self._pages.find(url) if self._config.cache != "off" else None
         # All parts of a page must come from the same version of it.
         reads_on = offset > 0 and kept is not None and _is_recent(kept, self._config.cache_seconds)
