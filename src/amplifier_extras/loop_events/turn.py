@@ -97,22 +97,15 @@ class EventsConfig(LoopConfig):
 
     @model_validator(mode="after")
     def _names_fit(self) -> EventsConfig:
-        problem = find_problem(self.steps)
-        if problem:
-            raise ValueError(problem)
+        names = [step.name for step in self.steps]
+        for step in self.steps:
+            if names.count(step.name) > 1:
+                raise ValueError(f"two steps are named '{step.name}'")
+        for step in self.steps:
+            if step.next not in (None, END, *names):
+                text = f"'next' of step '{step.name}' is '{step.next}', which is not a step"
+                raise ValueError(text)
         return self
-
-
-def find_problem(steps: list[Step]) -> str | None:
-    """Describe an invalid name in `steps`; None if all are valid."""
-    names = [step.name for step in steps]
-    for name in names:
-        if names.count(name) > 1:
-            return f"two steps are named '{name}'"
-    for step in steps:
-        if step.next not in (None, END, *names):
-            return f"'next' of step '{step.name}' is '{step.next}', which is not a step"
-    return None
 
 
 # -- a turn of loop-events: a plan, and the runs of its steps ----------------------------

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
 from itertools import takewhile
-from typing import Any, TextIO, cast
+from typing import Any, TextIO, TypeVar, cast
 
 from amplifier_extras.provider_replay.requests import (
     Comparing,
@@ -59,7 +59,27 @@ _OF_LOOPS = frozenset(
     )
 )
 
-_open: dict[str, Recording] = {}
+_Shared = TypeVar("_Shared", "Recording", "Tape")
+
+_open: dict[tuple[type, str], Any] = {}
+
+
+def open_shared(kind: type[_Shared], path: str, *more: Any, **options: Any) -> _Shared:
+    """The recording at `path`, to write or to replay, shared by the sessions of one process that name it."""
+    key = kind, os.path.realpath(path)
+    if key not in _open:
+        _open[key] = kind(path, *more, **options)
+    _open[key].users += 1
+    return _open[key]
+
+
+def _is_released(shared: Recording | Tape) -> bool:
+    """Return True if the session that releases it is the last one."""
+    shared.users -= 1
+    if shared.users > 0:
+        return False
+    _open.pop((type(shared), os.path.realpath(shared.path)), None)
+    return True
 
 
 class Recording:
@@ -81,7 +101,7 @@ class Recording:
         self._comparing = Comparing(folder)
         self._begun = time.monotonic()
         self._calls = 0
-        self._users = 0
+        self.users = 0
         # Until the first request: a file that stays empty can be recorded to again.
         self._preamble: list[Plain] = []
         self._providers: list[Plain] = []
@@ -90,20 +110,9 @@ class Recording:
         created = utc_now().isoformat(timespec="seconds")
         self.write({"type": "header", "schema": SCHEMA, "created": created, "folder": folder})
 
-    @classmethod
-    def shared(cls, path: str, folder: str, redactor: Redactor) -> Recording:
-        """The recording at `path`, shared with child sessions."""
-        key = os.path.realpath(path)
-        if key not in _open:
-            _open[key] = cls(path, folder, redactor)
-        _open[key]._users += 1
-        return _open[key]
-
     def release(self) -> None:
         """Close the file once no session uses it."""
-        self._users -= 1
-        if self._users <= 0:
-            _open.pop(os.path.realpath(self.path), None)
+        if _is_released(self):
             with self._errors_of_the_file():
                 self._file.close()
 
@@ -403,8 +412,6 @@ _ENDS = ("response", "error", "cut")
 _STEPS = ("event", "chunk", *_ENDS)
 _MAX_CALL = 7 * 24 * 3600.0
 
-_open_tapes: dict[str, Tape] = {}
-
 
 class Step(NamedTuple):
     """A result of a call, `at` seconds after its start: the line of the file."""
@@ -458,7 +465,7 @@ class Tape:
         self.path = path
         self.providers: list[Plain] = []
         self.calls: list[RecordedCall] = []
-        self._users = 0
+        self.users = 0
         self._differed = False
         patterns = list(ignore)
         recorded_in = self._read()
@@ -470,27 +477,14 @@ class Tape:
         if recorded_in != folder and len(recorded_in) > 1:
             self._moved = (folder_pattern(recorded_in), folder)
 
-    @classmethod
-    def shared(
-        cls, path: str, folder: str, ignore: Iterable[str] = (), *, structure: bool = False
-    ) -> Tape:
-        """The recording at `path`, shared with child sessions."""
-        key = os.path.realpath(path)
-        if key not in _open_tapes:
-            _open_tapes[key] = cls(path, folder, ignore, structure=structure)
-        _open_tapes[key]._users += 1
-        return _open_tapes[key]
-
     def release(self) -> list[RecordedCall]:
         """Release it; the last release returns the calls that were not requested.
 
         After a request that differs, the remaining calls are not expected.
         """
-        self._users -= 1
-        if self._users > 0:
+        if not _is_released(self) or self._differed:
             return []
-        _open_tapes.pop(os.path.realpath(self.path), None)
-        return [] if self._differed else [call for call in self.calls if not call.served]
+        return [call for call in self.calls if not call.served]
 
     def find(self, provider: str, request: Plain) -> RecordedCall | list[str]:
         """The call that answers `request`, or the lines on how it differs from the nearest one.

@@ -198,16 +198,12 @@ def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> boo
         base: The working directory.
         loosely: Ignore case, as some file systems do.
     """
-    wanted = _real_start(os.path.join(base, os.path.expanduser(pattern)))
+    # Links are resolved in the part without wildcards, as in paths.
+    start, rest = split_pattern(os.path.join(base, os.path.expanduser(pattern)))
+    wanted = "/".join([start, *rest])
     if loosely:
         path, wanted = path.casefold(), wanted.casefold()
     return fits(path, wanted)
-
-
-def _real_start(pattern: str) -> str:
-    """Resolve links in the part of the pattern without wildcards, as in paths."""
-    start, rest = split_pattern(pattern)
-    return "/".join([start, *rest])
 
 
 # -- find the rule that decides on a call ------------------------------------------------

@@ -27,7 +27,6 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
 from amplifier_modules._shared.files.guarded_files import FileProblem as FileProblem
 from amplifier_modules._shared.files.roots import (
     Grants,
@@ -154,15 +153,8 @@ class Workspace:
         namespace = mentions.bundles.get(name[1:])
         return namespace, None if namespace is None else mentions.resolve(path)
 
-    async def report_read(self, path: str, size: int) -> None:
-        """Emit `artifact:read`; `size` in bytes."""
-        await self._emit(ARTIFACT_READ, path, size)
-
-    async def report_write(self, path: str, size: int) -> None:
-        """Emit `artifact:write`; `size` in bytes."""
-        await self._emit(ARTIFACT_WRITE, path, size)
-
-    async def _emit(self, event: str, path: str, size: int) -> None:
+    async def report(self, event: str, path: str, size: int) -> None:
+        """Emit `artifact:read` or `artifact:write`; `size` in bytes."""
         await self._coordinator.hooks.emit(event, {"path": path, "bytes": size, **event_ids()})
 
 

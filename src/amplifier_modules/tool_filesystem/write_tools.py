@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from itertools import accumulate
 from typing import Any, ClassVar
 
+from amplifier_core.events import ARTIFACT_WRITE
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.guarded_files import exists, off_loop, read_whole, write_whole
 from amplifier_modules._shared.files.roots import Location
@@ -458,7 +459,7 @@ class WriteFile(ChangingTool):
                 staging = self._workspace.staging
                 await off_loop(len(data), lambda: write_whole(location, data, staging=staging))
                 path = location.path
-        await self._workspace.report_write(path, len(data))
+        await self._workspace.report(ARTIFACT_WRITE, path, len(data))
         note = f"; kept its {kept}" if kept else ""
         return ToolResult(output=f"{done} {values['file_path']} ({len(data)} bytes{note})")
 
@@ -508,7 +509,7 @@ class EditFile(ChangingTool):
                     lambda: _edit(location, values["file_path"], edits, self._workspace.staging),
                 )
                 path = location.path
-        await self._workspace.report_write(path, written)
+        await self._workspace.report(ARTIFACT_WRITE, path, written)
         return ToolResult(output=diff)
 
 
