@@ -386,7 +386,3 @@ class TestLifetime:
     ) -> None:
         await session.mount()
         assert not session.file.exists()
-
-    async def test_wrong_settings_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="did you mean 'events'"):
-            await hooks_logging.mount(MockCoordinator(), {"event": {}})

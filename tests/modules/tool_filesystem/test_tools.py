@@ -29,11 +29,6 @@ async def test_mounts_four_tools_with_schemas(files: Any) -> None:
         assert tool.get_schema() == tool.input_schema
 
 
-async def test_config_errors_name_the_setting(files: Any) -> None:
-    with pytest.raises(ValueError, match=r"tool-filesystem.*did you mean 'allowed_read_paths'"):
-        await files({"allowed_read_path": ["."]})
-
-
 async def test_the_process_folder_is_the_default(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("here")
