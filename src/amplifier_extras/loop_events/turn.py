@@ -38,7 +38,6 @@ from amplifier_modules._shared.loop.streaming import STREAM_EVENTS
 from amplifier_modules._shared.loop.turn import Turn
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
 from amplifier_modules._shared.module.spans import Span
-from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
 
 # -- settings of loop-events, including the steps ----------------------------------------
@@ -125,13 +124,6 @@ Before doing any work, divide the task above into steps. Do not start working ye
 Answer only with a JSON array of at most {MAX_PLANNED} objects in the order of the work, each
 {{"name": a short unique name, "prompt": what to do in this step}}.
 If the task does not need to be divided, return an array of one step."""
-
-
-class Plan(NamedTuple):
-    """The steps of a turn and their source: `config`, `handler`, `model` or `prompt`."""
-
-    steps: list[Step]
-    source: str
 
 
 def step_data(steps: list[Step]) -> list[dict[str, Any]]:
@@ -446,31 +438,34 @@ class EventsTurn(Turn):
         }
         try:
             final = await self._channel.emit_or_raise(PLAN_START, data)
-            plan = await self._make_plan(final, declared)
+            planned, source = await self._make_plan(final, declared)
         except BaseException as error:
             failed = {"prompt": prompt, "steps": [], "source": None, **_failure_data(error)}
             await finish_despite_cancellation(self._report(PLAN_END, {**failed, **ids}))
             raise
-        steps = step_data(plan.steps)
+        steps = step_data(planned)
         ended = await self._channel.emit_or_raise(
-            PLAN_END, {"prompt": prompt, "steps": steps, "source": plan.source, **ids}
+            PLAN_END, {"prompt": prompt, "steps": steps, "source": source, **ids}
         )
         if ended.get("steps", steps) == steps:
-            return plan.steps
+            return planned
         return steps_from(ended["steps"], PLAN_END) or only_prompt()
 
-    async def _make_plan(self, final: Mapping[str, Any], declared: list[dict[str, Any]]) -> Plan:
+    async def _make_plan(
+        self, final: Mapping[str, Any], declared: list[dict[str, Any]]
+    ) -> tuple[list[Step], str]:
+        """The steps of the turn, and their source: `config`, `handler`, `model` or `prompt`."""
         given: Any = final.get("steps", declared)
         if given != declared:
             steps = steps_from(given, PLAN_START)
-            return Plan(steps, "handler") if steps else Plan(only_prompt(), "prompt")
+            return (steps, "handler") if steps else (only_prompt(), "prompt")
         if declared:
-            return Plan(self._settings.steps, "config")
+            return self._settings.steps, "config"
         if self._settings.planning == "model" and self._has_room():
             steps = await self._ask_for_steps()
             if steps:
-                return Plan(steps, "model")
-        return Plan(only_prompt(), "prompt")
+                return steps, "model"
+        return only_prompt(), "prompt"
 
     async def _ask_for_steps(self) -> list[Step]:
         """The steps the model plans for the task; none if it returns no valid plan."""

@@ -223,20 +223,13 @@ _GONE = "There are no such files any more: what <context-files> said before no l
 _NESTED = "Instructions from a file of the folder that was just worked in; they apply there."
 
 
-class Given(NamedTuple):
-    """The instruction files that the conversation already contains.
+def already_given(messages: Iterable[Any]) -> tuple[str, set[str]]:
+    """Find the texts of this module in the messages of a conversation.
 
-    Attributes:
-        digest: Digest of the files added last; `NONE` if there were none.
-        folders: Folders whose nested file was added.
+    Returns:
+        The digest of the files added last, `NONE` if there were none; and the folders whose nested file was
+        added.
     """
-
-    digest: str
-    folders: frozenset[str]
-
-
-def already_given(messages: Iterable[Any]) -> Given:
-    """Find the texts of this module in the messages of a conversation."""
     digest, folders = NONE, set[str]()
     for message in messages:
         if not isinstance(message, Mapping):
@@ -251,7 +244,7 @@ def already_given(messages: Iterable[Any]) -> Given:
                 folders.add(folder)
             elif given.get("role") in ("system", "developer"):
                 digest = found
-    return Given(digest, frozenset(folders))
+    return digest, folders
 
 
 def _beginning(content: Any) -> str:
@@ -323,15 +316,14 @@ class ContextFilesHook:
         Stored messages stay where they are, so that all requests start the same and providers can
         use their caches.
         """
-        given = already_given(await self._messages())
-        self._nested = set(given.folders)
+        known, self._nested = already_given(await self._messages())
         reader = Reader(self._config, self._most())
         files = self._files(reader)
         digest = compute_digest(files)
         self._warn(reader.problems)
-        if digest == given.digest:
+        if digest == known:
             return HookResult.model_construct()
-        again = given.digest != NONE
+        again = known != NONE
         reason = ("changed" if again else "start") if files else "gone"
         await self._emit_loaded(data, files, digest, reason, reader.problems)
         return _injection(as_text(files, again=again), "system")
