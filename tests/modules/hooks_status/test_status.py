@@ -212,8 +212,3 @@ def test_names_cannot_end_the_status() -> None:
 def test_conflicts_are_read() -> None:
     record = "u UU N... 100644 100644 100644 100644 " + " ".join(["0" * 40] * 3) + " a b.txt\0"
     assert read_status(record).changes == ["UU a b.txt"]
-
-
-async def test_an_unknown_setting_is_named() -> None:
-    with pytest.raises(ValueError, match=r"hooks-status.*did you mean 'max_files'"):
-        await mount(MockCoordinator(), {"max_file": 3})
