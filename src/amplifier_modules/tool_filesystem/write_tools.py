@@ -81,16 +81,11 @@ def _near(lines: Sequence[str], old: str) -> Near | None:
     wanted = [line.strip() for line in old.strip().splitlines()]
     if not any(wanted):
         return None
-    for at in _places(lines, wanted):
-        if lines[at : at + len(wanted)] == wanted:
+    for at in range(len(lines) - len(wanted) + 1):
+        # Most lines differ: compared first, so that no others are copied.
+        if lines[at] == wanted[0] and lines[at : at + len(wanted)] == wanted:
             return Near(at, at + len(wanted), "differs only in white space")
     return _most_lines_alike(lines, wanted) or _most_alike_line(lines, wanted)
-
-
-def _places(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
-    for at in range(len(lines) - len(wanted) + 1):
-        if lines[at] == wanted[0]:
-            yield at
 
 
 def _most_lines_alike(lines: Sequence[str], wanted: Sequence[str]) -> Near | None:
