@@ -39,28 +39,20 @@ Showable = Callable[[Any], Any]
 def provider_attributes(data: Mapping[str, Any]) -> Attributes:
     """The provider and model of a call."""
     name = data.get("provider")
-    attributes: Attributes = {"gen_ai.operation.name": "chat"}
-    if isinstance(name, str) and name:
-        attributes["gen_ai.provider.name"] = PROVIDERS.get(name, name)
-    model = data.get("model")
-    if isinstance(model, str) and model:
-        attributes["gen_ai.request.model"] = model
-    return attributes
+    named = {"gen_ai.provider.name": PROVIDERS.get(name, name) if isinstance(name, str) else None}
+    named["gen_ai.request.model"] = data.get("model")
+    return {"gen_ai.operation.name": "chat", **_texts(named)}
 
 
 def response_attributes(data: Mapping[str, Any]) -> Attributes:
     """The response, except its content."""
     attributes = usage_attributes(data.get("usage"))
-    model = data.get("model")
-    if isinstance(model, str) and model:
-        attributes["gen_ai.response.model"] = model
     reason = data.get("finish_reason")
     if isinstance(reason, str) and reason:
         attributes["gen_ai.response.finish_reasons"] = (reason,)
     identity = read_field(read_field(data.get("response"), "metadata"), "id")
-    if isinstance(identity, str) and identity:
-        attributes["gen_ai.response.id"] = identity
-    return attributes
+    named = {"gen_ai.response.model": data.get("model"), "gen_ai.response.id": identity}
+    return attributes | _texts(named)
 
 
 def usage_attributes(usage: Any) -> Attributes:
@@ -81,18 +73,17 @@ def usage_attributes(usage: Any) -> Attributes:
 
 def tool_attributes(data: Mapping[str, Any]) -> Attributes:
     """The tool of a call."""
-    attributes: Attributes = {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.type": "function",
+    named = {
+        "gen_ai.tool.name": data.get("tool_name"),
+        "gen_ai.tool.call.id": data.get("tool_call_id"),
     }
-    for key, attribute in (
-        ("tool_name", "gen_ai.tool.name"),
-        ("tool_call_id", "gen_ai.tool.call.id"),
-    ):
-        value = data.get(key)
-        if isinstance(value, str) and value:
-            attributes[attribute] = value
-    return attributes
+    about = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.type": "function"}
+    return {**about, **_texts(named)}
+
+
+def _texts(named: Mapping[str, Any]) -> Attributes:
+    """The attributes that are text, and not empty."""
+    return {name: value for name, value in named.items() if isinstance(value, str) and value}
 
 
 def input_messages(messages: Any, showable: Showable, max_characters: int) -> Attributes:

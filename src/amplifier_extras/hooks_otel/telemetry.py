@@ -412,8 +412,7 @@ class Telemetry:
         for key in (_key(given, "tool"), _key(given, "provider"), "turn"):
             operation = self._open.get(key)
             if operation is not None:
-                moment = Operation("", SpanKind.INTERNAL, "", None, None, {})
-                operation.notes.append((event, moment.began, facts))
+                operation.notes.append((event, time.time_ns(), facts))
                 return
 
     # -- details -----------------------------------------------------------------------

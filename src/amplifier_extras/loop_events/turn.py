@@ -38,7 +38,6 @@ from amplifier_modules._shared.loop.streaming import STREAM_EVENTS
 from amplifier_modules._shared.loop.turn import Turn
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
 from amplifier_modules._shared.module.spans import Span
-from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
 
 # -- settings of loop-events, including the steps ----------------------------------------
@@ -97,22 +96,15 @@ class EventsConfig(LoopConfig):
 
     @model_validator(mode="after")
     def _names_fit(self) -> EventsConfig:
-        problem = find_problem(self.steps)
-        if problem:
-            raise ValueError(problem)
+        names = [step.name for step in self.steps]
+        for step in self.steps:
+            if names.count(step.name) > 1:
+                raise ValueError(f"two steps are named '{step.name}'")
+        for step in self.steps:
+            if step.next not in (None, END, *names):
+                text = f"'next' of step '{step.name}' is '{step.next}', which is not a step"
+                raise ValueError(text)
         return self
-
-
-def find_problem(steps: list[Step]) -> str | None:
-    """Describe an invalid name in `steps`; None if all are valid."""
-    names = [step.name for step in steps]
-    for name in names:
-        if names.count(name) > 1:
-            return f"two steps are named '{name}'"
-    for step in steps:
-        if step.next not in (None, END, *names):
-            return f"'next' of step '{step.name}' is '{step.next}', which is not a step"
-    return None
 
 
 # -- a turn of loop-events: a plan, and the runs of its steps ----------------------------
@@ -134,13 +126,6 @@ Answer only with a JSON array of at most {MAX_PLANNED} objects in the order of t
 If the task does not need to be divided, return an array of one step."""
 
 
-class Plan(NamedTuple):
-    """The steps of a turn and their source: `config`, `handler`, `model` or `prompt`."""
-
-    steps: list[Step]
-    source: str
-
-
 def step_data(steps: list[Step]) -> list[dict[str, Any]]:
     """Steps as event data, without unset keys."""
     return [{key: value for key, value in step if value is not None} for step in steps]
@@ -149,15 +134,6 @@ def step_data(steps: list[Step]) -> list[dict[str, Any]]:
 def only_prompt() -> list[Step]:
     """The steps of a turn without a plan: the prompt itself."""
     return [Step.model_construct(name="prompt")]
-
-
-def step_from(value: Any, event: str) -> Step:
-    """A step returned by a handler of `event`.
-
-    Raises:
-        ConfigurationError: It is not a valid step.
-    """
-    return steps_from([value], event)[0]
 
 
 def steps_from(value: Any, event: str) -> list[Step]:
@@ -462,31 +438,34 @@ class EventsTurn(Turn):
         }
         try:
             final = await self._channel.emit_or_raise(PLAN_START, data)
-            plan = await self._make_plan(final, declared)
+            planned, source = await self._make_plan(final, declared)
         except BaseException as error:
             failed = {"prompt": prompt, "steps": [], "source": None, **_failure_data(error)}
             await finish_despite_cancellation(self._report(PLAN_END, {**failed, **ids}))
             raise
-        steps = step_data(plan.steps)
+        steps = step_data(planned)
         ended = await self._channel.emit_or_raise(
-            PLAN_END, {"prompt": prompt, "steps": steps, "source": plan.source, **ids}
+            PLAN_END, {"prompt": prompt, "steps": steps, "source": source, **ids}
         )
         if ended.get("steps", steps) == steps:
-            return plan.steps
+            return planned
         return steps_from(ended["steps"], PLAN_END) or only_prompt()
 
-    async def _make_plan(self, final: Mapping[str, Any], declared: list[dict[str, Any]]) -> Plan:
+    async def _make_plan(
+        self, final: Mapping[str, Any], declared: list[dict[str, Any]]
+    ) -> tuple[list[Step], str]:
+        """The steps of the turn, and their source: `config`, `handler`, `model` or `prompt`."""
         given: Any = final.get("steps", declared)
         if given != declared:
             steps = steps_from(given, PLAN_START)
-            return Plan(steps, "handler") if steps else Plan(only_prompt(), "prompt")
+            return (steps, "handler") if steps else (only_prompt(), "prompt")
         if declared:
-            return Plan(self._settings.steps, "config")
+            return self._settings.steps, "config"
         if self._settings.planning == "model" and self._has_room():
             steps = await self._ask_for_steps()
             if steps:
-                return Plan(steps, "model")
-        return Plan(only_prompt(), "prompt")
+                return steps, "model"
+        return only_prompt(), "prompt"
 
     async def _ask_for_steps(self) -> list[Step]:
         """The steps the model plans for the task; none if it returns no valid plan."""
@@ -512,7 +491,7 @@ class EventsTurn(Turn):
         try:
             final = await self._channel.emit_or_raise(STEP_START, about)
             if final.get("step", about["step"]) != about["step"]:
-                step = step_from(final["step"], STEP_START)
+                step = steps_from([final["step"]], STEP_START)[0]
                 about["step"] = step_data([step])[0]
             self._choices.step = step
             text = step.prompt or (None if run == 1 else f"Next step: {step.name}")

@@ -24,6 +24,7 @@ from amplifier_extras.provider_replay.recording_writer import (
     Tape,
     current_call,
     is_of_a_call,
+    open_shared,
 )
 from amplifier_extras.provider_replay.requests import (
     Plain,
@@ -417,7 +418,7 @@ async def _record(coordinator: Any, file: str) -> Cleanup | None:
         return None
     folder = _folder(coordinator)
     redactor = Redactor(session_secrets(coordinator))
-    recording = Recording.shared(str(Path(folder) / file), folder, redactor)
+    recording = open_shared(Recording, str(Path(folder) / file), folder, redactor)
 
     async def put_in_front() -> None:
         for name, provider in list(providers.items()):
@@ -456,9 +457,8 @@ async def _listen(coordinator: Any) -> list[Callable[[], None]]:
 
 async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup | None:
     folder = _folder(coordinator)
-    tape = Tape.shared(
-        str(Path(folder) / file), folder, config.ignore, structure=config.match == "structure"
-    )
+    path, structure = str(Path(folder) / file), config.match == "structure"
+    tape = open_shared(Tape, path, folder, config.ignore, structure=structure)
     players = _players(coordinator, config, tape)
     if not players:
         tape.release()

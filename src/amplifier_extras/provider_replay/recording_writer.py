@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import difflib
 import json
+import operator
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from typing import Any, TextIO, cast
+from itertools import takewhile
+from typing import Any, TextIO, TypeVar, cast
 
 from amplifier_extras.provider_replay.requests import (
     Comparing,
@@ -34,9 +36,9 @@ from amplifier_extras.provider_replay.requests import (
     ids_in,
     plain,
     plain_error,
+    rewrite_texts,
     same,
 )
-from amplifier_extras.provider_replay.requests import rewrite_texts as rewritten
 from amplifier_support.clock import utc_now
 from amplifier_support.files import open_regular, open_to_read
 from amplifier_support.named_tuple import NamedTuple
@@ -57,7 +59,27 @@ _OF_LOOPS = frozenset(
     )
 )
 
-_open: dict[str, Recording] = {}
+_Shared = TypeVar("_Shared", "Recording", "Tape")
+
+_open: dict[tuple[type, str], Any] = {}
+
+
+def open_shared(kind: type[_Shared], path: str, *more: Any, **options: Any) -> _Shared:
+    """The recording at `path`, to write or to replay, shared by the sessions of one process that name it."""
+    key = kind, os.path.realpath(path)
+    if key not in _open:
+        _open[key] = kind(path, *more, **options)
+    _open[key].users += 1
+    return _open[key]
+
+
+def _is_released(shared: Recording | Tape) -> bool:
+    """Return True if the session that releases it is the last one."""
+    shared.users -= 1
+    if shared.users > 0:
+        return False
+    _open.pop((type(shared), os.path.realpath(shared.path)), None)
+    return True
 
 
 class Recording:
@@ -79,7 +101,7 @@ class Recording:
         self._comparing = Comparing(folder)
         self._begun = time.monotonic()
         self._calls = 0
-        self._users = 0
+        self.users = 0
         # Until the first request: a file that stays empty can be recorded to again.
         self._preamble: list[Plain] = []
         self._providers: list[Plain] = []
@@ -88,20 +110,9 @@ class Recording:
         created = utc_now().isoformat(timespec="seconds")
         self.write({"type": "header", "schema": SCHEMA, "created": created, "folder": folder})
 
-    @classmethod
-    def shared(cls, path: str, folder: str, redactor: Redactor) -> Recording:
-        """The recording at `path`, shared with child sessions."""
-        key = os.path.realpath(path)
-        if key not in _open:
-            _open[key] = cls(path, folder, redactor)
-        _open[key]._users += 1
-        return _open[key]
-
     def release(self) -> None:
         """Close the file once no session uses it."""
-        self._users -= 1
-        if self._users <= 0:
-            _open.pop(os.path.realpath(self.path), None)
+        if _is_released(self):
             with self._errors_of_the_file():
                 self._file.close()
 
@@ -174,7 +185,7 @@ class Recording:
     def _shortened(self, number: int, request: Plain) -> Plain:
         messages = request["messages"]
         shared, source = max(
-            ((_common(messages, earlier), call) for call, earlier in self._earlier),
+            ((_count_shared(messages, earlier), call) for call, earlier in self._earlier),
             default=(0, 0),
         )
         rest = {key: value for key, value in request.items() if key not in ("messages", "tools")}
@@ -259,13 +270,11 @@ def is_of_a_call(event: str) -> bool:
     return event.startswith(("llm:", "provider:")) and event not in _OF_LOOPS
 
 
-def _common(some: list[Any], others: list[Any]) -> int:
-    count = 0
-    for one, other in zip(some, others, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+def _count_shared(
+    some: list[Any], others: list[Any], equal: Callable[[Any, Any], bool] = operator.eq
+) -> int:
+    """The number of equal messages at the start of two lists."""
+    return sum(1 for _ in takewhile(bool, map(equal, some, others)))
 
 
 def _create_file(path: str) -> TextIO:
@@ -403,8 +412,6 @@ _ENDS = ("response", "error", "cut")
 _STEPS = ("event", "chunk", *_ENDS)
 _MAX_CALL = 7 * 24 * 3600.0
 
-_open_tapes: dict[str, Tape] = {}
-
 
 class Step(NamedTuple):
     """A result of a call, `at` seconds after its start: the line of the file."""
@@ -458,7 +465,7 @@ class Tape:
         self.path = path
         self.providers: list[Plain] = []
         self.calls: list[RecordedCall] = []
-        self._users = 0
+        self.users = 0
         self._differed = False
         patterns = list(ignore)
         recorded_in = self._read()
@@ -470,27 +477,14 @@ class Tape:
         if recorded_in != folder and len(recorded_in) > 1:
             self._moved = (folder_pattern(recorded_in), folder)
 
-    @classmethod
-    def shared(
-        cls, path: str, folder: str, ignore: Iterable[str] = (), *, structure: bool = False
-    ) -> Tape:
-        """The recording at `path`, shared with child sessions."""
-        key = os.path.realpath(path)
-        if key not in _open_tapes:
-            _open_tapes[key] = cls(path, folder, ignore, structure=structure)
-        _open_tapes[key]._users += 1
-        return _open_tapes[key]
-
     def release(self) -> list[RecordedCall]:
         """Release it; the last release returns the calls that were not requested.
 
         After a request that differs, the remaining calls are not expected.
         """
-        self._users -= 1
-        if self._users > 0:
+        if not _is_released(self) or self._differed:
             return []
-        _open_tapes.pop(os.path.realpath(self.path), None)
-        return [] if self._differed else [call for call in self.calls if not call.served]
+        return [call for call in self.calls if not call.served]
 
     def find(self, provider: str, request: Plain) -> RecordedCall | list[str]:
         """The call that answers `request`, or the lines on how it differs from the nearest one.
@@ -508,9 +502,12 @@ class Tape:
         if not waiting:
             count = sum(call.provider == provider for call in self.calls)
             return [f"all {count} recorded calls of {provider} have already been replayed"]
-        nearest = max(
-            waiting, key=lambda call: (_shared(asked, self._recorded(call)), -call.number)
-        )
+
+        def likeness(call: RecordedCall) -> tuple[int, int]:
+            messages = self._recorded(call)["messages"]
+            return _count_shared(messages, asked["messages"], same), -call.number
+
+        nearest = max(waiting, key=likeness)
         recorded = _with_recorded_model(asked, self._recorded(nearest))
         return [f"compared with call {nearest.number}:", *difference(recorded, asked)]
 
@@ -521,7 +518,7 @@ class Tape:
         steps = deepcopy(call.steps)
         change_deltas((step.line.get("chunk") for step in steps), self._with_names_of_now)
         return [
-            step._replace(line=rewritten(step.line, self._with_names_of_now))
+            step._replace(line=rewrite_texts(step.line, self._with_names_of_now))
             if step.kind in ("chunk", "response")
             else step
             for step in steps
@@ -628,13 +625,3 @@ def _with_recorded_model(asked: Plain, recorded: Plain) -> Plain:
     if "model" in asked or "model" not in recorded:
         return recorded
     return {key: value for key, value in recorded.items() if key != "model"}
-
-
-def _shared(asked: Plain, recorded: Plain) -> int:
-    """The number of equal messages at the start of two requests."""
-    count = 0
-    for one, other in zip(asked["messages"], recorded["messages"], strict=False):
-        if not same(other, one):
-            break
-        count += 1
-    return count

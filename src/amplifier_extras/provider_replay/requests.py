@@ -189,7 +189,7 @@ class Comparing:
 
     def _block(self, block: Any, ids: dict[str, str]) -> Any:
         if not isinstance(block, Mapping):
-            return self._value(block)
+            return rewrite_texts(block, self._text)
         changed = dict(cast("Mapping[str, Any]", block))
         if changed.get("type") in ("thinking", "redacted_thinking", "reasoning", "image"):
             return changed
@@ -197,18 +197,8 @@ class Comparing:
             if key in ("id", "tool_call_id") and isinstance(value, str):
                 changed[key] = _numbered(value, ids)
             elif key not in ("type", "name"):
-                changed[key] = self._value(value)
+                changed[key] = rewrite_texts(value, self._text)
         return changed
-
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._text(value)
-        if isinstance(value, list):
-            return [self._value(item) for item in cast("list[Any]", value)]
-        if isinstance(value, dict):
-            held = cast("dict[str, Any]", value)
-            return {key: self._value(item) for key, item in held.items()}
-        return value
 
     def _text(self, text: str) -> str:
         known = self._texts.get(text)

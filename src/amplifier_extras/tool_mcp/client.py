@@ -21,6 +21,7 @@ from amplifier_extras.tool_mcp.connection import (
     ServerRefused,
     SessionGone,
     error_text,
+    read_pages,
     shorten,
 )
 
@@ -104,13 +105,9 @@ class ServerClient:
         """Return the server's tools, resources and prompts."""
         has = self._client.server_capabilities
         tools: list[Any] = []
-        cursor: str | None = None
-        for _ in range(_MAX_PAGES if has.tools is not None else 0):
-            page = await self._client.list_tools(cursor=cursor)
-            tools += page.tools
-            cursor = page.next_cursor
-            if not cursor:
-                break
+        if has.tools is not None:
+            pages = read_pages(self._client.list_tools, _MAX_PAGES)
+            tools = [tool async for page in pages for tool in page.tools]
         return Offers(tools, has.resources is not None, has.prompts is not None)
 
     async def _ask_first(self, error: MCPError) -> ServerRefused:

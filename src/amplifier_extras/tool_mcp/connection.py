@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from amplifier_support.named_tuple import NamedTuple
@@ -72,6 +72,17 @@ class Offers(NamedTuple):
     tools: list[Any]
     has_resources: bool
     has_prompts: bool
+
+
+async def read_pages(list_page: Callable[..., Awaitable[Any]], most: int) -> AsyncIterator[Any]:
+    """Yield the pages of a list that a server gives in pages, at most so many."""
+    cursor: str | None = None
+    for _ in range(most):
+        page = await list_page(cursor=cursor)
+        yield page
+        cursor = page.next_cursor
+        if not cursor:
+            return
 
 
 class Program(NamedTuple):

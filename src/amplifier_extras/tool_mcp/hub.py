@@ -12,7 +12,6 @@ import mimetypes
 import os
 import re
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
@@ -30,6 +29,7 @@ from amplifier_extras.tool_mcp.connection import (
     Offers,
     ServerProblem,
     Way,
+    read_pages,
     shorten,
 )
 from amplifier_extras.tool_mcp.server import Listener, Server
@@ -189,6 +189,9 @@ def _texts(blocks: Iterable[Block]) -> Iterable[str]:
 
 
 Emit = Callable[[str, dict[str, Any]], Awaitable[None]]
+Run = Callable[[dict[str, Any]], Awaitable[ToolResult]]
+_Described = tuple[str, dict[str, Any], Run]
+"""The description, the input schema and the function of a tool."""
 
 MCP_PROGRESS = "mcp:progress"
 
@@ -202,7 +205,7 @@ MAX_SENT = 30
 _MAX_PAGES = 20
 
 
-class MountedTool(ABC):
+class MountedTool:
     """A tool of a server (Tool Contract): a failure is a result, never an exception.
 
     Args:
@@ -210,7 +213,7 @@ class MountedTool(ABC):
         description: Its description for the model.
         input_schema: JSON schema of its input.
         server: The server that runs it.
-        results: Creates results from responses.
+        run: Returns the result for an input; may raise `InvalidInput` and `ServerProblem`.
 
     Attributes:
         deferrable: Whether requests leave it out until the model searches for it.
@@ -219,18 +222,13 @@ class MountedTool(ABC):
     deferrable = False
 
     def __init__(
-        self,
-        name: str,
-        description: str,
-        input_schema: dict[str, Any],
-        server: Server,
-        results: Results,
+        self, name: str, description: str, input_schema: dict[str, Any], server: Server, run: Run
     ) -> None:
         self.name = name
         self.description = description
         self.input_schema = input_schema
         self.server = server
-        self._results = results
+        self._run = run
 
     def get_schema(self) -> dict[str, Any]:
         """JSON schema of the input."""
@@ -239,29 +237,23 @@ class MountedTool(ABC):
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Run the tool; `error` of a failure has `message` and `type`."""
         before = len(self.server.unanswered)
+        given: Any = input
         try:
-            return await self._run(input)
-        finally:
-            await self.server.report_unanswered(self.name, before)
-
-    async def _run(self, input: dict[str, Any]) -> ToolResult:
-        try:
-            given: Any = input
             if not isinstance(given, Mapping):
                 raise InvalidInput(f"the input must be an object, not {type(given).__name__}")
-            return await self.run(dict(cast("Mapping[str, Any]", given)))
+            return await self._run(dict(cast("Mapping[str, Any]", given)))
         except InvalidInput as error:
             return failure(error)
         except ServerProblem as error:
             error.args = (self.server.redact(str(error)),)
             return failure(error)
-
-    @abstractmethod
-    async def run(self, given: dict[str, Any]) -> ToolResult:
-        """Return the result for an input."""
+        finally:
+            await self.server.report_unanswered(self.name, before)
 
 
-class RemoteTool(MountedTool):
+def remote_tool(
+    name: str, server: Server, results: Results, remote: Any, emit: Emit
+) -> MountedTool:
     """A tool that runs on the server.
 
     Args:
@@ -272,92 +264,71 @@ class RemoteTool(MountedTool):
         emit: Emits events.
     """
 
-    def __init__(
-        self, name: str, server: Server, results: Results, remote: Any, emit: Emit
-    ) -> None:
-        text = remote.description or remote.title or f"The tool {remote.name} of {server.name}."
-        schema = {"type": "object", **remote.input_schema}
-        super().__init__(name, text[:_MAX_DESCRIPTION], schema, server, results)
-        self._remote: str = remote.name
-        self._emit = emit
-
-    async def run(self, given: dict[str, Any]) -> ToolResult:
+    async def run(given: dict[str, Any]) -> ToolResult:
         arguments = _sendable(given)
         ids = event_ids()
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            shown = None if message is None else self.server.redact(shorten(message))
-            data = {"server": self.server.name, "tool": self.name, "progress": progress}
-            await self._emit(MCP_PROGRESS, {**data, "total": total, "message": shown, **ids})
+            shown = None if message is None else server.redact(shorten(message))
+            data = {"server": server.name, "tool": name, "progress": progress}
+            await emit(MCP_PROGRESS, {**data, "total": total, "message": shown, **ids})
 
         async def call(client: Client) -> Any:
-            return await client.call_tool(self._remote, arguments, progress_callback=on_progress)
+            return await client.call_tool(remote.name, arguments, progress_callback=on_progress)
 
-        return self._results.of_call(await self.server.call(call))
+        return results.of_call(await server.call(call))
 
-
-class ListResources(MountedTool):
-    """List a server's resources."""
-
-    def __init__(self, name: str, server: Server, results: Results) -> None:
-        about = f"List the resources of the MCP server {server.name}, with their URIs."
-        super().__init__(name, about, _object(), server, results)
-
-    async def run(self, given: dict[str, Any]) -> ToolResult:
-        read_input(self.input_schema, given)
-        return self._results.of_text("\n".join(await self.server.call(_resource_lines)))
+    text = remote.description or remote.title or f"The tool {remote.name} of {server.name}."
+    schema = {"type": "object", **remote.input_schema}
+    return MountedTool(name, text[:_MAX_DESCRIPTION], schema, server, run)
 
 
-class ReadResource(MountedTool):
-    """Read a resource of a server."""
+def resource_tools(server: Server, results: Results) -> Iterator[tuple[str, _Described]]:
+    """Yield the tools for the resources of a server, by the ends of their names."""
+    nothing = _object()
+    uri = {"type": "string", "description": "The URI of the resource"}
+    one_uri = _object("uri", uri=uri)
 
-    def __init__(self, name: str, server: Server, results: Results) -> None:
-        about = f"Read a resource of the MCP server {server.name} by its URI."
-        uri = {"type": "string", "description": "The URI of the resource"}
-        super().__init__(name, about, _object("uri", uri=uri), server, results)
+    async def list_resources(given: dict[str, Any]) -> ToolResult:
+        read_input(nothing, given)
+        return results.of_text("\n".join(await server.call(_resource_lines)))
 
-    async def run(self, given: dict[str, Any]) -> ToolResult:
-        uri: str = sanitize_text(read_input(self.input_schema, given)["uri"])
-        return self._results.of_resource(
-            await self.server.call(lambda client: client.read_resource(uri))
-        )
+    async def read_resource(given: dict[str, Any]) -> ToolResult:
+        uri: str = sanitize_text(read_input(one_uri, given)["uri"])
+        return results.of_resource(await server.call(lambda client: client.read_resource(uri)))
 
-
-class ListPrompts(MountedTool):
-    """List a server's prompts."""
-
-    def __init__(self, name: str, server: Server, results: Results) -> None:
-        about = f"List the prompts of the MCP server {server.name}, with their arguments."
-        super().__init__(name, about, _object(), server, results)
-
-    async def run(self, given: dict[str, Any]) -> ToolResult:
-        read_input(self.input_schema, given)
-        return self._results.of_text("\n".join(await self.server.call(_prompt_lines)))
+    about = f"List the resources of the MCP server {server.name}, with their URIs."
+    yield "list_resources", (about, nothing, list_resources)
+    about = f"Read a resource of the MCP server {server.name} by its URI."
+    yield "read_resource", (about, one_uri, read_resource)
 
 
-class GetPrompt(MountedTool):
-    """Get a prompt of a server."""
+def prompt_tools(server: Server, results: Results) -> Iterator[tuple[str, _Described]]:
+    """Yield the tools for the prompts of a server, by the ends of their names."""
+    nothing = _object()
 
-    def __init__(self, name: str, server: Server, results: Results) -> None:
-        about = f"Get a prompt of the MCP server {server.name}, filled in with arguments."
-        prompt = {"type": "string", "description": "The name of the prompt"}
-        arguments = {
-            "type": "object",
-            "additionalProperties": {"type": "string"},
-            "description": "Its arguments by name",
-        }
-        schema = _object("name", name=prompt, arguments=arguments)
-        super().__init__(name, about, schema, server, results)
+    async def list_prompts(given: dict[str, Any]) -> ToolResult:
+        read_input(nothing, given)
+        return results.of_text("\n".join(await server.call(_prompt_lines)))
 
-    async def run(self, given: dict[str, Any]) -> ToolResult:
+    async def get_prompt(given: dict[str, Any]) -> ToolResult:
         name, arguments = given.get("name"), given.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(arguments, Mapping):
             raise InvalidInput("'name' must be a string, and 'arguments' an object of strings")
         filled = cast("Mapping[str, Any]", arguments)
         texts = _sendable({key: str(value) for key, value in filled.items()})
-        return self._results.of_prompt(
-            await self.server.call(lambda client: client.get_prompt(name, texts))
-        )
+        return results.of_prompt(await server.call(lambda client: client.get_prompt(name, texts)))
+
+    about = f"List the prompts of the MCP server {server.name}, with their arguments."
+    yield "list_prompts", (about, nothing, list_prompts)
+    about = f"Get a prompt of the MCP server {server.name}, filled in with arguments."
+    prompt = {"type": "string", "description": "The name of the prompt"}
+    arguments = {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "description": "Its arguments by name",
+    }
+    yield "get_prompt", (about, _object("name", name=prompt, arguments=arguments), get_prompt)
 
 
 def _object(*required: str, **properties: Any) -> dict[str, Any]:
@@ -377,36 +348,25 @@ def _sendable(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _resource_lines(client: Client) -> list[str]:
-    found: list[str] = []
-    cursor: str | None = None
-    for _ in range(_MAX_PAGES):
-        page = await client.list_resources(cursor=cursor)
-        found += [_line(r.uri, r.name, r.mime_type, r.description) for r in page.resources]
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    templates = await client.list_resource_templates()
-    found += [
-        _line(t.uri_template, t.name, t.mime_type, t.description)
-        for t in templates.resource_templates
+    resources = [
+        resource
+        async for page in read_pages(client.list_resources, _MAX_PAGES)
+        for resource in page.resources
     ]
-    return _most(found, "resource")
+    lines = [_line(r.uri, r.name, r.mime_type, r.description) for r in resources]
+    templates = (await client.list_resource_templates()).resource_templates
+    lines += [_line(t.uri_template, t.name, t.mime_type, t.description) for t in templates]
+    return _most(lines, "resource")
 
 
 async def _prompt_lines(client: Client) -> list[str]:
-    found: list[str] = []
-    cursor: str | None = None
-    for _ in range(_MAX_PAGES):
-        page = await client.list_prompts(cursor=cursor)
+    lines: list[str] = []
+    async for page in read_pages(client.list_prompts, _MAX_PAGES):
         for item in page.prompts:
             arguments = [a.name if a.required else f"{a.name}?" for a in item.arguments or ()]
-            found.append(
-                _line(f"{item.name}({', '.join(arguments)})", None, None, item.description)
-            )
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return _most(found, "prompt")
+            called = f"{item.name}({', '.join(arguments)})"
+            lines.append(_line(called, None, None, item.description))
+    return _most(lines, "prompt")
 
 
 def _line(address: str, name: str | None, kind: str | None, description: str | None) -> str:
@@ -668,15 +628,16 @@ class Hub(Listener):
         for remote in offers.tools:
             if _is_wanted(remote.name, server.config) and remote.name not in refused:
                 name = tool_name(server.name, remote.name, {*others, *tools})
-                tools[name] = RemoteTool(name, server, results, remote, self._emit)
-        extra: dict[str, Callable[[str, Server, Results], MountedTool]] = {}
+                tools[name] = remote_tool(name, server, results, remote, self._emit)
+        extra: list[tuple[str, _Described]] = []
         if offers.has_resources and server.config.resources:
-            extra |= {"list_resources": ListResources, "read_resource": ReadResource}
+            extra += resource_tools(server, results)
         if offers.has_prompts and server.config.prompts:
-            extra |= {"list_prompts": ListPrompts, "get_prompt": GetPrompt}
-        for ending, kind in extra.items():
+            extra += prompt_tools(server, results)
+        for ending, described in extra:
             name = tool_name(server.name, ending, {*others, *tools})
-            tools[name] = kind(name, server, results)
+            about, schema, run = described
+            tools[name] = MountedTool(name, about, schema, server, run)
         return tools
 
     async def _mount(self, server: str, wanted: dict[str, MountedTool]) -> None:

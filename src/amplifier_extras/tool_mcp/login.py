@@ -1,4 +1,4 @@
-"""The user's part of a login: a browser that comes back to a port of this machine, or to a pasted URL."""
+"""Logging in at a server: a browser that comes back to a port of this machine, or to a pasted URL."""
 
 from __future__ import annotations
 
@@ -12,19 +12,26 @@ import threading
 import webbrowser
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from urllib.parse import parse_qs, parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urljoin, urlsplit
 
-import httpx2
-from mcp.client.auth import AuthorizationCodeResult, OAuthFlowError
+from mcp import Client
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.client.auth.utils import union_scopes
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import AnyUrl
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import Stored
-from amplifier_app.base.logins import Login, LoginStore
+from amplifier_app.base.logins import Login, LoginFacts, LoginStore
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import read_line, to_stderr
-from amplifier_extras.tool_mcp.config import ServerConfig
-from amplifier_extras.tool_mcp.oauth import User, log_in, registered_port
+from amplifier_extras.tool_mcp.config import OAuthConfig, ServerConfig
+from amplifier_extras.tool_mcp.connection import error_text
+from amplifier_extras.tool_mcp.oauth import Flow, Kept, Metadata, find_end
 from amplifier_extras.tool_mcp.remote import http_client
+from amplifier_support.redaction import Redactor
 
 _HOST = "127.0.0.1"
 _PATH = "/callback"
@@ -35,7 +42,7 @@ _DONE = "The browser's part is done. Close this window and return to the termina
 _OTHER = "This page belongs to no login in progress."
 
 
-class Browser(User):
+class Browser:
     """A browser on this machine, or one from which the user pastes the URL it ends at.
 
     Args:
@@ -83,7 +90,7 @@ class Browser(User):
 async def log_in_with_browser(
     name: str, config: ServerConfig, *, pastes: bool, scope: str | None = None
 ) -> tuple[Login, Stored] | None:
-    """Log in at a server, and store the login; see `oauth.log_in`.
+    """Log in at a server, and store the login.
 
     Args:
         name: The server's name.
@@ -104,7 +111,7 @@ async def log_in_with_browser(
     port = config.oauth.redirect_port if config.oauth else 0
     async with AsyncExitStack() as stack:
         # The registration of an earlier login is for the port that it used.
-        for choice in dict.fromkeys([port or registered_port(former), port]):
+        for choice in dict.fromkeys([port or _registered_port(former), port]):
             try:
                 await stack.enter_async_context(redirects.listening(choice))
                 break
@@ -113,15 +120,98 @@ async def log_in_with_browser(
                     reason = (error.strerror or str(error)).lower()
                     raise ConfigError(f"cannot listen on port {choice}: {reason}") from error
         user = Browser(name, redirects, pastes=pastes)
-
-        def client(auth: httpx2.Auth) -> httpx2.AsyncClient:
-            return http_client(config.headers, config.start_timeout, auth)
-
-        login = await log_in(name, config, user, client, former, scope)
+        login = await _log_in(name, config, user, former, scope)
     if login is None:
         return None
     async with store.replacing(name, url):
         return login, await asyncio.to_thread(store.store, login)
+
+
+async def _log_in(
+    server: str, config: ServerConfig, user: Browser, former: Login | None, scope: str | None
+) -> Login | None:
+    """Log in at a server; the login is not stored yet.
+
+    Raises:
+        OAuthFlowError: The login failed.
+    """
+    url, oauth = config.url or "", config.oauth or OAuthConfig()
+    kept = Kept(_own_client(oauth, user.redirect_uri, None if scope else former))
+    granted = former.scope if former and scope else None
+    extra = union_scopes(union_scopes(oauth.scope, granted), scope)
+    provider = OAuthClientProvider(
+        url,
+        Metadata(
+            extra_scope=extra,
+            client_name="Amplifier",
+            redirect_uris=[AnyUrl(user.redirect_uri)],
+            token_endpoint_auth_method="none",
+        ),
+        kept,
+        user.show,
+        user.redirected,
+        oauth.client_metadata_url,
+    )
+    auth = Flow(provider, kept, issuer=oauth.issuer)
+    async with http_client(config.headers, config.start_timeout, auth) as http:
+        try:
+            async with Client(
+                streamable_http_client(url, http_client=http), cache=None
+            ) as connected:
+                if connected.server_capabilities.tools is not None:
+                    await connected.list_tools()
+        # Errors arrive in groups; the errors of the flow are kept.
+        except Exception as error:
+            problem = auth.problem or error_text(error)
+            raise OAuthFlowError(Redactor(auth.secrets(), ()).text(problem)) from None
+    return None if kept.tokens is None else _to_login(server, url, provider.context, kept.tokens)
+
+
+def _to_login(server: str, url: str, context: OAuthContext, tokens: OAuthToken) -> Login:
+    metadata, client = context.oauth_metadata, context.client_info
+    origin = context.get_authorization_base_url(url)
+    uses_resource = context.should_include_resource_param(context.protocol_version)
+    return Login(
+        LoginFacts(
+            server,
+            url,
+            str(metadata.issuer) if metadata else origin,
+            find_end(tokens),
+            bool(tokens.refresh_token),
+        ),
+        tokens.access_token,
+        tokens.refresh_token,
+        tokens.scope,
+        str(metadata.token_endpoint) if metadata else urljoin(origin, "/token"),
+        context.get_resource_url() if uses_resource else None,
+        {} if client is None else client.model_dump(mode="json", exclude_none=True),
+    )
+
+
+def _own_client(
+    oauth: OAuthConfig, redirect_uri: str, former: Login | None
+) -> OAuthClientInformationFull | None:
+    """This program's registration: the configured one, or the one of an earlier login.
+
+    One with another redirect is not used: most authorization servers compare them.
+    """
+    if oauth.client_id is not None:
+        return OAuthClientInformationFull(
+            client_id=oauth.client_id,
+            client_secret=oauth.client_secret,
+            redirect_uris=[AnyUrl(redirect_uri)],
+            token_endpoint_auth_method=oauth.client_auth if oauth.client_secret else "none",
+            issuer=oauth.issuer,
+        )
+    if former is None or redirect_uri not in former.client.get("redirect_uris", ()):
+        return None
+    return OAuthClientInformationFull.model_validate(dict(former.client))
+
+
+def _registered_port(former: Login | None) -> int:
+    """The port of this machine for which an earlier login was registered; 0 for none."""
+    uris = former.client.get("redirect_uris") or () if former else ()
+    return next((urlsplit(uri).port or 0 for uri in uris), 0)
 
 
 def _read_redirect(query: str, state: str) -> AuthorizationCodeResult:

@@ -1,4 +1,4 @@
-"""OAuth at remote servers: tokens for a session, and the flow that a user starts with `mcp login`.
+"""OAuth at remote servers: tokens for a session, and the flow that `mcp login` and credentials use.
 
 Imports the SDK, which takes seconds: `transports` loads this when a server is connected to.
 """
@@ -14,12 +14,10 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import httpx2
-from mcp import Client
 from mcp.client.auth import (
-    AuthorizationCodeResult,
     OAuthClientProvider,
     OAuthFlowError,
     OAuthTokenError,
@@ -31,12 +29,11 @@ from mcp.client.auth.extensions.client_credentials import (
 )
 from mcp.client.auth.oauth2 import OAuthContext
 from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
-from pydantic import AnyUrl, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.logins import Login, LoginFacts, LoginStore
+from amplifier_app.base.logins import Login, LoginStore
 from amplifier_app.plan.source_spec import LOOPBACK
 from amplifier_extras.tool_mcp.config import OAuthConfig, ServerConfig
 from amplifier_extras.tool_mcp.connection import CannotStart, error_text
@@ -148,7 +145,7 @@ class StoredLogin(RemoteAuth):
         else:
             refresh = token.refresh_token or login.refresh_token
             self._login = login._replace(
-                facts=login.facts._replace(expires_at=_end(token), is_renewable=bool(refresh)),
+                facts=login.facts._replace(expires_at=find_end(token), is_renewable=bool(refresh)),
                 access_token=token.access_token,
                 refresh_token=refresh,
                 scope=token.scope or login.scope,
@@ -170,8 +167,8 @@ class StoredLogin(RemoteAuth):
         form |= {"resource": login.resource} if login.resource else {}
         context = OAuthContext(
             self._url,
-            _Metadata(redirect_uris=None),
-            _Kept(),
+            Metadata(redirect_uris=None),
+            Kept(),
             redirect_handler=None,
             callback_handler=None,
         )
@@ -229,15 +226,15 @@ def authorize(name: str, config: ServerConfig) -> RemoteAuth:
     url, oauth = config.url or "", config.oauth
     if oauth is None or oauth.grant == "authorization_code":
         return StoredLogin(name, url, lambda: http_client({}, _PATIENCE_SECONDS))
-    kept = _Kept()
+    kept = Kept()
     key = None if oauth.private_key is None else _read_key(oauth.private_key)
     provider = _credentials_provider(url, oauth, key, kept)
     metadata = provider.context.client_metadata.model_dump(exclude={"scope"})
-    provider.context.client_metadata = _Metadata(extra_scope=oauth.scope, **metadata)
-    return _Flow(provider, kept, [key or oauth.client_secret or ""])
+    provider.context.client_metadata = Metadata(extra_scope=oauth.scope, **metadata)
+    return Flow(provider, kept, [key or oauth.client_secret or ""])
 
 
-class _Flow(RemoteAuth):
+class Flow(RemoteAuth):
     """A flow of the SDK, its requests restricted, its errors kept for the user.
 
     Args:
@@ -250,7 +247,7 @@ class _Flow(RemoteAuth):
     def __init__(
         self,
         provider: OAuthClientProvider,
-        kept: _Kept,
+        kept: Kept,
         secrets: Sequence[str] = (),
         issuer: str | None = None,
     ) -> None:
@@ -294,7 +291,7 @@ class _Flow(RemoteAuth):
 
 
 def _credentials_provider(
-    url: str, config: OAuthConfig, key: str | None, kept: _Kept
+    url: str, config: OAuthConfig, key: str | None, kept: Kept
 ) -> OAuthClientProvider:
     client_id = config.client_id or ""
     if key is None:
@@ -326,134 +323,10 @@ def _read_key(key: str) -> str:
         raise CannotStart(f"cannot read the private key {key!r}: {reason}") from error
 
 
-# -- logging in --------------------------------------------------------------------------
-
-
-class User:
-    """Leads the user through a browser; see `tool_mcp.login`.
-
-    Attributes:
-        redirect_uri: Where the browser is sent after it.
-    """
-
-    redirect_uri: str
-
-    async def show(self, url: str) -> None:
-        """Show the page of the authorization server."""
-        raise NotImplementedError
-
-    async def redirected(self) -> AuthorizationCodeResult:
-        """Wait for the browser, and return what it was sent with."""
-        raise NotImplementedError
-
-
-async def log_in(
-    server: str,
-    config: ServerConfig,
-    user: User,
-    client: Callable[[httpx2.Auth], httpx2.AsyncClient],
-    former: Login | None = None,
-    scope: str | None = None,
-) -> Login | None:
-    """Log in at a server as the user.
-
-    Args:
-        server: The server's name.
-        config: Its settings, with a URL.
-        user: The user.
-        client: Returns a client for requests to the server and the authorization server.
-        former: The login to replace.
-        scope: Scopes to request in addition to those that the server asks for.
-
-    Returns:
-        The login, which is not stored yet; None if the server wants none.
-
-    Raises:
-        OAuthFlowError: The login failed.
-    """
-    url, oauth = config.url or "", config.oauth or OAuthConfig()
-    kept = _Kept(_own_client(oauth, user.redirect_uri, None if scope else former))
-    granted = former.scope if former and scope else None
-    extra = union_scopes(union_scopes(oauth.scope, granted), scope)
-    provider = OAuthClientProvider(
-        url,
-        _Metadata(
-            extra_scope=extra,
-            client_name="Amplifier",
-            redirect_uris=[AnyUrl(user.redirect_uri)],
-            token_endpoint_auth_method="none",
-        ),
-        kept,
-        user.show,
-        user.redirected,
-        oauth.client_metadata_url,
-    )
-    auth = _Flow(provider, kept, issuer=oauth.issuer)
-    async with client(auth) as http:
-        try:
-            async with Client(
-                streamable_http_client(url, http_client=http), cache=None
-            ) as connected:
-                if connected.server_capabilities.tools is not None:
-                    await connected.list_tools()
-        # Errors arrive in groups; the errors of the flow are kept.
-        except Exception as error:
-            problem = auth.problem or error_text(error)
-            raise OAuthFlowError(Redactor(auth.secrets(), ()).text(problem)) from None
-    return None if kept.tokens is None else _to_login(server, url, provider.context, kept.tokens)
-
-
-def _to_login(server: str, url: str, context: OAuthContext, tokens: OAuthToken) -> Login:
-    metadata, client = context.oauth_metadata, context.client_info
-    origin = context.get_authorization_base_url(url)
-    uses_resource = context.should_include_resource_param(context.protocol_version)
-    return Login(
-        LoginFacts(
-            server,
-            url,
-            str(metadata.issuer) if metadata else origin,
-            _end(tokens),
-            bool(tokens.refresh_token),
-        ),
-        tokens.access_token,
-        tokens.refresh_token,
-        tokens.scope,
-        str(metadata.token_endpoint) if metadata else urljoin(origin, "/token"),
-        context.get_resource_url() if uses_resource else None,
-        {} if client is None else client.model_dump(mode="json", exclude_none=True),
-    )
-
-
-def _own_client(
-    oauth: OAuthConfig, redirect_uri: str, former: Login | None
-) -> OAuthClientInformationFull | None:
-    """This program's registration: the configured one, or the one of an earlier login.
-
-    One with another redirect is not used: most authorization servers compare them.
-    """
-    if oauth.client_id is not None:
-        return OAuthClientInformationFull(
-            client_id=oauth.client_id,
-            client_secret=oauth.client_secret,
-            redirect_uris=[AnyUrl(redirect_uri)],
-            token_endpoint_auth_method=oauth.client_auth if oauth.client_secret else "none",
-            issuer=oauth.issuer,
-        )
-    if former is None or redirect_uri not in former.client.get("redirect_uris", ()):
-        return None
-    return OAuthClientInformationFull.model_validate(dict(former.client))
-
-
-def registered_port(former: Login | None) -> int:
-    """The port of this machine for which an earlier login was registered; 0 for none."""
-    uris = former.client.get("redirect_uris") or () if former else ()
-    return next((urlsplit(uri).port or 0 for uri in uris), 0)
-
-
 # -- parts -------------------------------------------------------------------------------
 
 
-class _Metadata(OAuthClientMetadata):
+class Metadata(OAuthClientMetadata):
     """The metadata of this program; the scopes that the SDK finds are added to the user's."""
 
     extra_scope: str | None = Field(default=None, exclude=True)
@@ -464,7 +337,7 @@ class _Metadata(OAuthClientMetadata):
         )
 
 
-class _Kept:
+class Kept:
     """The SDK's `TokenStorage`, in memory."""
 
     def __init__(self, client_info: OAuthClientInformationFull | None = None) -> None:
@@ -523,7 +396,7 @@ def _has_ended(login: Login | None) -> bool:
     return end is not None and time.time() > end - _EARLY_SECONDS
 
 
-def _end(token: OAuthToken) -> float | None:
+def find_end(token: OAuthToken) -> float | None:
     return None if token.expires_in is None else time.time() + token.expires_in
 
 

@@ -29,6 +29,7 @@ _JOINER = lazy_pattern(
 )
 """Operators that join commands, and quotes and redirections that may contain the same characters."""
 
+_SPECIAL = lazy_pattern(r"[\s;&|<>()`$'\"{}\\=]+")
 _ASSIGNMENT = lazy_pattern(r"\w+(\[.*\])?\+?=")
 _RUN_OTHERS = """
     sudo doas su pkexec runuser env xargs parallel nohup nice ionice chrt taskset time timeout stdbuf
@@ -160,8 +161,7 @@ def _fits(word: str, part: str) -> bool:
 
 def _contains(command: str, pattern: str) -> bool:
     """Return True if a command contains the words of a pattern, whatever is around them."""
-    pieces = re.split(r"[\s;&|<>()`$'\"{}\\=]+", command)
-    words = [piece for piece in pieces if piece]
+    words = split_roughly(command)
     wanted = [re.sub(r"['\"]", "", word) for word in pattern.split()]
     open_end = len(wanted) > 1 and wanted[-1] == "*"
     wanted = wanted[:-1] if open_end else wanted
@@ -171,6 +171,11 @@ def _contains(command: str, pattern: str) -> bool:
         if all(map(fnmatchcase, found, wanted)):
             return True
     return False
+
+
+def split_roughly(command: str) -> list[str]:
+    """The pieces of a command between everything that means something to a shell."""
+    return [piece for piece in _SPECIAL.split(command) if piece]
 
 
 def _is_odd(character: str) -> bool:

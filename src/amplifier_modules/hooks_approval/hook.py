@@ -22,11 +22,16 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
-from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalSystem
+from amplifier_core.approval import (
+    ApprovalTimeoutError,
+    ToolApproval,
+    ToolApprovalAnswer,
+    ToolApprovalSystem,
+)
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED, TOOL_PRE
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.files import guarded_files
@@ -78,6 +83,9 @@ from amplifier_support.session_capabilities import (
     tool_working_dir,
 )
 
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_approval.proposing import Proposing
+
 # -- answers that are remembered ---------------------------------------------------------
 
 
@@ -124,9 +132,9 @@ def find_ranges(call: Call, redactor: Redactor) -> tuple[list[Range], int]:
     """
     if call.command is not None:
         ranges = [Range("exactly this command"), *_beginnings(call, redactor)]
-        usual = _usual_words(call.words or [])
-        named = [n for n, one in enumerate(ranges) if one.rule and _word_count(one.rule) == usual]
-        return ranges, named[0] if named else 0
+        usual = _least_words(call.words or []) or 0
+        counts = [one.rule and len(str(one.rule.command).split()) - 1 for one in ranges]
+        return ranges, counts.index(usual) if usual in counts else 0
     if call.changes_one_file:
         folders = [*_folders(call)]
         path = call.places[0].real
@@ -175,14 +183,6 @@ def _least_words(words: Sequence[str]) -> int | None:
     return None if following in _RUNS_OTHERS and program != "cargo" else 2
 
 
-def _usual_words(words: Sequence[str]) -> int:
-    return _least_words(words) or 0
-
-
-def _word_count(rule: Rule) -> int:
-    return len(str(rule.command).split()) - 1
-
-
 def _folders(call: Call) -> Iterator[Range]:
     """The edits in the folder of a call's file, in the one above and so on, up to the working directory."""
     if not call.edits_inside:
@@ -200,23 +200,19 @@ def _folders(call: Call) -> Iterator[Range]:
         folder = os.path.dirname(folder)
 
 
-Selects = Callable[[Rule, Call], bool]
-"""Returns True if a rule that allows selects a call."""
-
-
 class Memory:
     """The calls allowed for this session, and for the project.
 
     Args:
         folder: The user's own settings folder; None stores nothing beyond the session.
         session: What is allowed for this session, shared with sub-agents.
-        selects: Applies a rule to a call.
+        policy: Applies stored rules to calls.
     """
 
-    def __init__(self, folder: str | None, session: set[str], selects: Selects) -> None:
+    def __init__(self, folder: str | None, session: set[str], policy: Policy) -> None:
         self._file = Path(folder) / FILE_NAME if folder else None
         self._session = session
-        self._selects = selects
+        self._policy = policy
         self._warned = False
 
     @property
@@ -254,7 +250,7 @@ class Memory:
             return False
         if call.command is not None and danger_in(call.command):
             return False
-        return (call.tool not in EDITS or call.edits_inside) and self._selects(rule, call)
+        return (call.tool not in EDITS or call.edits_inside) and selects(self._policy, rule, call)
 
     def keep(self, call: Call, range_: Range, *, always: bool) -> None:
         """Remember that calls are allowed; if it cannot be stored, for the session only."""
@@ -403,24 +399,6 @@ _CARRIED = ("tool_call_id", "turn_id", "span_id", "parent_span_id", "iteration")
 _THIS_CALL = Range("exactly this call")
 
 
-class _Answer(NamedTuple):
-    """The answer to a question.
-
-    Attributes:
-        option: The option that was chosen, whatever the app returned.
-        comment: The user's message to the model.
-        by: ``answer``, or ``program`` or ``policy`` if the user was not asked.
-        range: The calls that the answer applies to, if it is remembered.
-        input: The input to use instead of the call's.
-    """
-
-    option: Any
-    comment: str | None = None
-    by: str = "answer"
-    range: Range = _THIS_CALL
-    input: dict[str, Any] | None = None
-
-
 class ApprovalHook:
     """Decide on the tool calls of one session."""
 
@@ -429,7 +407,7 @@ class ApprovalHook:
         self._config = config
         self._policy = Policy(config, _plan_rules(coordinator), Programs(self._base))
         self._mode = resolve_mode(coordinator, config.mode)
-        self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator), self._selects)
+        self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator), self._policy)
         self._warned = False
         self._secrets: list[str] = []
         self._audit_redactor = Redactor()
@@ -437,9 +415,6 @@ class ApprovalHook:
     @property
     def mode(self) -> ApprovalMode:
         return self._mode
-
-    def _selects(self, rule: Rule, call: Call) -> bool:
-        return selects(self._policy, rule, call)
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
         """Handle `tool:pre`: whether the call may run. On any error the answer is no."""
@@ -612,11 +587,12 @@ class ApprovalHook:
             return Verdict("deny", "nobody to ask", "no one can be asked for approval")
         await self._emit(APPROVAL_REQUIRED, call, verdict, data)
         try:
-            answer = await self._answer(system, call, verdict, data)
+            answer, range_ = await self._answer(system, call, verdict, data)
         except ApprovalTimeoutError:
             return Verdict("deny", "timeout", f"no answer within {self._config.timeout:g} s")
-        by = answer.by
-        choice = answer.option.strip().lower() if isinstance(answer.option, str) else ""
+        by = "answer" if answer.by == "user" else answer.by
+        option: Any = answer.option  # whatever the app returned
+        choice = option.strip().lower() if isinstance(option, str) else ""
         if choice == OUTSIDE.lower() and self._allow_outside(call, data, by):
             return Verdict("allow", f"{by} ({choice})")
         if choice not in _ALLOWING:
@@ -628,16 +604,14 @@ class ApprovalHook:
         if answer.input is not None:
             return self._on_changed(call, answer.input, f"{by} ({choice}, with changed input)")
         if choice in (SESSION.lower(), ALWAYS.lower()) and self._config.remember:
-            self._memory.keep(call, answer.range, always=choice == ALWAYS.lower())
+            self._memory.keep(call, range_, always=choice == ALWAYS.lower())
         return Verdict("allow", f"{by} ({choice})")
 
     def _on_changed(self, call: Call, values: dict[str, Any], by: str) -> Verdict:
         """The verdict on the changed input of a call that was allowed: no rule that denies is overridden."""
         changed = self._call(call.tool, values, call.base, call.start)
         verdict = self._decision_on(changed, self._mode.mode)
-        if verdict.action == "deny":
-            return verdict
-        return Verdict("allow", by, changed=values)
+        return verdict if verdict.action == "deny" else Verdict("allow", by, changed=values)
 
     def _allow_outside(self, call: Call, data: Mapping[str, Any], by: str) -> bool:
         """Let the tool run this call outside the sandbox, if the answer came from the user."""
@@ -653,8 +627,11 @@ class ApprovalHook:
 
     async def _answer(
         self, system: Any, call: Call, verdict: Verdict, data: Mapping[str, Any]
-    ) -> _Answer:
+    ) -> tuple[ToolApprovalAnswer, Range]:
         """Ask, in full where the app can show all of the input.
+
+        Returns:
+            The answer, and the calls that it applies to if it is remembered.
 
         Raises:
             ApprovalTimeoutError: There was no answer in time.
@@ -663,7 +640,8 @@ class ApprovalHook:
         if not isinstance(system, ToolApprovalSystem):
             options = self._options(whole)
             answer = system.request_approval(question, options, self._config.timeout, "deny")
-            return _Answer(await answer if inspect.isawaitable(answer) else answer)
+            answer = await answer if inspect.isawaitable(answer) else answer
+            return ToolApprovalAnswer(answer), _THIS_CALL
         options = self._options(whole=True)
         if call.is_sandboxed and isinstance(data.get("span_id"), str):
             options.insert(-1, OUTSIDE)
@@ -685,9 +663,7 @@ class ApprovalHook:
         given = await system.request_tool_approval(request, self._config.timeout)
         chosen = usual if given.range is None else given.range
         is_known = 0 <= chosen < len(ranges)
-        by = "answer" if given.by == "user" else given.by
-        range_ = ranges[chosen] if is_known else _THIS_CALL
-        return _Answer(given.option, given.comment, by, range_, given.input)
+        return given, ranges[chosen] if is_known else _THIS_CALL
 
     async def _position(self, call: Call, data: Mapping[str, Any]) -> tuple[int, int]:
         """The position of a call among those of the model's last message that ask, and their number."""
@@ -785,15 +761,17 @@ async def mount(coordinator: Any, settings: ApprovalConfig) -> Callable[[], None
     APPROVAL_POLICY.register(coordinator, hook.decide)
     names = [MODE_CHANGED, PROPOSED]
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: names)
-    following: list[Callable[[], None]] = []
+    proposing: Proposing | None = None
 
     async def follow(event: str, data: Any) -> None:
-        """Prepare for the mode `propose` when the session first enters it."""
-        if hook.mode.mode == PROPOSE and not following:
+        """Keep up the mode `propose`, from when the session first enters it."""
+        nonlocal proposing
+        if hook.mode.mode == PROPOSE and proposing is None:
             from amplifier_modules.hooks_approval.proposing import Proposing
 
             proposing = Proposing(coordinator, hook.mode, settings.timeout)
-            following.append(await proposing.start())
+        if proposing is not None:
+            await proposing.follow()
 
     await follow(MODE_CHANGED, None)
     stops = [
@@ -804,7 +782,9 @@ async def mount(coordinator: Any, settings: ApprovalConfig) -> Callable[[], None
     ]
 
     def stop() -> None:
-        for each in (*stops, *following):
+        for each in stops:
             each()
+        if proposing is not None:
+            proposing.close()
 
     return stop

@@ -106,11 +106,6 @@ def words_in(command: str, depth: int = 0) -> Iterator[str]:
         yield from words_in(inner, depth + 1)
 
 
-def forms(words: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the same for the words of one command that runs no other program."""
-    yield from _of_program(list(words))
-
-
 def _invocations(text: str, depth: int, *, is_code: bool) -> Iterator[list[str]]:
     if depth > _MAX_DEPTH:
         if is_code:
@@ -160,7 +155,7 @@ def _anywhere(words: Sequence[str], *, is_run: bool) -> Iterator[list[str]]:
     """
     for at, word in enumerate(words):
         if not _is_unknown(_name(word)):
-            for found in _of_program(list(words[at : at + _MAX_WORDS])):
+            for found in forms(words[at : at + _MAX_WORDS]):
                 if is_run or "/" in word or UNKNOWN not in found[:2]:
                     yield found
 
@@ -202,9 +197,9 @@ def _run(words: list[str]) -> Iterator[list[str]]:
             yield [UNKNOWN]
         if name in _RUNNERS:
             yield from _anywhere(rest, is_run=True)
-        yield from _of_program(words)
+        yield from forms(words)
     else:
-        yield from _of_program(words)
+        yield from forms(words)
 
 
 def _reads_unknown_code(arguments: Sequence[str]) -> bool:
@@ -267,13 +262,12 @@ def _inner(name: str, words: list[str]) -> list[str] | None:
     return inner
 
 
-def _of_program(words: list[str]) -> Iterator[list[str]]:
+def forms(words: Sequence[str]) -> Iterator[list[str]]:
     """Yield a program with its arguments; those of git in a common form."""
     name = _name(words[0])
-    if name != "git" and not name.startswith("git-"):
-        yield [name, *words[1:]]
-        return
     yield [name, *words[1:]]
+    if name != "git" and not name.startswith("git-"):
+        return
     arguments = words[1:] if name == "git" else [name[4:], *words[1:]]
     at = 0
     while at < len(arguments) and arguments[at].startswith("-"):

@@ -11,7 +11,6 @@ from amplifier_core.models import HookResult, ToolResult
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import CheckedTool
 from amplifier_modules.hooks_approval.config import (
-    MODE_CHANGED,
     MODULE_ID,
     PROPOSE,
     PROPOSED,
@@ -139,7 +138,11 @@ class ProposeTool(CheckedTool):
 
 
 class Proposing:
-    """Offers the tool, and reminds the model, as long as the session is in the mode."""
+    """Offers the tool, and reminds the model, as long as the session is in the mode.
+
+    Attributes:
+        close: Stops reminding.
+    """
 
     def __init__(self, coordinator: Any, mode: ApprovalMode, timeout: float) -> None:
         self._coordinator = coordinator
@@ -147,27 +150,12 @@ class Proposing:
         self._tool = ProposeTool(coordinator, mode, timeout)
         # An agent works for a session that has the tool, or had it.
         self._is_agent = bool(DEPTH.of(coordinator))
+        self.close: Callable[[], None] = coordinator.hooks.register(
+            PROVIDER_REQUEST, self._on_request, name=MODULE_ID
+        )
 
-    async def start(self) -> Callable[[], None]:
-        """Follow the mode; the result stops that."""
-        hooks = self._coordinator.hooks
-        stops = [
-            hooks.register(MODE_CHANGED, self._on_mode, name=MODULE_ID),
-            hooks.register(PROVIDER_REQUEST, self._on_request, name=MODULE_ID),
-        ]
-        await self._follow()
-
-        def stop() -> None:
-            for each in stops:
-                each()
-
-        return stop
-
-    async def _on_mode(self, event: str, data: Any) -> HookResult | None:
-        await self._follow()
-        return None
-
-    async def _follow(self) -> None:
+    async def follow(self) -> None:
+        """Mount or unmount the tool, as the mode is now."""
         mounted = self._coordinator.get("tools", PROPOSE)
         if self._mode.mode == PROPOSE and mounted is None and not self._is_agent:
             await self._coordinator.mount("tools", self._tool, name=PROPOSE)

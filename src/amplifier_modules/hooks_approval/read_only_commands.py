@@ -28,7 +28,6 @@ from pathlib import Path
 from amplifier_modules.hooks_approval.commands import Unclear, split_segments
 from amplifier_support.files import is_below
 from amplifier_support.lazy_pattern import lazy_pattern
-from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, TooMuchOutput, find_program, git_environment, run
 
 _ANY = """
@@ -93,15 +92,22 @@ _GIT_LOG_NAMES = lazy_pattern(
 def only_reads(command: str) -> bool:
     """Return True if a command can only read."""
     try:
-        segments = split_segments(command)
+        segments, expands = segments_read(command)
     except Unclear:
-        return _only_reads_anything(command)
+        return False
+    if expands:
+        # Only what reads whatever the wildcards expand to.
+        return all(words[0] in _PROGRAMS for words in segments)
     moved = any(words[0] == "cd" for words in segments)
     return all(_reads(words, moved=moved) for words in segments)
 
 
 def segments_read(command: str) -> tuple[list[list[str]], bool]:
-    """The words of each program of a command that `only_reads`, and whether the shell expands them."""
+    """The words of each program of a command, and whether the shell expands them.
+
+    Raises:
+        Unclear: One of them is not plain even with wildcards.
+    """
     try:
         return split_segments(command), False
     except Unclear:
@@ -132,14 +138,6 @@ def _shows_content(arguments: Sequence[str]) -> bool:
 def takes_only_data(words: Sequence[str]) -> bool:
     """Return True if a plain command is one whose arguments are never run, such as the message of a commit."""
     return list(words[:2]) in (["git", "commit"], ["git", "tag"]) or _reads(words, moved=False)
-
-
-def _only_reads_anything(command: str) -> bool:
-    """Return True if a command can only read, whatever its wildcards expand to."""
-    try:
-        return all(words[0] in _PROGRAMS for words in split_segments(command, wildcards=True))
-    except Unclear:
-        return False
 
 
 def _reads(words: Sequence[str], *, moved: bool) -> bool:
@@ -265,13 +263,8 @@ def _git(folder: str, *arguments: str) -> str | None:
     return done.stdout if done.code == 0 else None
 
 
-class _Identity(NamedTuple):
-    """Attributes of a file that change when it is replaced or written to."""
-
-    device: int
-    inode: int
-    modified: int
-    size: int
+_Identity = tuple[int, int, int, int]
+"""Device, inode, time of change and size of a file: another one when it is replaced or written to."""
 
 
 class Programs:
@@ -331,4 +324,4 @@ def _identity(file: str) -> _Identity | None:
         facts = os.stat(file)
     except OSError:
         return None
-    return _Identity(facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size)
+    return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size

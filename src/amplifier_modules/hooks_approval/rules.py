@@ -27,7 +27,6 @@ from amplifier_modules.hooks_approval.config import (
     ApprovalConfig,
     Mode,
     Rule,
-    RuleAction,
 )
 from amplifier_modules.hooks_approval.invocations import UNKNOWN, invocations, words_in
 from amplifier_modules.hooks_approval.read_only_commands import (
@@ -199,23 +198,18 @@ def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> boo
         base: The working directory.
         loosely: Ignore case, as some file systems do.
     """
-    wanted = _real_start(os.path.join(base, os.path.expanduser(pattern)))
+    # Links are resolved in the part without wildcards, as in paths.
+    start, rest = split_pattern(os.path.join(base, os.path.expanduser(pattern)))
+    wanted = "/".join([start, *rest])
     if loosely:
         path, wanted = path.casefold(), wanted.casefold()
     return fits(path, wanted)
-
-
-def _real_start(pattern: str) -> str:
-    """Resolve links in the part of the pattern without wildcards, as in paths."""
-    start, rest = split_pattern(pattern)
-    return "/".join([start, *rest])
 
 
 # -- find the rule that decides on a call ------------------------------------------------
 
 
 _MAX_WORDS = 500
-_SPLIT = lazy_pattern(r"[\s;&|<>()`$'\"{}\\=]+")
 
 _ALWAYS = """
     sudo doas su pkexec dd mkfs fdisk parted wipefs shred mount umount kill pkill killall shutdown reboot
@@ -275,7 +269,7 @@ def danger_in(command: str) -> str | None:
     """Why a command is dangerous, as `it …`; None if nothing in it is known to be."""
     if any(unicodedata.category(one)[0] == "C" and one not in "\t\n" for one in command):
         return "it contains invisible characters"
-    pieces = [piece for piece in _SPLIT.split(command) if piece]
+    pieces = commands.split_roughly(command)
     found = [
         [piece.rsplit("/", 1)[-1].lower(), *pieces[at + 1 : at + 1 + _MAX_WORDS]]
         for at, piece in enumerate(pieces)
@@ -485,12 +479,6 @@ class Verdict(NamedTuple):
     changed: dict[str, Any] | None = None
 
 
-_ACTIONS: Mapping[RuleAction, Action] = {
-    "allow": "allow",
-    "sandboxed": "allow",
-    "ask": "ask",
-    "deny": "deny",
-}
 _RULE_NAMES = {"approvals": "approvals rule", "rules": "rule"}
 
 
@@ -528,7 +516,7 @@ def judge(policy: Policy, call: Call, mode: Mode) -> Verdict:
     config = policy.config
     verdict = next(
         (
-            Verdict(_ACTIONS[rule.action], f"{_RULE_NAMES[at[0]]} {at[1] + 1}", rule.reason, at)
+            Verdict(_action(rule), f"{_RULE_NAMES[at[0]]} {at[1] + 1}", rule.reason, at)
             for at, rule in policy.rules()
             if selects(policy, rule, call)
         ),
@@ -549,6 +537,10 @@ def judge(policy: Policy, call: Call, mode: Mode) -> Verdict:
     if reads:
         return Verdict("allow", READS)
     return _judged_by_mode(config, call, mode, risk)
+
+
+def _action(rule: Rule) -> Action:
+    return "allow" if rule.action == "sandboxed" else rule.action
 
 
 def _judged_by_mode(config: ApprovalConfig, call: Call, mode: Mode, risk: str | None) -> Verdict:

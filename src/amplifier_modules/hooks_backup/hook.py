@@ -78,14 +78,12 @@ class Before(NamedTuple):
         state: Its state.
         version: How often calls of the turn had changed it; see `Call`.
         why: Why it has no copy; empty if it has one, or needs none.
-        named: The call names it as a file to change.
     """
 
     place: Place
     state: State
     version: int
     why: str = ""
-    named: bool = True
 
     def as_entry(self) -> dict[str, Any]:
         """The file as an entry of a record."""
@@ -174,13 +172,9 @@ async def state_at(path: str, guard: PathGuard, max_bytes: int) -> Seen:
     except (FileNotFoundError, NotADirectoryError):
         return Seen(MISSING)
     with location:
-        _require_unmoved(location, path)
+        if location.path != path:
+            raise OutsideRoots(f"{path!r} now leads through a link")
         return await look(location, max_bytes)
-
-
-def _require_unmoved(location: Location, path: str) -> None:
-    if location.path != path:
-        raise OutsideRoots(f"{path!r} now leads through a link")
 
 
 def reason(error: Exception) -> str:
@@ -299,14 +293,12 @@ class Keeper:
                 call.files.append(Before(place, MISSING, 0, reason(error)))
             return
         known = self._followed.get(path)
+        why = self._keep(seen)
         if known is not None and known.state == seen.state:
             # Undoing the turn does not need this copy; a fork of the session at this step does.
-            self._keep(seen)
-            call.files.append(Before(place, seen.state, known.version, "", named))
-            return
-        why = self._keep(seen)
+            why = ""
         version = 0 if known is None else known.version
-        call.files.append(Before(place, seen.state, version, why, named))
+        call.files.append(Before(place, seen.state, version, why))
 
     def _keep(self, seen: Seen) -> str:
         """Save a copy; returns why there is none."""
@@ -719,9 +711,11 @@ class BackupHook:
         call = self._calls.pop(str(values.get("tool_call_id") or values.get("tool_name")), None)
         if call is None:
             return
+        result = values.get("tool_result", values.get("result"))
+        succeeded = ran and bool(read_field(result, "success", True))
         async with self._busy:
             try:
-                changed = await self._keeper.finish(call, succeeded=ran and _has_succeeded(values))
+                changed = await self._keeper.finish(call, succeeded=succeeded)
             except OSError as error:
                 self._warn_once(error)
                 return
@@ -787,8 +781,3 @@ class BackupHook:
             else:
                 self._own = Path(tempfile.mkdtemp(prefix="amplifier-backups-"))
         return self._own
-
-
-def _has_succeeded(values: Mapping[str, Any]) -> bool:
-    result = values.get("tool_result", values.get("result"))
-    return bool(read_field(result, "success", True))

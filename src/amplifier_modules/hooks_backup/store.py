@@ -279,7 +279,9 @@ class Store:
             if too_old or (tight and self._size(left.values()) + room > self._max_bytes * _ROOM):
                 del left[turn]
         if len(left) < len(turns):
-            self._rewrite([record for record in known if record.get("turn") in left])
+            kept = (record for record in known if record.get("turn") in left)
+            text = "".join(json.dumps(record) + "\n" for record in kept)
+            write_atomically(self._prepared / INDEX, text.encode("ascii"), durable=False)
         wanted = _digests(left.values())
         for path in list(_files(self._prepared / OBJECTS)):
             if path.name not in wanted:
@@ -294,11 +296,6 @@ class Store:
             with contextlib.suppress(OSError):
                 size += self._object(self._prepared, digest).stat().st_size
         return size
-
-    def _rewrite(self, kept: Iterable[Mapping[str, Any]]) -> None:
-        assert self._prepared is not None
-        lines = "".join(json.dumps(record) + "\n" for record in kept)
-        write_atomically(self._prepared / INDEX, lines.encode("ascii"), durable=False)
 
 
 def remove(folder: Path) -> None:

@@ -93,13 +93,6 @@ class ContextFile(NamedTuple):
     text: str
 
 
-class _Cut(NamedTuple):
-    """The text read from a file, and the file's real location."""
-
-    real: str
-    text: str
-
-
 class Reader:
     """Read files until a limit is reached; each file is read once.
 
@@ -142,10 +135,11 @@ class Reader:
             return self._problem(f"cannot read {path}: {error.strerror or error}")
         if read is None:
             return None
-        lines = [(line.text, line.target) for line in include_lines(read.text)]
+        real, text = read
+        lines = [(line.text, line.target) for line in include_lines(text)]
         if len(opened) < self._config.max_depth:
             return "\n".join(
-                line if target is None else self._include(guard, read.real, line, target, opened)
+                line if target is None else self._include(guard, real, line, target, opened)
                 for line, target in lines
             )
         if any(target is not None and self._may_include(target) for _, target in lines):
@@ -165,8 +159,8 @@ class Reader:
         name = os.path.basename(target)
         return any(fnmatchcase(name, pattern) for pattern in self._config.includes)
 
-    def _read(self, guard: PathGuard, path: str) -> _Cut | None:
-        """The text of a file; None if it was already read or the limit is reached.
+    def _read(self, guard: PathGuard, path: str) -> tuple[str, str] | None:
+        """The real place of a file, and its text; None if it was already read or the limit is reached.
 
         Raises:
             PathError: It is outside the guard's folder.
@@ -184,7 +178,7 @@ class Reader:
             self._seen.add(place.path)
             text = self._decoded(path, data, size)
             self._left -= len(data)
-            return _Cut(place.path, text)
+            return place.path, text
 
     def _decoded(self, path: str, data: bytes, size: int) -> str:
         cut = len(data) > self._left
@@ -229,20 +223,13 @@ _GONE = "There are no such files any more: what <context-files> said before no l
 _NESTED = "Instructions from a file of the folder that was just worked in; they apply there."
 
 
-class Given(NamedTuple):
-    """The instruction files that the conversation already contains.
+def already_given(messages: Iterable[Any]) -> tuple[str, set[str]]:
+    """Find the texts of this module in the messages of a conversation.
 
-    Attributes:
-        digest: Digest of the files added last; `NONE` if there were none.
-        folders: Folders whose nested file was added.
+    Returns:
+        The digest of the files added last, `NONE` if there were none; and the folders whose nested file was
+        added.
     """
-
-    digest: str
-    folders: frozenset[str]
-
-
-def already_given(messages: Iterable[Any]) -> Given:
-    """Find the texts of this module in the messages of a conversation."""
     digest, folders = NONE, set[str]()
     for message in messages:
         if not isinstance(message, Mapping):
@@ -257,7 +244,7 @@ def already_given(messages: Iterable[Any]) -> Given:
                 folders.add(folder)
             elif given.get("role") in ("system", "developer"):
                 digest = found
-    return Given(digest, frozenset(folders))
+    return digest, folders
 
 
 def _beginning(content: Any) -> str:
@@ -329,15 +316,14 @@ class ContextFilesHook:
         Stored messages stay where they are, so that all requests start the same and providers can
         use their caches.
         """
-        given = already_given(await self._messages())
-        self._nested = set(given.folders)
+        known, self._nested = already_given(await self._messages())
         reader = Reader(self._config, self._most())
         files = self._files(reader)
         digest = compute_digest(files)
         self._warn(reader.problems)
-        if digest == given.digest:
+        if digest == known:
             return HookResult.model_construct()
-        again = given.digest != NONE
+        again = known != NONE
         reason = ("changed" if again else "start") if files else "gone"
         await self._emit_loaded(data, files, digest, reason, reader.problems)
         return _injection(as_text(files, again=again), "system")

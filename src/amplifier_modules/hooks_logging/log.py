@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fnmatch
 import json
 import logging
 import os
@@ -17,18 +16,25 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
+from amplifier_core.events import ALL_EVENTS
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
     alias_for,
     ignored,
 )
-from amplifier_modules._shared.privacy import LogCopy, raw_data
+from amplifier_modules._shared.module.spans import announced_events
+from amplifier_modules._shared.privacy import LogCopy, raw_data, session_secrets
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, open_locked, open_private
 from amplifier_support.journal import ends_inside_line
 from amplifier_support.redaction import Redactor
-from amplifier_support.session_capabilities import SESSION_DIR, WORKING_DIR, Capability
+from amplifier_support.session_capabilities import (
+    REDACT_EVENT,
+    SESSION_DIR,
+    WORKING_DIR,
+    Capability,
+)
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -55,11 +61,6 @@ def choose_level(event: str) -> Level:
         if any(fnmatchcase(event, pattern) for pattern in patterns):
             return level
     return "info"
-
-
-def reaches(event: str, least: Level) -> bool:
-    """Return True if the event with this name is at least of that level."""
-    return LEVELS.index(choose_level(event)) >= LEVELS.index(least)
 
 
 MODULE_ID = "hooks-logging"
@@ -192,7 +193,8 @@ class LogFile:
 
     def _open_file(self) -> int:
         if self._file is None:
-            self._file = _open(self.path)
+            make_private_folder(self.path.parent)
+            self._file = open_private(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             self._torn = ends_inside_line(self._file)
         return self._file
 
@@ -252,16 +254,6 @@ class LogFile:
             logger.warning("The log %s %s", self.path, what)
 
 
-def _open(path: Path) -> int:
-    """Open for appending, without following a link and without waiting for a reader of a pipe.
-
-    Raises:
-        OSError: It cannot be opened, or is not a regular file.
-    """
-    make_private_folder(path.parent)
-    return open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-
-
 FILE_NAME = "events.jsonl"
 
 TWINS = (("input", "tool_input"), ("result", "tool_result"))
@@ -280,11 +272,11 @@ def log_path(config: LoggingConfig, coordinator: Any) -> Path | None:
 def selects(config: LoggingConfig, name: str) -> bool:
     """Return True if the event with this name is written."""
     events = config.events
-    if not any(fnmatch.fnmatchcase(name, pattern) for pattern in events.include):
-        return False
-    if any(fnmatch.fnmatchcase(name, pattern) for pattern in events.exclude):
-        return False
-    return reaches(name, config.level)
+    return (
+        any(fnmatchcase(name, pattern) for pattern in events.include)
+        and not any(fnmatchcase(name, pattern) for pattern in events.exclude)
+        and LEVELS.index(choose_level(name)) >= LEVELS.index(config.level)
+    )
 
 
 class EventLog:
@@ -375,3 +367,33 @@ class EventLog:
 
 
 LOG = Capability[EventLog]("hooks-logging.log")
+
+
+async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None] | None:
+    """Listen to every event the kernel names; settings as in `LoggingConfig`.
+
+    Returns:
+        A cleanup function that stops listening and closes the file; None if the session is not
+        saved and no path is configured, so there is no file to write to.
+    """
+    path = log_path(settings, coordinator)
+    if path is None:
+        logger.debug("%s: the session has no folder and no path is configured", MODULE_ID)
+        return None
+    log = EventLog(
+        path,
+        settings,
+        session_id=coordinator.session_id,
+        secrets=session_secrets(coordinator),
+        redaction=lambda: REDACT_EVENT.of(coordinator),
+    )
+    log.listen(coordinator.hooks, ALL_EVENTS)
+    LOG.register(coordinator, log)
+    return log.close
+
+
+async def on_session_ready(coordinator: Any) -> None:
+    """Also listen to the events other modules announce."""
+    log = LOG.of(coordinator)
+    if log is not None:
+        log.listen(coordinator.hooks, await announced_events(coordinator))

@@ -149,19 +149,12 @@ class StreamRedactor:
             return ""
         before = self._shown
         tail = (before + text)[-CONTEXT:]
-        self._shown = tail if len(tail) < CONTEXT else _whole_words(tail)
+        # A cut may have left the end of a word at the start.
+        self._shown = tail if len(tail) < CONTEXT else re.sub(r"\A\S+", "", tail)
         start = self._redactor.text(before)
         both = self._redactor.text(before + text)
         # Text that was shown stays as it was; no secret starts in it, because its last word is complete.
         return both[len(start) :] if both.startswith(start) else self._redactor.text(text)
-
-
-def _whole_words(text: str) -> str:
-    """`text` without the end of a word at its start."""
-    start = 0
-    while start < len(text) and not text[start].isspace():
-        start += 1
-    return text[start:]
 
 
 def _safe_end(text: str) -> int:

@@ -216,10 +216,11 @@ class ShellHooks:
         if not hook.means_data(held):
             return HookResult()
         folder = WORKING_DIR.of(self._coordinator) or os.getcwd()
+        given = hook.write_input(event, held, self._coordinator.session_id, folder)
         ran = await run_with_input(
             self._runner,
             hook.command,
-            stdin=_line(hook.write_input(event, held, self._coordinator.session_id, folder)),
+            stdin=json.dumps(given).encode("ascii") + b"\n",
             environment=self._environment(hook, event, held, folder),
             folder=folder,
             timeout=hook.timeout,
@@ -328,10 +329,6 @@ def _project(coordinator: Any) -> str | None:
     except Exception as error:
         raise ConfigurationError(f"cannot import hooks: {error}") from error
     return project
-
-
-def _line(given: Mapping[str, Any]) -> bytes:
-    return json.dumps(given).encode("ascii") + b"\n"
 
 
 def _with_twins(held: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -345,7 +345,8 @@ def git_lines(state: GitState, max_files: int) -> Iterator[str]:
     where = f"on branch {printable_in_tags(state.branch)}" if state.branch else "on no branch"
     line = f"Git: {where}, {commit}"
     if state.upstream:
-        apart = [f"{count} {word}" for count, word in _apart(state) if count]
+        counts = ((state.ahead, "ahead of"), (state.behind, "behind"))
+        apart = [f"{count} {word}" for count, word in counts if count]
         line += f", {' and '.join(apart) or 'level with'} {printable_in_tags(state.upstream)}"
     yield line
     if not state.changes:
@@ -357,10 +358,6 @@ def git_lines(state: GitState, max_files: int) -> Iterator[str]:
     rest = len(state.changes) - max_files
     if rest > 0:
         yield f"  … and {rest} more"
-
-
-def _apart(state: GitState) -> tuple[tuple[int, str], ...]:
-    return (state.ahead, "ahead of"), (state.behind, "behind")
 
 
 async def mount(coordinator: Any, settings: StatusConfig) -> Callable[[], None]:

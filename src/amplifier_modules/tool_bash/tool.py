@@ -13,13 +13,18 @@ from amplifier_modules._shared.process.sandbox import SANDBOX_DENIED
 from amplifier_modules.tool_bash.background import (
     BACKGROUND_END,
     BACKGROUND_START,
-    TOOL_OUTPUT,
     Background,
     BackgroundCommand,
-    Shell,
 )
-from amplifier_modules.tool_bash.config import MODULE_ID, BashConfig
-from amplifier_modules.tool_bash.results import to_result, with_notes
+from amplifier_modules.tool_bash.shell import (
+    MODULE_ID,
+    TOOL_OUTPUT,
+    Again,
+    BashConfig,
+    Shell,
+    to_result,
+    with_notes,
+)
 from amplifier_support.process.commands import CommandError
 from amplifier_support.session_capabilities import START_BACKGROUND, tool_sandbox, tool_working_dir
 
@@ -167,10 +172,8 @@ class BashTool:
         return min(asked, self._config.max_timeout)
 
     async def _run(self, line: str, folder: str | None, timeout: float) -> ToolResult:
-        job = self._shell.job(line, folder, traced=True)
-        done = await self._shell.run(job, timeout=timeout, capture=self._shell.capture())
-        again = await self._shell.ask_again(line, done, ())
-        while again.runs:
+        again = Again()
+        while True:
             job = self._shell.job(line, folder, traced=True)
             done = await self._shell.run(
                 job,
@@ -180,10 +183,12 @@ class BashTool:
                 hosts=again.hosts,
             )
             again = await self._shell.ask_again(line, done, again.hosts)
+            if not again.runs:
+                break
         notices = [] if self._background is None else self._background.take_notices()
         if again.comment:
             notices.append(f"the user said: {again.comment}")
-        return to_result(done.ended, done.captured, timeout, done.log, [*notices, *done.notes])
+        return to_result(done, timeout, [*notices, *done.notes])
 
 
 class BashOutputTool(CheckedTool):

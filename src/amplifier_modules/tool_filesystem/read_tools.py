@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, BinaryIO, ClassVar
 
+from amplifier_core.events import ARTIFACT_READ
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.guarded_files import off_loop, open_guarded
 from amplifier_modules._shared.files.roots import Location
@@ -218,30 +219,18 @@ MAX_ENTRIES = 1000
 """Most entries in one listing."""
 
 
-class Listing(NamedTuple):
-    """The entries of a folder as lines, folders first, and how many there are in all."""
-
-    lines: list[str]
-    total: int
-
-
-def list_folder(location: Location) -> Listing:
-    """The folder's entries: `name/`, `name  <n> bytes`, `name -> target`.
+def list_folder(location: Location) -> list[str]:
+    """The folder's entries, folders first: `name/`, `name  <n> bytes`, `name -> target`.
 
     Raises:
         NotAFolder: The path is not a folder.
         OSError: It cannot be read.
     """
-    folders: list[str] = []
-    others: list[str] = []
     try:
         entries = _entries(location)
     except NotADirectoryError as error:
         raise NotAFolder("it is a file, not a folder") from error
-    for entry in entries:
-        (folders if entry.endswith("/") else others).append(entry)
-    lines = [*sorted(folders), *sorted(others)]
-    return Listing(lines[:MAX_ENTRIES], len(lines))
+    return sorted(entries, key=lambda entry: (not entry.endswith("/"), entry))
 
 
 def _entries(location: Location) -> list[str]:
@@ -307,7 +296,7 @@ class ReadFile(FilesystemTool):
         with self._workspace.locate_for_reading(values["file_path"]) as location:
             size = location.stat().st_size
             found = await off_loop(size, lambda: read_file(location, limits))
-            await self._workspace.report_read(location.path, found.size)
+            await self._workspace.report(ARTIFACT_READ, location.path, found.size)
         if isinstance(found, ImageFile):
             return _shown(found)
         return ToolResult(output=_text(found))
@@ -326,12 +315,12 @@ class ListDirectory(FilesystemTool):
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
         with self._workspace.locate_for_reading(values.get("path", ".")) as location:
-            listing = list_folder(location)
-        if not listing.lines:
+            entries = list_folder(location)
+        if not entries:
             return ToolResult(output="[the folder is empty]")
-        text = "\n".join(listing.lines)
-        rest = listing.total - len(listing.lines)
-        more = f"\n\n[{rest} more not shown]" if rest else ""
+        text = "\n".join(entries[:MAX_ENTRIES])
+        rest = len(entries) - MAX_ENTRIES
+        more = f"\n\n[{rest} more not shown]" if rest > 0 else ""
         return ToolResult(output=text + more)
 
 

@@ -1,4 +1,4 @@
-"""The base of the four tools: guards for the allowed folders, and the events they emit.
+"""The settings and the base of the four tools: guards for the allowed folders, and the events they emit.
 
 Why a file could not be read or changed; each message is for the model.
 
@@ -21,10 +21,12 @@ import asyncio
 import codecs
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
+from pydantic import Field
+
 from amplifier_modules._shared.files.guarded_files import FileProblem as FileProblem
 from amplifier_modules._shared.files.roots import (
     Grants,
@@ -33,13 +35,43 @@ from amplifier_modules._shared.files.roots import (
     PathError,
     PathGuard,
 )
+from amplifier_modules._shared.module.config import ModuleConfig, Published, refused
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import CheckedTool
 from amplifier_modules._shared.process.output import known_output_dir
-from amplifier_modules.tool_filesystem.config import FilesystemConfig
 from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import MENTIONS, SESSION_DIR
+
+
+class FilesystemConfig(ModuleConfig):
+    """Settings of tool-filesystem.
+
+    Attributes:
+        allowed_read_paths: Folders or files that may be read, absolute or relative to the working
+            directory; `~` is expanded. By default the working directory.
+        allowed_write_paths: The same for writing. `.git`, `.amplifier` and shell start-up files
+            inside them are refused unless a path here names them, as in `[".", ".git"]`.
+        denied_write_paths: Folders or files that may not be written, even inside
+            `allowed_write_paths`.
+        max_bytes: Bytes of text one call may return.
+        max_image_bytes: Bytes of the largest image shown to the model. The default is 5 MB as
+            base64, the limit of some services.
+    """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        "working_dir": refused(
+            "relative paths start at the session's working directory, which hooks rely on; run "
+            "amplifier there",
+            ".",
+        ),
+    }
+
+    allowed_read_paths: list[str] | None = None
+    allowed_write_paths: list[str] | None = None
+    denied_write_paths: list[str] = Field(default_factory=list[str])
+    max_bytes: int = Field(default=100_000, ge=1000)
+    max_image_bytes: int = Field(default=3_750_000, ge=1000)
 
 
 class Workspace:
@@ -121,15 +153,8 @@ class Workspace:
         namespace = mentions.bundles.get(name[1:])
         return namespace, None if namespace is None else mentions.resolve(path)
 
-    async def report_read(self, path: str, size: int) -> None:
-        """Emit `artifact:read`; `size` in bytes."""
-        await self._emit(ARTIFACT_READ, path, size)
-
-    async def report_write(self, path: str, size: int) -> None:
-        """Emit `artifact:write`; `size` in bytes."""
-        await self._emit(ARTIFACT_WRITE, path, size)
-
-    async def _emit(self, event: str, path: str, size: int) -> None:
+    async def report(self, event: str, path: str, size: int) -> None:
+        """Emit `artifact:read` or `artifact:write`; `size` in bytes."""
         await self._coordinator.hooks.emit(event, {"path": path, "bytes": size, **event_ids()})
 
 

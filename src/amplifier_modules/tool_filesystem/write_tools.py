@@ -12,18 +12,19 @@ from difflib import SequenceMatcher
 from itertools import accumulate
 from typing import Any, ClassVar
 
+from amplifier_core.events import ARTIFACT_WRITE
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.guarded_files import exists, off_loop, read_whole, write_whole
 from amplifier_modules._shared.files.roots import Location
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput
-from amplifier_modules.tool_filesystem.config import FilesystemConfig
 from amplifier_modules.tool_filesystem.read_tools import WHOLE, ListDirectory, ReadFile
 from amplifier_modules.tool_filesystem.workspace import (
     FILE_ALIASES,
     PATH,
     Coding,
     FileProblem,
+    FilesystemConfig,
     FilesystemTool,
     NothingToChange,
     TextNotFound,
@@ -80,16 +81,11 @@ def _near(lines: Sequence[str], old: str) -> Near | None:
     wanted = [line.strip() for line in old.strip().splitlines()]
     if not any(wanted):
         return None
-    for at in _places(lines, wanted):
-        if lines[at : at + len(wanted)] == wanted:
+    for at in range(len(lines) - len(wanted) + 1):
+        # Most lines differ: compared first, so that no others are copied.
+        if lines[at] == wanted[0] and lines[at : at + len(wanted)] == wanted:
             return Near(at, at + len(wanted), "differs only in white space")
     return _most_lines_alike(lines, wanted) or _most_alike_line(lines, wanted)
-
-
-def _places(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
-    for at in range(len(lines) - len(wanted) + 1):
-        if lines[at] == wanted[0]:
-            yield at
 
 
 def _most_lines_alike(lines: Sequence[str], wanted: Sequence[str]) -> Near | None:
@@ -458,7 +454,7 @@ class WriteFile(ChangingTool):
                 staging = self._workspace.staging
                 await off_loop(len(data), lambda: write_whole(location, data, staging=staging))
                 path = location.path
-        await self._workspace.report_write(path, len(data))
+        await self._workspace.report(ARTIFACT_WRITE, path, len(data))
         note = f"; kept its {kept}" if kept else ""
         return ToolResult(output=f"{done} {values['file_path']} ({len(data)} bytes{note})")
 
@@ -508,7 +504,7 @@ class EditFile(ChangingTool):
                     lambda: _edit(location, values["file_path"], edits, self._workspace.staging),
                 )
                 path = location.path
-        await self._workspace.report_write(path, written)
+        await self._workspace.report(ARTIFACT_WRITE, path, written)
         return ToolResult(output=diff)
 
 
@@ -534,11 +530,11 @@ def _like_the_old_file(location: Location, content: str) -> tuple[bytes, str | N
     Second: None for a new file, otherwise what was preserved, for the model.
     """
     if not exists(location):
-        return _encoded_as_new(content), None
+        return Coding().encode(content), None
     try:
         text, coding = decode(read_whole(location, WHOLE))
     except FileProblem:
-        return _encoded_as_new(content), ""
+        return Coding().encode(content), ""
     kept: list[str] = []
     if all_crlf(text) and "\r" not in content and "\n" in content:
         content = with_line_end(content, "\r\n")
@@ -546,14 +542,10 @@ def _like_the_old_file(location: Location, content: str) -> tuple[bytes, str | N
     try:
         data = coding.encode(content)
     except FileProblem:
-        return _encoded_as_new(content), ", ".join(kept)
+        return Coding().encode(content), ", ".join(kept)
     if coding.encoding != "utf-8" and not content.isascii():
         kept.append(f"encoding {coding.encoding}")
     return data, ", ".join(kept)
-
-
-def _encoded_as_new(content: str) -> bytes:
-    return Coding().encode(content)
 
 
 def _edited(location: Location, edits: list[Edit]) -> tuple[str, Edited, bytes]:

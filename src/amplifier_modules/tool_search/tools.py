@@ -21,21 +21,68 @@ import stat
 import sys
 from abc import abstractmethod
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.guarded_files import in_thread
 from amplifier_modules._shared.files.roots import Grants, Location, PathError
+from amplifier_modules._shared.module.config import (
+    ModuleConfig,
+    Published,
+    alias_for,
+    ignored,
+    refused,
+)
 from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput
-from amplifier_modules.tool_search.config import SearchConfig
 from amplifier_support.environment import minimal_environment
 from amplifier_support.files import open_below
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.process.commands import Command, CommandError, ProcessRunner
 from amplifier_support.programs import find_program, package_folder
+
+
+class SearchConfig(ModuleConfig):
+    """Settings of tool-search.
+
+    Attributes:
+        allowed_read_paths: Folders or files that may be searched, absolute or relative to the
+            working directory; `~` is expanded. By default the working directory.
+        gitignore: Skip files ignored by `.gitignore`. `.git` is always skipped.
+        max_results: Lines or files one call may return.
+        max_line: Characters of a line to show.
+        max_file_size: Bytes of the largest file to search.
+        timeout: Time limit of a search, in seconds.
+        engine: ripgrep, python, or auto: ripgrep if it is installed.
+    """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        "allowed_paths": alias_for("allowed_read_paths"),
+        "working_dir": refused(
+            "relative paths start at the session's working directory, which hooks rely on; run "
+            "amplifier there",
+            ".",
+        ),
+        **dict.fromkeys(
+            ("grep", "glob"),
+            refused("both tools share their settings; set them at the top level", {}),
+        ),
+        "exclusions": refused("list files to skip in a '.gitignore' file", []),
+        "default_limits": ignored("set 'max_results'"),
+    }
+
+    allowed_read_paths: list[str] | None = None
+    gitignore: bool = True
+    max_results: int = Field(default=200, ge=1)
+    max_line: int = Field(default=400, ge=40)
+    max_file_size: int = Field(default=10_000_000, ge=1)
+    timeout: float = Field(default=30, gt=0)
+    engine: Literal["auto", "ripgrep", "python"] = "auto"
+
 
 # -- the search engines ------------------------------------------------------------------
 
@@ -162,24 +209,9 @@ _ENCODINGS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _MARK = b"\xef\xbb\xbf"
 
 
-class ReportedLines:
-    """Numbers and contents of the lines that were reported of each file."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, _Lines] = {}
-
-    def add(self, path: str, number: int, line: bytes) -> None:
-        """Add a line; those of a file come in order."""
-        if path not in self._files:
-            self._files[path] = _Lines()
-        self._files[path].add(number, line)
-
-    def missing_in(self, folder: int, paths: Iterable[str]) -> set[str]:
-        """Those of `paths` that do not have their reported lines in the open folder."""
-        return {path for path in paths if not self._files[path].is_in(folder, path)}
-
-
 class _Lines:
+    """Numbers and a digest of the lines that were reported of a file; they come in order."""
+
     def __init__(self) -> None:
         self._numbers = array("Q")
         self._digest = hashlib.blake2b()
@@ -623,7 +655,7 @@ class _Found:
         self._lines: list[Line] = []
         self._matches = 0
         self._counts: Counter[str] = Counter()
-        self._reported = ReportedLines()
+        self._reported: defaultdict[str, _Lines] = defaultdict(_Lines)
         self._missing: set[str] = set()
 
     def take(self, record: bytes) -> bool:
@@ -639,17 +671,17 @@ class _Found:
             # The first match shown may be preceded by context of earlier ones.
             if self._matches > self.offset or not self.offset:
                 self._lines.append(line)
-                self._reported.add(line.path, line.number, line.raw)
+                self._reported[line.path].add(line.number, line.raw)
             return False
         if line.is_match:
             self._counts[line.path] += 1
-            self._reported.add(line.path, line.number, line.raw)
+            self._reported[line.path].add(line.number, line.raw)
         return len(self._counts) > last
 
     def confirm(self, folder: int) -> int:
         """Leave out files that do not have what was found in them; returns how many."""
         paths = {line.path for line in self._lines} if self._mode == "content" else self._shown()
-        self._missing = self._reported.missing_in(folder, paths)
+        self._missing = {path for path in paths if not self._reported[path].is_in(folder, path)}
         return len(self._missing)
 
     def _shown(self) -> list[str]:
@@ -718,14 +750,6 @@ class Glob(SearchTool):
         return "\n".join(lines)
 
 
-def search_tools(
-    coordinator: Any, config: SearchConfig
-) -> tuple[list[SearchTool], Callable[[], Awaitable[None]]]:
-    """Create the tools of one session; the second value ends their searches."""
-    searcher = Searcher(coordinator, config)
-    return [Grep(searcher), Glob(searcher)], searcher.close
-
-
 async def mount(coordinator: Any, settings: SearchConfig) -> Callable[[], Awaitable[None]]:
     """Mount `grep` and `glob`; settings as in `SearchConfig`.
 
@@ -736,7 +760,7 @@ async def mount(coordinator: Any, settings: SearchConfig) -> Callable[[], Awaita
         ValueError: The config is invalid, or ripgrep is set but not installed.
         RuntimeError: Not a POSIX system.
     """
-    tools, close = search_tools(coordinator, settings)
-    for tool in tools:
+    searcher = Searcher(coordinator, settings)
+    for tool in (Grep(searcher), Glob(searcher)):
         await coordinator.mount("tools", tool, name=tool.name)
-    return close
+    return searcher.close

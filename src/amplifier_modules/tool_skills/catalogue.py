@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -177,8 +178,7 @@ def _warnings(fields: dict[str, Any], name: str, base: str, description: str) ->
         not isinstance(compatibility, str) or len(compatibility) > _MAX_COMPATIBILITY
     ):
         yield f"compatibility: expected text of at most {_MAX_COMPATIBILITY} characters"
-    metadata = fields.get("metadata", {})
-    if not isinstance(metadata, dict):
+    if not isinstance(fields.get("metadata", {}), dict):
         yield "metadata: expected a mapping"
     unknown = sorted(str(key) for key in fields.keys() - _KEYS)
     if unknown:
@@ -196,16 +196,7 @@ def read_instructions(skill: Skill) -> str:
 
 def list_files(skill: Skill) -> list[str]:
     """The other files of a skill, relative to its folder; at most `_MAX_FILES`."""
-    found: list[str] = []
-    for folder, folders, names in os.walk(skill.folder):
-        folders[:] = sorted(name for name in folders if name not in _IGNORED)
-        for name in sorted(names):
-            path = os.path.relpath(os.path.join(folder, name), skill.folder)
-            if path != FILE:
-                found.append(path)
-            if len(found) == _MAX_FILES:
-                return found
-    return found
+    return list(islice((path for path in _files(skill) if path != FILE), _MAX_FILES))
 
 
 def hash_files(skill: Skill) -> dict[str, str]:
@@ -215,17 +206,23 @@ def hash_files(skill: Skill) -> dict[str, str]:
         InvalidSkill: One cannot be read.
     """
     digests: dict[str, str] = {}
+    for relative in _files(skill):
+        path = os.path.join(skill.folder, relative)
+        try:
+            with open(open_regular(path, os.O_RDONLY), "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise InvalidSkill(f"cannot read {printable(path)}: {error.strerror}") from error
+        digests[relative] = f"sha256:{digest}"
+    return digests
+
+
+def _files(skill: Skill) -> Iterator[str]:
+    """Yield the files of a skill, relative to its folder, in the order of names."""
     for folder, folders, names in os.walk(skill.folder):
         folders[:] = sorted(name for name in folders if name not in _IGNORED)
         for name in sorted(names):
-            path = os.path.join(folder, name)
-            try:
-                with open(open_regular(path, os.O_RDONLY), "rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise InvalidSkill(f"cannot read {printable(path)}: {error.strerror}") from error
-            digests[os.path.relpath(path, skill.folder)] = f"sha256:{digest}"
-    return digests
+            yield os.path.relpath(os.path.join(folder, name), skill.folder)
 
 
 def _read(folder: str) -> tuple[dict[str, Any], str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
@@ -90,34 +90,6 @@ def read_items(given: Any, max_items: int) -> list[Item]:
         index, *path = first["loc"]
         where = f"todos[{index}]" + "".join(f".{step}" for step in path)
         raise InvalidItems(f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
-
-
-def load(folder: Path) -> list[Item]:
-    """The list saved in a session's folder; empty if there is none.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is damaged.
-    """
-    try:
-        data = read_regular(folder / FILE_NAME)
-    except FileNotFoundError:
-        return []
-    try:
-        return _ITEMS.validate_python(json.loads(data))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def save(folder: Path, items: Sequence[Item], secrets: Iterable[str] = ()) -> None:
-    """Save the list atomically, with these values and all that looks like a secret redacted.
-
-    Raises:
-        OSError: It cannot be written; the file saved before is unchanged.
-    """
-    without_secrets = Redactor(secrets).value([item.as_data() for item in items])
-    data = json.dumps(without_secrets, ensure_ascii=False)
-    write_atomically(folder / FILE_NAME, data.encode(), durable=False)
 
 
 logger = logging.getLogger(__name__)
@@ -231,24 +203,27 @@ class TodoTool:
         folder = self._folder
         if folder is None:
             return []
+        file = folder / FILE_NAME
         try:
-            return load(folder)
-        except (OSError, ValueError) as error:
-            logger.warning(
-                "cannot read the to-do list in %s (%s); starting with an empty one",
-                folder / FILE_NAME,
-                error,
-            )
+            return _ITEMS.validate_python(json.loads(read_regular(file)))
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, RecursionError) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else error
+            text = "cannot read the to-do list in %s (%s); starting with an empty one"
+            logger.warning(text, file, why)
             return []
 
     def _keep(self) -> str | None:
-        """Publish and save the list; returns a note for the model if it could not be saved."""
+        """Publish and save the list, redacted; returns a note for the model if it could not be saved."""
         self._publish()
         folder = self._folder
         if folder is None:
             return None
+        without_secrets = Redactor(session_secrets(self._coordinator)).value(self.items())
+        data = json.dumps(without_secrets, ensure_ascii=False)
         try:
-            save(folder, self._items, session_secrets(self._coordinator))
+            write_atomically(folder / FILE_NAME, data.encode(), durable=False)
         except OSError as error:
             logger.warning("cannot save the to-do list in %s: %s", folder, error)
             return f"the list is kept for this session, but could not be saved: {error.strerror or error}"

@@ -42,6 +42,25 @@ from amplifier_support.addresses import AddressPolicy, RefusedAddress
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import cut_text
 
+
+class FetchError(Exception):
+    """A page could not be fetched; the message is for the model."""
+
+
+class Refused(FetchError):
+    """The address is not allowed."""
+
+    denies_call = True
+
+
+class Unreachable(FetchError):
+    """There is no response."""
+
+
+class BadAnswer(FetchError):
+    """The response is unusable."""
+
+
 ACCEPTED = "gzip, deflate"
 """The supported encodings, for the request."""
 
@@ -120,64 +139,44 @@ class Decoder:
         self._data += data
 
 
-async def read_body(
-    pieces: AsyncIterator[bytes], encoding: str, max_bytes: int
-) -> tuple[bytes, bool]:
-    """Return the body, and whether it was cut at `max_bytes`.
-
-    Raises:
-        UnreadableBody: The data does not match the encoding.
-    """
-    decoder = Decoder(encoding, max_bytes)
-    async for piece in pieces:
-        decoder.feed(piece)
-        if decoder.full:
-            break
-    return decoder.data(), decoder.full
-
-
 _LONGEST = 8192
 _ODD_CHARACTER = re.compile(r"[\x00-\x20\x7f-\x9f\\\u2028\u2029]")
 _NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
-class RefusedURL(Exception):
-    """A URL that is refused; the message says why."""
-
-
 def read_url(text: str) -> httpx.URL:
     """Parse a page URL; the host is in canonical form and the fragment is dropped.
 
     Raises:
-        RefusedURL: It is not a page URL, or it is ambiguous.
+        Refused: It is not a page URL, or it is ambiguous.
     """
     text = text.strip(" \t\r\n")
     if len(text) > _LONGEST:
-        raise RefusedURL(f"the URL has {len(text)} characters; the limit is {_LONGEST}")
+        raise Refused(f"the URL has {len(text)} characters; the limit is {_LONGEST}")
     if _ODD_CHARACTER.search(text):
-        raise RefusedURL(f"{_short(text)} contains a space, a backslash or a control character")
+        raise Refused(f"{_short(text)} contains a space, a backslash or a control character")
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise RefusedURL(f"{_short(text)} is not a URL: {error}") from error
+        raise Refused(f"{_short(text)} is not a URL: {error}") from error
     if parts.scheme not in ("http", "https"):
         named = f"{parts.scheme}:" if parts.scheme else "no scheme"
-        raise RefusedURL(f"only http:// and https:// are allowed; {_short(text)} has {named}")
+        raise Refused(f"only http:// and https:// are allowed; {_short(text)} has {named}")
     if "@" in parts.netloc:
-        raise RefusedURL("URLs with a user name or password are refused")
+        raise Refused("URLs with a user name or password are refused")
     host = _host(parts.hostname or "", bracketed="[" in parts.netloc)
     if port == 0:
-        raise RefusedURL(f"{_short(text)} has port 0")
+        raise Refused(f"{_short(text)} has port 0")
     netloc = (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
     query = f"?{parts.query}" if parts.query else ""
     try:
         url = httpx.URL(f"{parts.scheme}://{netloc}{parts.path or '/'}{query}")
     except httpx.InvalidURL as error:
-        raise RefusedURL(f"{_short(text)} is not a URL: {error}") from error
+        raise Refused(f"{_short(text)} is not a URL: {error}") from error
     if url.raw_host.decode("ascii") != host or url.userinfo:
-        raise RefusedURL(f"{_short(text)} is ambiguous")
+        raise Refused(f"{_short(text)} is ambiguous")
     return url
 
 
@@ -185,33 +184,33 @@ def resolve_redirect(url: httpx.URL, location: str) -> httpx.URL:
     """Resolve a redirect from `url`.
 
     Raises:
-        RefusedURL: As in `read_url`.
+        Refused: As in `read_url`.
     """
     try:
         target = urljoin(str(url), location)
     except ValueError as error:
-        raise RefusedURL(f"{_short(location)} is not a URL: {error}") from error
+        raise Refused(f"{_short(location)} is not a URL: {error}") from error
     return read_url(target)
 
 
 def _host(host: str, *, bracketed: bool) -> str:
     if "%" in host:
-        raise RefusedURL(f"the host {_short(host)} contains a percent sign")
+        raise Refused(f"the host {_short(host)} contains a percent sign")
     if bracketed:
         try:
             return str(IPv6Address(host))
         except ValueError as error:
-            raise RefusedURL(f"the host [{host[:60]}] is not an IPv6 address") from error
+            raise Refused(f"the host [{host[:60]}] is not an IPv6 address") from error
     name = _ascii(host).removesuffix(".")
     if not name:
-        raise RefusedURL("the URL has no host")
+        raise Refused("the URL has no host")
     if len(name) > 253 or not _NAME.fullmatch(name):
-        raise RefusedURL(f"{_short(host)} is not a host name")
+        raise Refused(f"{_short(host)} is not a host name")
     if _NUMBER.fullmatch(name.rpartition(".")[2]):
         try:
             return str(IPv4Address(name))
         except ValueError as error:
-            raise RefusedURL(
+            raise Refused(
                 f"{_short(host)} is neither a host name nor four decimal numbers separated by dots"
             ) from error
     return name
@@ -224,7 +223,7 @@ def _ascii(host: str) -> str:
     try:
         return idna.encode(host, uts46=True).decode("ascii").lower()
     except idna.IDNAError as error:
-        raise RefusedURL(f"{_short(host)} is not a host name: {error}") from error
+        raise Refused(f"{_short(host)} is not a host name: {error}") from error
 
 
 def _short(text: str) -> str:
@@ -238,24 +237,6 @@ _CONNECT_SECONDS = 10.0
 _KEEP_SECONDS = 15.0
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_ADDRESSES = 8
-
-
-class FetchError(Exception):
-    """A page could not be fetched; the message is for the model."""
-
-
-class Refused(FetchError):
-    """The address is not allowed."""
-
-    denies_call = True
-
-
-class Unreachable(FetchError):
-    """There is no response."""
-
-
-class BadAnswer(FetchError):
-    """The response is unusable."""
 
 
 class Answer(NamedTuple):
@@ -318,7 +299,7 @@ class Web:
         try:
             async with asyncio.timeout(self._config.timeout):
                 return await self._follow_redirects(read_url(address), headers)
-        except (RefusedURL, RefusedAddress) as error:
+        except RefusedAddress as error:
             raise Refused(str(error)) from error
         except TimeoutError as error:
             raise Unreachable(
@@ -397,9 +378,11 @@ class Web:
                 most = self._config.max_bytes
                 if response.status_code in _REDIRECTS:
                     most = 0  # the body of a redirect is not needed
-                encoding = response.headers.get("content-encoding", "")
-                stream = cast("AsyncIterator[bytes]", response.stream)
-                data, cut = await read_body(aiter(stream), encoding, most)
+                body = Decoder(response.headers.get("content-encoding", ""), most)
+                async for piece in cast("AsyncIterator[bytes]", response.stream):
+                    body.feed(piece)
+                    if body.full:
+                        break
             finally:
                 await response.aclose()
         except httpx.TransportError as error:
@@ -407,7 +390,9 @@ class Web:
         except UnreadableBody as error:
             place = request.url.copy_with(query=None)  # a service's query may hold a key
             raise BadAnswer(f"{place}: {error}") from error
-        return Answer(str(request.url), response.status_code, response.headers, data, cut)
+        return Answer(
+            str(request.url), response.status_code, response.headers, body.data(), body.full
+        )
 
     def _unreachable(self, url: httpx.URL, error: httpx.TransportError) -> str:
         reason = str(error) or type(error).__name__
@@ -423,7 +408,7 @@ class Web:
 
     async def _allowed_addresses(self, host: str, port: int) -> Sequence[str]:
         """Addresses of a host, all of which are allowed."""
-        addresses = [host] if _is_address(host) else list(await self._resolver(host, port))
+        addresses = [host] if _is_address(host) else await self._resolver(host, port)
         addresses = addresses[:_MAX_ADDRESSES]
         for address in addresses:
             self._policy.check(host, port, address)

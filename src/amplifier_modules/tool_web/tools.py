@@ -31,7 +31,6 @@ from amplifier_modules.tool_web.exchange import (
     BadAnswer,
     FetchError,
     Refused,
-    RefusedURL,
     Resolver,
     Web,
     read_url,
@@ -233,105 +232,21 @@ class Found(NamedTuple):
     snippet: str
 
 
-class Search:
-    """The configured service.
-
-    Args:
-        web: Sends the requests.
-        endpoint: How to query the service and read its response.
-    """
-
-    def __init__(self, web: Web, endpoint: SearchEndpoint) -> None:
-        self._web = web
-        self._endpoint = endpoint
-
-    async def find(self, query: str, count: int) -> list[Found]:
-        """At most `count` results, in the service's order.
-
-        Raises:
-            FetchError: The service is unreachable, refuses, or its response is invalid.
-        """
-        endpoint = self._endpoint
-        filled = _Filler({"{query}": query, "{count}": count, "{key}": self._key()})
-        separator = "&" if "?" in endpoint.url else "?"
-        params = urlencode(filled(endpoint.params))
-        url = f"{endpoint.url}{separator}{params}" if params else endpoint.url
-        headers = {"accept": "application/json", **filled(endpoint.headers)}
-        content = None
-        if endpoint.body is not None:
-            content = json.dumps(filled(endpoint.body)).encode()
-            headers["content-type"] = "application/json"
-        for name, value in headers.items():
-            if not value.isascii() or not value.isprintable():
-                raise BadAnswer(
-                    f"the search header {name} contains a character that cannot be sent"
-                )
-        method = "GET" if content is None else "POST"
-        answer = await self._web.ask_service(method, url, headers, content)
-        if not 200 <= answer.status < 300:
-            raise BadAnswer(f"the search service at {self._place} answered {answer.status}")
-        return self._read(answer.body)[:count]
-
-    @property
-    def _place(self) -> str:
-        """The URL without parts that may hold a key."""
-        return self._endpoint.url.partition("?")[0]
-
-    def _key(self) -> str:
-        name = self._endpoint.key_variable
-        if name is None:
-            return ""
-        key = os.environ.get(name, "")
-        if not key:
-            raise NoKey(f"the search service needs a key: {name} is not set")
-        return key
-
-    def _read(self, body: bytes) -> list[Found]:
-        try:
-            answer: Any = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise BadAnswer(
-                f"the search service at {self._place} did not answer with JSON; check its url "
-                "(a SearXNG server must have the format json enabled)"
-            ) from error
-        results = _at(answer, self._endpoint.results)
-        if not isinstance(results, list):
-            raise BadAnswer(
-                f"the response of the search service at {self._place} has no list at "
-                f"{self._endpoint.results!r}; check 'results' in search of tool-web"
-            )
-        found = [self._found(result) for result in cast("list[Any]", results)]
-        return [result for result in found if result.link]
-
-    def _found(self, result: Any) -> Found:
-        paths = (self._endpoint.title, self._endpoint.link, self._endpoint.snippet)
-        title, link, snippet = (_line(_at(result, path)) for path in paths)
-        return Found(title, link, snippet[:_MAX_SNIPPET])
-
-
-class _Filler:
-    """Replace placeholders with values."""
-
-    def __init__(self, values: Mapping[str, str | int]) -> None:
-        self._values = values
-
-    def __call__(self, template: Any) -> Any:
-        if isinstance(template, str):
-            return self._text(template)
-        if isinstance(template, Mapping):
-            mapping = cast("Mapping[str, Any]", template)
-            return {key: self(value) for key, value in mapping.items()}
-        if isinstance(template, list):
-            return [self(value) for value in cast("list[Any]", template)]
+def _fill(template: Any, values: Mapping[str, str | int]) -> Any:
+    """Replace placeholders in the texts of a template."""
+    if isinstance(template, Mapping):
+        mapping = cast("Mapping[str, Any]", template)
+        return {key: _fill(value, values) for key, value in mapping.items()}
+    if isinstance(template, list):
+        return [_fill(value, values) for value in cast("list[Any]", template)]
+    if not isinstance(template, str):
         return template
-
-    def _text(self, template: str) -> str | int:
-        if template in self._values:
-            return self._values[template]  # on its own, a number stays a number
-        # The query goes in last: placeholders in it are not replaced.
-        for name in ("{key}", "{count}", "{query}"):
-            template = template.replace(name, str(self._values[name]))
-        return template
+    if template in values:
+        return values[template]  # on its own, a number stays a number
+    # The query goes in last: placeholders in it are not replaced.
+    for name in ("{key}", "{count}", "{query}"):
+        template = template.replace(name, str(values[name]))
+    return template
 
 
 def _at(value: Any, path: str) -> Any:
@@ -566,10 +481,7 @@ class WebFetch(WebTool):
 
     async def _page(self, address: str, offset: int) -> tuple[Page, str]:
         """The page and its source: `server`, `cache`, or `revalidated`."""
-        try:
-            url = str(read_url(address))
-        except RefusedURL as error:
-            raise Refused(str(error)) from error
+        url = str(read_url(address))
         kept = self._pages.find(url) if self._config.cache != "off" else None
         # All parts of a page must come from the same version of it.
         reads_on = offset > 0 and kept is not None and _is_recent(kept, self._config.cache_seconds)
@@ -613,9 +525,12 @@ class WebSearch(WebTool):
     description = SEARCH.description
     input_schema = SEARCH.input_schema
 
-    def __init__(self, coordinator: Any, config: WebConfig, search: Search) -> None:
+    def __init__(
+        self, coordinator: Any, config: WebConfig, web: Web, endpoint: SearchEndpoint
+    ) -> None:
         super().__init__(coordinator, config)
-        self._search = search
+        self._web = web
+        self._endpoint = endpoint
 
     async def text(self, values: dict[str, Any]) -> str:
         started = time.monotonic()
@@ -623,12 +538,75 @@ class WebSearch(WebTool):
         if not query.strip():
             raise InvalidInput("'query' is empty")
         most = min(values.get("limit", self._config.max_results), self._config.max_results)
-        found = await self._search.find(query, most)
+        found = await self._find(query, most)
         data = {"query": query, "results": len(found), "duration_ms": _since(started)}
         await self.emit(WEB_SEARCHED, data)
         if not found:
             return "[no results]"
         return _marked("\n\n".join(_result(*item) for item in enumerate(found, 1)))
+
+    async def _find(self, query: str, count: int) -> list[Found]:
+        """At most `count` results, in the service's order.
+
+        Raises:
+            FetchError: The service is unreachable, refuses, or its response is invalid.
+        """
+        endpoint = self._endpoint
+        values = {"{query}": query, "{count}": count, "{key}": self._key()}
+        separator = "&" if "?" in endpoint.url else "?"
+        params = urlencode(_fill(endpoint.params, values))
+        url = f"{endpoint.url}{separator}{params}" if params else endpoint.url
+        headers = {"accept": "application/json", **_fill(endpoint.headers, values)}
+        content = None
+        if endpoint.body is not None:
+            content = json.dumps(_fill(endpoint.body, values)).encode()
+            headers["content-type"] = "application/json"
+        for name, value in headers.items():
+            if not value.isascii() or not value.isprintable():
+                raise BadAnswer(
+                    f"the search header {name} contains a character that cannot be sent"
+                )
+        method = "GET" if content is None else "POST"
+        answer = await self._web.ask_service(method, url, headers, content)
+        if not 200 <= answer.status < 300:
+            raise BadAnswer(f"the search service at {self._place} answered {answer.status}")
+        return self._read(answer.body)[:count]
+
+    @property
+    def _place(self) -> str:
+        """The URL without parts that may hold a key."""
+        return self._endpoint.url.partition("?")[0]
+
+    def _key(self) -> str:
+        name = self._endpoint.key_variable
+        if name is None:
+            return ""
+        key = os.environ.get(name, "")
+        if not key:
+            raise NoKey(f"the search service needs a key: {name} is not set")
+        return key
+
+    def _read(self, body: bytes) -> list[Found]:
+        try:
+            answer: Any = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise BadAnswer(
+                f"the search service at {self._place} did not answer with JSON; check its url "
+                "(a SearXNG server must have the format json enabled)"
+            ) from error
+        results = _at(answer, self._endpoint.results)
+        if not isinstance(results, list):
+            raise BadAnswer(
+                f"the response of the search service at {self._place} has no list at "
+                f"{self._endpoint.results!r}; check 'results' in search of tool-web"
+            )
+        found = [self._found(result) for result in cast("list[Any]", results)]
+        return [result for result in found if result.link]
+
+    def _found(self, result: Any) -> Found:
+        paths = (self._endpoint.title, self._endpoint.link, self._endpoint.snippet)
+        title, link, snippet = (_line(_at(result, path)) for path in paths)
+        return Found(title, link, snippet[:_MAX_SNIPPET])
 
 
 def web_tools(
@@ -638,7 +616,7 @@ def web_tools(
     web = Web(config, resolver)
     tools: list[WebTool] = [WebFetch(coordinator, config, web)]
     if config.search is not None:
-        tools.append(WebSearch(coordinator, config, Search(web, config.search)))
+        tools.append(WebSearch(coordinator, config, web, config.search))
     return tools, web.close
 
 

@@ -36,6 +36,18 @@ def writing(rounds: int = 20, calls: int = 1) -> list[Any]:
     ]
 
 
+def delegating_plan(folder: Path, tasks: int = 1) -> Path:
+    """A plan that gives tasks to an agent, which writes files."""
+    worker = {
+        "description": "writes",
+        "providers": [{"module": "provider-mock", "config": {"replies": writing()}}],
+        "tools": FILES,
+    }
+    task = {"name": "task", "input": {"agent": "worker", "instruction": "write"}}
+    replies = [{"tool_calls": [task] * tasks, "usage": USAGE}, {"text": "done", "usage": USAGE}]
+    return foreign_plan(folder, replies, tools=["tool-task"], agents={"worker": worker})
+
+
 def run(plan: Path, *options: str) -> tuple[int, dict[str, Any]]:
     arguments = ("run", "-f", plan, "go", "--output", "json", *options)
     done = run_amplifier(*arguments, cwd=plan.parent)
@@ -113,18 +125,7 @@ def test_a_limit_applies_to_what_was_used_before_there_was_one(tmp_path: Path) -
 
 
 def test_the_limit_of_a_batch_stops_its_rows(tmp_path: Path) -> None:
-    worker = {
-        "description": "writes",
-        "providers": [{"module": "provider-mock", "config": {"replies": writing()}}],
-        "tools": FILES,
-    }
-    delegation = {"name": "task", "input": {"agent": "worker", "instruction": "write"}}
-    plan = foreign_plan(
-        tmp_path,
-        [{"tool_calls": [delegation], "usage": USAGE}, {"text": "done", "usage": USAGE}],
-        tools=["tool-task"],
-        agents={"worker": worker},
-    )
+    plan = delegating_plan(tmp_path)
     rows = tmp_path / "rows.txt"
     rows.write_text("one\n")
     options = ("--prompt", "{{text}}", "-o", tmp_path / "out", "--max-cost", "0.05")
@@ -143,19 +144,7 @@ def test_an_unknown_price_ends_the_prompt_after_the_first_request(tmp_path: Path
 
 
 def test_sub_agents_count_against_the_budget_of_their_session(tmp_path: Path) -> None:
-    delegation = {"name": "task", "input": {"agent": "worker", "instruction": "write"}}
-    plan = foreign_plan(
-        tmp_path,
-        [{"tool_calls": [delegation], "usage": USAGE}, {"text": "done", "usage": USAGE}],
-        tools=["tool-task"],
-        agents={
-            "worker": {
-                "description": "writes",
-                "providers": [{"module": "provider-mock", "config": {"replies": writing()}}],
-                "tools": FILES,
-            }
-        },
-    )
+    plan = delegating_plan(tmp_path)
     code, result = run(plan, "--max-cost", "0.08")
     assert (code, result["limit"]) == (7, {"name": "max_cost", "allowed": 0.08, "spent": 0.08})
     assert len([*tmp_path.glob("[0-9].txt")]) == 3
@@ -166,18 +155,7 @@ def test_sub_agents_count_against_the_budget_of_their_session(tmp_path: Path) ->
 def test_a_budget_covers_bundled_and_other_orchestrators_alike(
     tmp_path: Path, bundled: str
 ) -> None:
-    delegation = {"name": "task", "input": {"agent": "worker", "instruction": "write"}}
-    worker: dict[str, Any] = {
-        "description": "writes",
-        "providers": [{"module": "provider-mock", "config": {"replies": writing()}}],
-        "tools": FILES,
-    }
-    plan = foreign_plan(
-        tmp_path,
-        [{"tool_calls": [delegation] * 3, "usage": USAGE}, {"text": "done", "usage": USAGE}],
-        tools=["tool-task"],
-        agents={"worker": worker},
-    )
+    plan = delegating_plan(tmp_path, tasks=3)
     document = yaml.safe_load(plan.read_text())
     document["agents"]["worker"]["session"] = {"orchestrator": document["session"]["orchestrator"]}
     sections = {"lead": document["session"], "worker": document["agents"]["worker"]["session"]}

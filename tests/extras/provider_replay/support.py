@@ -70,6 +70,19 @@ async def replaying(
         await cleanup()
 
 
+async def record(folder: Path, *requests: dict[str, Any]) -> None:
+    """Record requests that are answered with `ok`."""
+    async with recording(folder, *["ok"] * len(requests)) as coordinator:
+        for request in requests:
+            await coordinator.get("providers", "mock").complete(request)
+
+
+async def replay(folder: Path, request: dict[str, Any], **config: Any) -> Any:
+    """The answer of a recording to a request."""
+    async with replaying(folder, **config) as coordinator:
+        return await coordinator.get("providers", "mock").complete(request)
+
+
 async def chunks_of(provider: Any, request: Any, **kwargs: Any) -> list[Any]:
     return [chunk async for chunk in provider.stream_complete(request, **kwargs)]
 

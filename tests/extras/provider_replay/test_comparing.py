@@ -15,7 +15,9 @@ from tests.extras.provider_replay.support import (
     ask,
     called,
     chunks_of,
+    record,
     recording,
+    replay,
     replaying,
 )
 
@@ -40,10 +42,8 @@ from tests.extras.provider_replay.support import (
     ],
 )
 async def test_values_that_change_from_run_to_run_are_ignored(tmp_path: Path, then: Any, now: Any):
-    async with recording(tmp_path, "ok") as coordinator:
-        await coordinator.get("providers", "mock").complete(then)
-    async with replaying(tmp_path) as coordinator:
-        response = await coordinator.get("providers", "mock").complete(now)
+    await record(tmp_path, then)
+    response = await replay(tmp_path, now)
     assert response.content[0].text == "ok"
 
 
@@ -51,8 +51,7 @@ async def test_the_folder_does_not_count(tmp_path: Path):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
-    async with recording(here, "ok") as coordinator:
-        await coordinator.get("providers", "mock").complete(called("x", f"{here}/a.py is new"))
+    await record(here, called("x", f"{here}/a.py is new"))
     async with replaying(there, str(here / "rec.jsonl")) as coordinator:
         provider = coordinator.get("providers", "mock")
         assert await provider.complete(called("x", f"{there}/a.py is new"))
@@ -87,22 +86,18 @@ async def test_a_key_that_was_known_need_not_be_known_now(
 ):
     request = called("x", "KEYS: plain-looking-words, and more")
     monkeypatch.setenv("SOME_API_KEY", "plain-looking-words")
-    async with recording(tmp_path, "ok") as coordinator:
-        await coordinator.get("providers", "mock").complete(request)
+    await record(tmp_path, request)
     monkeypatch.delenv("SOME_API_KEY")
-    async with replaying(tmp_path) as coordinator:
-        assert await coordinator.get("providers", "mock").complete(request)
-    async with replaying(tmp_path) as coordinator:
-        other = called("x", "KEYS: plain-looking-words, and less")
-        with pytest.raises(InvalidRequestError):
-            await coordinator.get("providers", "mock").complete(other)
+    assert await replay(tmp_path, request)
+    other = called("x", "KEYS: plain-looking-words, and less")
+    with pytest.raises(InvalidRequestError):
+        await replay(tmp_path, other)
 
 
 async def test_by_structure_texts_may_change_but_not_tools_options_or_turns(tmp_path: Path):
     tool = {"name": "grep", "description": "Search.", "parameters": {"type": "object"}}
     then = {**called("x", "3 hits"), "tools": [tool], "temperature": 0.5}
-    async with recording(tmp_path, "ok") as coordinator:
-        await coordinator.get("providers", "mock").complete(then)
+    await record(tmp_path, then)
 
     async def answer(now: dict[str, Any]) -> Any:
         async with replaying(tmp_path, match="structure") as coordinator:
@@ -125,16 +120,12 @@ async def test_by_structure_texts_may_change_but_not_tools_options_or_turns(tmp_
 
 
 async def test_the_plan_can_ignore_more_text(tmp_path: Path):
-    async with recording(tmp_path, "ok") as coordinator:
-        await coordinator.get("providers", "mock").complete(ask("build 17 of main"))
-    async with replaying(tmp_path, ignore=[r"build \d+"]) as coordinator:
-        assert await coordinator.get("providers", "mock").complete(ask("build 18 of main"))
+    await record(tmp_path, ask("build 17 of main"))
+    assert await replay(tmp_path, ask("build 18 of main"), ignore=[r"build \d+"])
 
 
 async def differing(folder: Path, now: Any, *then: Any, **config: Any) -> list[str]:
-    async with recording(folder, *(["ok"] * len(then))) as coordinator:
-        for request in then:
-            await coordinator.get("providers", "mock").complete(request)
+    await record(folder, *then)
     async with replaying(folder, **config) as coordinator:
         with pytest.raises(InvalidRequestError) as caught:
             await coordinator.get("providers", "mock").complete(now)
@@ -182,8 +173,7 @@ async def test_added_and_missing_messages_are_reported(tmp_path: Path):
 
 
 async def test_an_extra_request_is_reported(tmp_path: Path):
-    async with recording(tmp_path, "ok") as coordinator:
-        await coordinator.get("providers", "mock").complete(ask())
+    await record(tmp_path, ask())
     async with replaying(tmp_path) as coordinator:
         await coordinator.get("providers", "mock").complete(ask())
         with pytest.raises(

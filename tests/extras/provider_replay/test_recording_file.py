@@ -19,7 +19,9 @@ from tests.extras.provider_replay.support import (
     ask,
     chunks_of,
     lines_of,
+    record,
     recording,
+    replay,
     replaying,
 )
 from tests.support.planted import PLANTED, SECRETS
@@ -70,8 +72,7 @@ async def test_keys_of_the_environment_are_kept_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SOME_API_KEY", "plain-looking-words")
-    async with recording(tmp_path, "ok") as coordinator:
-        await coordinator.get("providers", "mock").complete(ask("say plain-looking-words"))
+    await record(tmp_path, ask("say plain-looking-words"))
     assert "plain-looking" not in (tmp_path / "rec.jsonl").read_text()
 
 
@@ -84,8 +85,7 @@ async def test_a_recording_is_never_overwritten(tmp_path: Path):
     assert path.read_text() == "mine\n"
     path.write_text("")
     path.chmod(0o644)
-    async with recording(tmp_path, "ok") as coordinator:
-        await coordinator.get("providers", "mock").complete(ask())
+    await record(tmp_path, ask())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -200,6 +200,5 @@ async def test_an_error_of_a_kind_that_has_no_name_is_an_error(tmp_path: Path, k
             line.update(type="error", error={"type": kind, "message": "it broke"})
 
     await _changed(tmp_path, fail)
-    async with replaying(tmp_path) as coordinator:
-        with pytest.raises(Exception, match="it broke"):
-            await coordinator.get("providers", "mock").complete(ask("say it"))
+    with pytest.raises(Exception, match="it broke"):
+        await replay(tmp_path, ask("say it"))

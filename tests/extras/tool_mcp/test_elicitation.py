@@ -83,30 +83,25 @@ async def test_a_form_is_asked_field_by_field(tmp_path: Path, is_old: bool) -> N
     assert f"a page of a.example:\n  | {PAGE}\n  | Sign here" in questions[8]
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [[], ["Decline"], [None], ["Answer", None], ["Answer", "x", "x", "x"]],
-    ids=["no one", "declined", "no answer", "no name", "no valid name"],
-)
-async def test_a_form_without_answers_is_declined_and_reported(answers: list[Answer]) -> None:
-    async with answered_by(Person(*answers)) as mcp:
-        error = to_exception(await mcp.call("ask_order"))
-        assert "it was a decline" in error["message"]
-        [report] = mcp.reported("tool:unanswered")
-        assert report["tool_name"] == "mcp_ask_order"
-        assert report["reason"].startswith("declined what ask asked: What would you like?")
+async def test_a_form_without_answers_is_declined_and_reported() -> None:
+    unanswered: list[list[Answer]] = [[], ["Decline"], [None], ["Answer", None], ["Answer", *"xxx"]]
+    async with answered_by(None) as mcp:
+        for number, answers in enumerate(unanswered, 1):
+            mcp.coordinator.approval_system = Person(*answers)
+            error = to_exception(await mcp.call("ask_order"))
+            assert "it was a decline" in error["message"], answers
+            reports = mcp.reported("tool:unanswered")
+            assert len(reports) == number, answers
+            assert reports[-1]["tool_name"] == "mcp_ask_order"
+            assert reports[-1]["reason"].startswith("declined what ask asked: What would you like?")
 
 
-@pytest.mark.parametrize(
-    ("answer", "then"), [("Open the page", "Call it again when"), ("Decline", "The user declined")]
-)
-async def test_a_page_that_a_call_needs_is_asked_about_first(
-    tmp_path: Path, answer: str, then: str
-) -> None:
-    person = Person(answer)
+async def test_a_page_that_a_call_needs_is_asked_about_first(tmp_path: Path) -> None:
+    person = Person("Open the page", "Decline")
     async with answered_by(person, str(tmp_path / "mark")) as mcp:
-        error = to_exception(await mcp.call("ask_pay", url=PAGE))
-    assert f"open a page of the server first: Pay here. {then}" in error["message"]
+        for then in ("Call it again when", "The user declined"):
+            error = to_exception(await mcp.call("ask_pay", url=PAGE))
+            assert f"open a page of the server first: Pay here. {then}" in error["message"]
     assert PAGE in person.asked[0][0]
 
 
@@ -116,13 +111,12 @@ async def test_without_a_system_that_asks_the_answer_is_no() -> None:
         assert len(mcp.reported("tool:unanswered")) == 1
 
 
-@pytest.mark.parametrize(
-    "url", ["http://a.example/", "file:///etc/passwd", "javascript:alert(1)", "https://ä.example/"]
-)
-async def test_only_plain_https_pages_are_opened(url: str) -> None:
+async def test_only_plain_https_pages_are_opened() -> None:
     person = Person("Open the page")
+    urls = ("http://a.example/", "file:///etc/passwd", "javascript:alert(1)", "https://ä.example/")
     async with answered_by(person) as mcp:
-        assert read_text(await mcp.call("ask_sign", url=url)) == "answer: decline"
+        for url in urls:
+            assert read_text(await mcp.call("ask_sign", url=url)) == "answer: decline", url
     assert person.asked == []
 
 

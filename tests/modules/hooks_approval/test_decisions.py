@@ -531,7 +531,6 @@ async def test_the_policy_of_the_app_answers(folder: Path) -> None:
         {"rules": [{"action": "allow", "command": []}]},
         {"rules": [{"action": "allow", "path": "../x"}]},
         {"timeout": 0},
-        {"defualt": "ask"},
     ],
 )
 async def test_a_config_that_could_be_misread_is_refused(config: dict[str, Any]) -> None:

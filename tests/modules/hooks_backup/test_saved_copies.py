@@ -277,8 +277,3 @@ async def test_loops_without_ids_have_turns_too(start: Any) -> None:
         await s.coordinator.hooks.emit("tool:post", data)
     assert (await s.undo())["prompt"] == "turn 1"
     assert s.files() == {"a.txt": "1"}
-
-
-async def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="did you mean 'max_bytes'"):
-        await hooks_backup.mount(MockCoordinator(), {"max_byte": 1})

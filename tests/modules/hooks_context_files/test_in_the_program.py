@@ -108,19 +108,9 @@ def test_a_project_gives_text_and_nothing_else(tmp_path: Path) -> None:
     )
     (work / ".env").write_text("KEY=PRIVATE")
     with ScriptedLLM.running(["fine"]) as server:
-        done = run_amplifier(
-            *(
-                "run",
-                "-f",
-                plan(tmp_path),
-                "--set",
-                "hooks.hooks-context-files.config.project=true",
-            ),
-            "a",
-            cwd=work,
-            home=home,
-            env=environment(server),
-        )
+        setting = ("--set", "hooks.hooks-context-files.config.project=true")
+        command = ("run", "-f", plan(tmp_path), *setting, "a")
+        done = run_amplifier(*command, cwd=work, home=home, env=environment(server))
         (request,) = server.completions
     assert done.code == 0, done.stderr
     assert "leads out of its folder" in done.stderr

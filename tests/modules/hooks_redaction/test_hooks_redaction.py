@@ -133,7 +133,6 @@ class TestConfig:
             ({"patterns": ["("]}, "not a valid regular expression"),
             ({"patterns": ["(a)b"]}, "captures"),
             ({"patterns": ["a*"]}, "empty text"),
-            ({"rule": []}, "did you mean 'rules'"),
         ],
     )
     async def test_wrong_settings_are_refused(self, config: Any, message: str) -> None:

@@ -105,38 +105,6 @@ async def test_states_of_a_repository(repository: Path, tmp_path: Path) -> None:
     assert fresh == GitState("trunk", None, None, 0, 0, [])
 
 
-async def test_nothing_a_repository_names_is_run(repository: Path, tmp_path: Path) -> None:
-    ran = tmp_path / "ran"
-    program = tmp_path / "evil.sh"
-    program.write_text(f"#!/bin/sh\necho $0 $* >> {ran}\ncat\n")
-    program.chmod(0o755)
-    (repository / ".gitattributes").write_text("*.txt filter=evil diff=evil\n* filter=x.y\n")
-    for name in ("evil", "x.y"):
-        for key in ("clean", "smudge", "process"):
-            git(repository, "config", f"filter.{name}.{key}", str(program))
-        git(repository, "config", f"filter.{name}.required", "true")
-    for key in ("core.fsmonitor", "core.pager", "diff.evil.textconv", "diff.external"):
-        git(repository, "config", key, str(program))
-    git(repository, "config", "alias.status", f"!{program}")
-    git(repository, "config", "alias.config", f"!{program}")
-    hooks = repository / "hooks"
-    hooks.mkdir()
-    for hook in ("post-index-change", "fsmonitor-watchman", "pre-commit"):
-        (hooks / hook).write_text(program.read_text())
-        (hooks / hook).chmod(0o755)
-    git(repository, "config", "core.hooksPath", str(hooks))
-    # The same size at another time makes git compare the contents, through the filter.
-    (repository / "a.txt").write_text("two\n")
-    os.utime(repository / "a.txt", (1, 1))
-    state = await git_state(str(repository), 10)
-    assert state is not None
-    assert " M a.txt" in state.changes
-    assert not ran.exists()
-    # The trap itself works.
-    spring_the_trap(repository)
-    assert ran.exists()
-
-
 async def test_objects_that_are_missing_are_not_fetched(repository: Path, tmp_path: Path) -> None:
     """Git would fetch them from where the repository says, with the program it names."""
     tree = git(repository, "rev-parse", "HEAD^{tree}")
@@ -212,8 +180,3 @@ def test_names_cannot_end_the_status() -> None:
 def test_conflicts_are_read() -> None:
     record = "u UU N... 100644 100644 100644 100644 " + " ".join(["0" * 40] * 3) + " a b.txt\0"
     assert read_status(record).changes == ["UU a b.txt"]
-
-
-async def test_an_unknown_setting_is_named() -> None:
-    with pytest.raises(ValueError, match=r"hooks-status.*did you mean 'max_files'"):
-        await mount(MockCoordinator(), {"max_file": 3})

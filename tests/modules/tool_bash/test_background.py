@@ -159,18 +159,7 @@ async def test_events_report_output_and_background_commands(start: Any) -> None:
         seen.append((event, dict(data)))
         return HookResult()
 
-    names = [
-        name
-        for part in await session.coordinator.collect_contributions("observability.events")
-        for name in part
-    ]
-    assert names == [
-        "tool:output",
-        "sandbox:denied",
-        "bash:background_start",
-        "bash:background_end",
-    ]
-    for name in names:
+    for name in ("tool:output", "bash:background_start", "bash:background_end"):
         session.coordinator.hooks.register(name, note)
     await session.run("printf 'h\\xc3'; sleep 0.3; printf '\\xa9 there\\n'; sleep 1; seq 100000")
     texts = [data["text"] for event, data in seen if event == "tool:output"]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules.tool_bash import background
-from amplifier_modules.tool_bash.background import MOST, OutputReporter
+from amplifier_modules.tool_bash import shell
+from amplifier_modules.tool_bash.shell import MOST, OutputReporter
 from amplifier_support.redaction import Redactor
 
 KEY = "sk-ant-api03-" + "aB3x" * 24
@@ -17,7 +17,7 @@ PEM = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADAN\n" * 20 + "-----END PRIVAT
 
 async def reported(monkeypatch: pytest.MonkeyPatch, *pieces: str) -> list[str]:
     """The texts of the events, with an event after each piece that has something to report."""
-    monkeypatch.setattr(background, "INTERVAL", 0)
+    monkeypatch.setattr(shell, "INTERVAL", 0)
     coordinator = MockCoordinator()
     texts: list[str] = []
 

@@ -12,6 +12,11 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_modules.tool_filesystem import mount
 
 
+def edit(path: str, old: str, new: str, **more: Any) -> dict[str, Any]:
+    """The input of `edit_file`."""
+    return {"file_path": path, "old_string": old, "new_string": new, **more}
+
+
 class Files:
     """The mounted tools, working in a folder."""
 

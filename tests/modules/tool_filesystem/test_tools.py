@@ -15,6 +15,7 @@ import pytest
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.tool_filesystem import mount
 from amplifier_support import files as storage
+from tests.modules.tool_filesystem.conftest import edit
 from tests.support.small_disk import file_size_limit
 
 
@@ -27,11 +28,6 @@ async def test_mounts_four_tools_with_schemas(files: Any) -> None:
         assert tool.description
         assert tool.input_schema["type"] == "object"
         assert tool.get_schema() == tool.input_schema
-
-
-async def test_config_errors_name_the_setting(files: Any) -> None:
-    with pytest.raises(ValueError, match=r"tool-filesystem.*did you mean 'allowed_read_paths'"):
-        await files({"allowed_read_path": ["."]})
 
 
 async def test_the_process_folder_is_the_default(tmp_path: Path, monkeypatch: Any) -> None:
@@ -239,7 +235,7 @@ async def test_write_respects_the_umask_and_keeps_the_mode(files: Any) -> None:
     assert stat.S_IMODE((ws.folder / "new.sh").stat().st_mode) == 0o640
     (ws.folder / "new.sh").chmod(0o754)
     await ws.ok("write_file", file_path="new.sh", content="y")
-    await ws.ok("edit_file", file_path="new.sh", old_string="y", new_string="z")
+    await ws.ok("edit_file", **edit("new.sh", "y", "z"))
     assert stat.S_IMODE((ws.folder / "new.sh").stat().st_mode) == 0o754
     assert (ws.folder / "new.sh").read_text() == "z"
 
@@ -359,9 +355,7 @@ async def test_edit_replaces_and_shows_a_diff(files: Any) -> None:
     ws = await files()
     path = ws.folder / "a.py"
     path.write_text("".join(f"line {n}\n" for n in range(1, 11)))
-    text = await ws.ok(
-        "edit_file", file_path="a.py", old_string="line 5", new_string="LINE 5\nand more"
-    )
+    text = await ws.ok("edit_file", **edit("a.py", "line 5", "LINE 5\nand more"))
     assert path.read_text().split("\n")[4:6] == ["LINE 5", "and more"]
     assert text == (
         "edited a.py in 1 place\n--- a/a.py\n+++ b/a.py\n@@ -2,7 +2,8 @@\n line 2\n line 3\n line 4\n"
@@ -374,12 +368,10 @@ async def test_edit_must_be_unique_unless_replace_all_is_set(files: Any) -> None
     ws = await files()
     path = ws.folder / "a.txt"
     path.write_text("x\naa\nx\n")
-    message = await ws.error(
-        "edit_file", "TextNotUnique", file_path="a.txt", old_string="x", new_string="y"
-    )
+    message = await ws.error("edit_file", "TextNotUnique", **edit("a.txt", "x", "y"))
     assert "2 times, at lines 1, 3" in message
     assert path.read_text() == "x\naa\nx\n"
-    await ws.ok("edit_file", file_path="a.txt", old_string="x", new_string="y", replace_all=True)
+    await ws.ok("edit_file", **edit("a.txt", "x", "y", replace_all=True))
     assert path.read_text() == "y\naa\ny\n"
 
 
@@ -387,34 +379,22 @@ async def test_occurrences_that_overlap_are_not_unique(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("aaa")
     (ws.folder / "b.txt").write_text("\r\na\na\na")
-    await ws.error("edit_file", "TextNotUnique", file_path="a.txt", old_string="aa", new_string="b")
-    await ws.error(
-        "edit_file", "TextNotUnique", file_path="b.txt", old_string="a\na", new_string="b"
-    )
+    await ws.error("edit_file", "TextNotUnique", **edit("a.txt", "aa", "b"))
+    await ws.error("edit_file", "TextNotUnique", **edit("b.txt", "a\na", "b"))
 
 
 async def test_edit_says_why_text_is_missing(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.py").write_text("def f():\n\treturn 1\n")
     message = await ws.error(
-        "edit_file",
-        "TextNotFound",
-        file_path="a.py",
-        old_string="def f():\n    return 1",
-        new_string="x",
+        "edit_file", "TextNotFound", **edit("a.py", "def f():\n    return 1", "x")
     )
     assert "the text at lines 1-2 differs only in white space" in message
-    message = await ws.error(
-        "edit_file", "TextNotFound", file_path="a.py", old_string="q", new_string="x"
-    )
+    message = await ws.error("edit_file", "TextNotFound", **edit("a.py", "q", "x"))
     assert "read the file again" in message
-    await ws.error("edit_file", "TextNotFound", file_path="a.py", old_string="", new_string="x")
-    await ws.error(
-        "edit_file", "NothingToChange", file_path="a.py", old_string="def", new_string="def"
-    )
-    await ws.error(
-        "edit_file", "FileNotFoundError", file_path="no.py", old_string="a", new_string="b"
-    )
+    await ws.error("edit_file", "TextNotFound", **edit("a.py", "", "x"))
+    await ws.error("edit_file", "NothingToChange", **edit("a.py", "def", "def"))
+    await ws.error("edit_file", "FileNotFoundError", **edit("no.py", "a", "b"))
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -422,21 +402,9 @@ async def test_edit_keeps_every_other_byte(files: Any, everywhere: bool) -> None
     ws = await files()
     path = ws.folder / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\nthree\r\nfour\r\xc3\xa9\r\n")
-    await ws.ok(
-        "edit_file",
-        file_path="a.txt",
-        old_string="two\nthree\n",
-        new_string="2\n3\n",
-        replace_all=everywhere,
-    )
+    await ws.ok("edit_file", **edit("a.txt", "two\nthree\n", "2\n3\n", replace_all=everywhere))
     assert path.read_bytes() == b"\xef\xbb\xbfone\r\n2\n3\nfour\r\xc3\xa9\r\n"
-    await ws.ok(
-        "edit_file",
-        file_path="a.txt",
-        old_string="one\n2",
-        new_string="1\n2\n2b",
-        replace_all=everywhere,
-    )
+    await ws.ok("edit_file", **edit("a.txt", "one\n2", "1\n2\n2b", replace_all=everywhere))
     assert path.read_bytes() == b"\xef\xbb\xbf1\r\n2\r\n2b\n3\nfour\r\xc3\xa9\r\n"
 
 
@@ -444,14 +412,12 @@ async def test_edit_of_files_that_are_not_utf8(files: Any) -> None:
     ws = await files()
     path = ws.folder / "a.txt"
     path.write_bytes("é: “x”\n".encode("cp1252"))
-    await ws.ok("edit_file", file_path="a.txt", old_string="é", new_string="ü")
+    await ws.ok("edit_file", **edit("a.txt", "é", "ü"))
     assert path.read_bytes() == "ü: “x”\n".encode("cp1252")
-    message = await ws.error(
-        "edit_file", "NotEncodable", file_path="a.txt", old_string="ü", new_string="日"
-    )
+    message = await ws.error("edit_file", "NotEncodable", **edit("a.txt", "ü", "日"))
     assert "cp1252, cannot represent '日'" in message
     path.write_bytes("éèü ".encode() + b"\xff\xfe\n")
-    await ws.ok("edit_file", file_path="a.txt", old_string="è", new_string="日")
+    await ws.ok("edit_file", **edit("a.txt", "è", "日"))
     assert path.read_bytes() == "é日ü ".encode() + b"\xff\xfe\n"
 
 
@@ -460,13 +426,7 @@ async def test_diffs_of_many_places_have_right_line_numbers(files: Any, tmp_path
     lines = [f"{n}" + (" mark" if n % 37 == 0 else "") for n in range(1, 500)]
     old = "\n".join(lines)
     (ws.folder / "a.txt").write_text(old)
-    text = await ws.ok(
-        "edit_file",
-        file_path="a.txt",
-        old_string=" mark",
-        new_string=" one\n two",
-        replace_all=True,
-    )
+    text = await ws.ok("edit_file", **edit("a.txt", " mark", " one\n two", replace_all=True))
     new = (ws.folder / "a.txt").read_text()
     assert new == old.replace(" mark", " one\n two")
     (tmp_path / "a.txt").write_text(old)
@@ -482,9 +442,7 @@ async def test_diffs_of_many_places_have_right_line_numbers(files: Any, tmp_path
 async def test_a_long_diff_is_cut(files: Any) -> None:
     ws = await files()
     (ws.folder / "a.txt").write_text("mark\n" * 5000)
-    text = await ws.ok(
-        "edit_file", file_path="a.txt", old_string="mark", new_string="done", replace_all=True
-    )
+    text = await ws.ok("edit_file", **edit("a.txt", "mark", "done", replace_all=True))
     assert len(text) < 21_000
     assert text.endswith("lines of the diff not shown]\n")
 
@@ -493,10 +451,7 @@ async def test_parallel_edits_do_not_undo_each_other(files: Any) -> None:
     ws = await files()
     path = ws.folder / "a.txt"
     path.write_text("".join(f"<{n}>" + "x" * 40_000 + "\n" for n in range(40)))
-    calls = [
-        ws.ok("edit_file", file_path="a.txt", old_string=f"<{n}>", new_string=f"({n})")
-        for n in range(40)
-    ]
+    calls = [ws.ok("edit_file", **edit("a.txt", f"<{n}>", f"({n})")) for n in range(40)]
     await asyncio.gather(*calls)
     text = path.read_text()
     assert all(f"({n})" in text for n in range(40))
@@ -557,8 +512,8 @@ async def test_no_descriptor_is_left_open(files: Any) -> None:
     before = len(os.listdir("/proc/self/fd"))
     await ws.ok("read_file", file_path="a.txt")
     await ws.ok("write_file", file_path="b.txt", content="x")
-    await ws.ok("edit_file", file_path="b.txt", old_string="x", new_string="y")
+    await ws.ok("edit_file", **edit("b.txt", "x", "y"))
     await ws.ok("list_directory")
     await ws.error("read_file", "NotAFile", file_path=".")
-    await ws.error("edit_file", "TextNotFound", file_path="b.txt", old_string="q", new_string="y")
+    await ws.error("edit_file", "TextNotFound", **edit("b.txt", "q", "y"))
     assert len(os.listdir("/proc/self/fd")) == before

@@ -243,15 +243,13 @@ async def test_the_number_of_parallel_tasks_is_limited(limit: int, at_once: int)
 
 async def test_events_report_the_task_and_its_usage() -> None:
     app = App({"usage": {"output_tokens": 2}})
-    coordinator, tool = await mounted(app)
+    _, tool = await mounted(app)
     await tool.execute({"agent": "reader", "instruction": "read"})
     (_, start), (_, end) = app.events
     assert (start["agent"], start["instruction"], start["resumed"]) == ("reader", "read", False)
     assert start["sub_session_id"] == end["sub_session_id"] == app.asked[0]["sub_session_id"]
     assert (end["success"], end["status"], end["usage"]) == (True, "success", {"output_tokens": 2})
     assert end["duration_ms"] > 0
-    declared = await coordinator.collect_contributions("observability.events")
-    assert ["task:start", "task:end"] in declared
 
 
 @pytest.mark.parametrize(("depth", "most", "there"), [(0, 1, True), (1, 1, False), (1, 2, True)])
@@ -265,7 +263,6 @@ async def test_a_session_at_the_depth_limit_does_not_have_the_tool(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"max_parralel": 2}, r"tool-task.*did you mean 'max_parallel'"),
         ({"max_depth": 9}, "max_depth"),
         ({"agents": ["reader", "absent"]}, "names absent, which the plan does not have"),
     ],

@@ -13,8 +13,8 @@ from amplifier_modules._shared.module.config import ModuleConfig, parse_config
 from amplifier_modules.hooks_logging.log import LoggingConfig
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_openai.config import OpenAIConfig
-from amplifier_modules.tool_bash.config import BashConfig
-from amplifier_modules.tool_filesystem.config import FilesystemConfig
+from amplifier_modules.tool_bash.shell import BashConfig
+from amplifier_modules.tool_filesystem.workspace import FilesystemConfig
 
 
 class Required(ModuleConfig):
