@@ -42,9 +42,8 @@ from amplifier_app.sources.requirements.dependencies import (
     refuse_without_versions,
 )
 from amplifier_app.sources.requirements.fixed_versions import MODULE_PACKAGES, read_requirements
-from amplifier_app.sources.requirements.layout import Layout, find_layout, read_project
+from amplifier_app.sources.requirements.layout import Addition, Layout, find_layout, read_project
 from amplifier_app.sources.requirements.names import requirement_name
-from amplifier_app.sources.requirements.requires import Addition
 from amplifier_app.sources.resolved import Kind, ResolvedSource
 
 if TYPE_CHECKING:

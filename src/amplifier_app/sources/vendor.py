@@ -27,8 +27,12 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import content_files, content_hash, links_out, staging
 from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.plan_lock import Wanted, lock_entry, resolve_all
-from amplifier_app.sources.requirements import vendored
-from amplifier_app.sources.requirements.dependencies import DependencyCache
+from amplifier_app.sources.requirements.dependencies import (
+    VENDORED,
+    DependencyCache,
+    describe_vendored,
+    this_machine,
+)
 from amplifier_app.sources.requirements.layout import required_by
 from amplifier_app.sources.requirements.names import installed_files, requirement_name
 from amplifier_app.sources.resolved import ResolvedSource
@@ -155,9 +159,9 @@ def _copy(source: ResolvedSource, target: Path, dependencies: DependencyCache) -
         if installed is None and complete:
             installed = dependencies.folder_for(layout, complete=True)
         if installed is not None:
-            _copy_files(installed, home / vendored.FOLDER)
-            _remove_distributions(home / vendored.FOLDER, installed, _own_requirements())
-            vendored.describe(home / vendored.FOLDER, required)
+            _copy_files(installed, home / VENDORED)
+            _remove_distributions(home / VENDORED, installed, _own_requirements())
+            describe_vendored(home / VENDORED, required)
     return home
 
 
@@ -251,7 +255,7 @@ def _write_vendored(
         state = _replace(stage / module, folder / module, contents[module], stage)
         source = folder / copies[module].relative_to(stage)
         done.append(Vendored(module, state, str(source), entry))
-    machine = vendored.this_machine()
+    machine = this_machine()
     Manifest(plan=plan.name, modules=kept, made_for=machine).write(manifest)
     return done
 

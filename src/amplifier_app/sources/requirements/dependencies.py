@@ -10,6 +10,11 @@ constrain the resolution. Only packages that this process does not import from t
 nothing else in the folder, precede the environment. A module that needs another version of
 something Amplifier runs on is refused with the reason. `amplifier-core` is always the running one.
 
+A module may also have its requirements in its own folder, for machines without a network:
+
+    my-tool/.dependencies/               the installed requirements
+    my-tool/.dependencies/made-for.json  the requirements, and the Python and machine they fit
+
 Packages from uv's configured index, each in a folder of its own.
 
     cache/packages/<name>/<version>-<Python and machine>/
@@ -32,7 +37,7 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -45,18 +50,13 @@ from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.plan.source_spec import PackageSource
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import staging
-from amplifier_app.sources.requirements import vendored
 from amplifier_app.sources.requirements.fixed_versions import fixed_by, other_versions, refuse_held
-from amplifier_app.sources.requirements.layout import Layout, read_name, required_by
-from amplifier_app.sources.requirements.names import distributions, separate
-from amplifier_app.sources.requirements.preferred_path import preferred_in
+from amplifier_app.sources.requirements.layout import Addition, Layout, read_name, required_by
+from amplifier_app.sources.requirements.names import distributions, preferred_in, separate
 from amplifier_support.environment import without_model_keys
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, run, search_path
-
-if TYPE_CHECKING:
-    from amplifier_app.sources.requirements.requires import Addition
 
 _SECONDS = 900.0
 _SHOWN_LINES = 12
@@ -267,13 +267,13 @@ class DependencyCache:
         """
         own = required_by(layout)
         required = [*own, *(one.written for one in layout.added)]
-        copied = vendored.vendored_in(root)
+        copied = _vendored_in(root)
         if not layout.dynamic and not required and copied is None:
             return None
         present = self.environment()
         if (
             copied is not None
-            and vendored.fits(copied, required, {**pins, **present})
+            and _vendored_fits(copied, required, {**pins, **present})
             and not self._holders(layout).keys() & distributions(map(str, preferred_in(copied)))
         ):
             return copied
@@ -391,7 +391,7 @@ class DependencyCache:
         return distributions(
             folder
             for folder in sys.path
-            if Path(folder).name != vendored.FOLDER
+            if Path(folder).name != VENDORED
             and not any(Path(folder).absolute().is_relative_to(our.absolute()) for our in ours)
         )
 
@@ -512,6 +512,52 @@ def _fits(home: Path, present: Mapping[str, str]) -> bool:
         return False
     inside = distributions([str(home)])
     return all(present.get(name, version) == version for name, version in inside.items())
+
+
+VENDORED = ".dependencies"
+"""The folder of vendored requirements in a module's own folder."""
+_NOTE = "made-for.json"
+
+
+def this_machine() -> dict[str, str]:
+    """Return the properties of the machine that installed packages depend on besides names and
+    versions.
+    """
+    tag = sys.implementation.cache_tag or sys.implementation.name
+    return {"python": tag, "platform": sys.platform, "machine": platform.machine()}
+
+
+def describe_vendored(folder: Path, required: Iterable[str]) -> None:
+    """Record what a folder of vendored requirements was made for.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    note = {"requirements": sorted(required), **this_machine()}
+    (folder / _NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+
+
+def _vendored_in(root: Path | None) -> Path | None:
+    folder = root / VENDORED if root is not None else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def _vendored_fits(folder: Path, required: Iterable[str], wanted: Mapping[str, str]) -> bool:
+    """Return True if a folder of vendored requirements can be used here.
+
+    Args:
+        folder: The folder.
+        required: The module's requirements.
+        wanted: Name → the only acceptable version.
+    """
+    try:
+        note = json.loads((folder / _NOTE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        # Not written by us, or damaged: install again.
+        return False
+    if not isinstance(note, dict) or not this_machine().items() <= note.items():
+        return False
+    return set(required) <= set(note.get("requirements", ())) and _fits(folder, wanted)
 
 
 class InstalledPackage(NamedTuple):
