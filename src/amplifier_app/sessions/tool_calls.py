@@ -64,6 +64,19 @@ def results_in(message: Mapping[str, Any]) -> list[tuple[str | None, Any]]:
     return results
 
 
+def as_text(value: Any) -> str:
+    """A tool's input or result as text: of blocks their texts, of other data its JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    blocks = cast("list[Any]", value) if isinstance(value, list) else []
+    if blocks and all(isinstance(block, dict) and "type" in block for block in blocks):
+        texts = [str(block.get("text", f"({block['type']})")) for block in blocks]
+        return "\n".join(texts)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def agent_answer(result: Any) -> str | None:
     """The answer in a result of a sub-agent, without the fields for the calling model; None for other results."""
     if isinstance(result, str) and result.startswith("{") and '"session_id"' in result:

@@ -19,9 +19,8 @@ from amplifier_app.base.sanitize import for_pipe, one_line
 from amplifier_app.runtime.export.parts import Exported, Heading, Part, build_heading, build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.conversation import Item, Note, Prompt, Step
-from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in
-from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_app.sessions.tool_calls import as_text, blocks_in
 from amplifier_support.fields import to_mapping
 from amplifier_support.usage import dollars
 

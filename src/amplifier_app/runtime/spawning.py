@@ -1,7 +1,7 @@
 """The capabilities `session.spawn` and `session.resume`: delegate tasks to the agents of a plan.
 
     plan/agent_plan.py       the plan of the sub-agent
-    delegation.py            what it shares with its parent session
+    runtime/capabilities.py  what it shares with its parent session
     runtime/session.py       opens its session, like any other
 
 A sub-session is saved like any other, in its own folder, and can be resumed by its parent or by
@@ -23,12 +23,12 @@ from amplifier_app.plan import PlanError, ResolvedPlan
 from amplifier_app.plan.agent_plan import Narrowing, agent_plan, full_agent_name
 from amplifier_app.plan.overrides import asking
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.capabilities import MAX_DEPTH, Delegation
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import Level, Renderer, SubSessionFacts
 from amplifier_app.runtime.observers.subscriptions import redacted_text
 from amplifier_app.runtime.saved.resume import BudgetRecord
 from amplifier_app.runtime.saved.session_record import note_sub_session
-from amplifier_app.runtime.sub_agents.delegation import MAX_DEPTH, Delegation
 from amplifier_app.runtime.turns.turn import (
     EventHandler,
     SubSession,
