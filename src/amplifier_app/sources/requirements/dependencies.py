@@ -286,7 +286,7 @@ class DependencyCache:
         if _fits(home, present):
             return home
         differing = other_versions(layout, present)
-        holders = self._holders(layout) if differing or _changes_versions(pins, present) else None
+        holders = self._holders(layout) if differing or not _agree(pins, present) else None
         if holders is not None:
             refuse_held(layout, differing, holders, present)
         else:
@@ -317,7 +317,7 @@ class DependencyCache:
         if not _fits(home, present):
             with hold_lock(home.with_suffix(".lock"), stop):
                 if not _fits(home, present):
-                    self._fill(home, [layout], {**pins, **held}, present, stop)
+                    self._fill(home, layout, {**pins, **held}, present, stop)
 
     def _holders(self, *layouts: Layout) -> Mapping[str, str]:
         """Distribution → what imports it from the environment, other than these modules."""
@@ -403,15 +403,15 @@ class DependencyCache:
     def _fill(
         self,
         home: Path,
-        layouts: list[Layout],
+        layout: Layout,
         constraints: Mapping[str, str],
         present: Mapping[str, str],
         stop: threading.Event | None,
     ) -> None:
         with staging(self.root) as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
-            what = f"the dependencies of {read_name(layouts[0])}"
-            uv.install(stage / "target", _write_requirement_files(stage, layouts), what)
+            what = f"the dependencies of {read_name(layout)}"
+            uv.install(stage / "target", _write_requirement_files(stage, [layout]), what)
             separate(stage / "target", present)
             if home.exists():
                 # The old one was installed for another state of the environment.
@@ -501,17 +501,14 @@ def _is_satisfied(requirement: str, present: Mapping[str, str]) -> bool:
     return version is not None and wanted.specifier.contains(version, prereleases=True)
 
 
-def _changes_versions(pins: Mapping[str, str], present: Mapping[str, str]) -> bool:
-    """Return True if something is pinned to another version than the environment has."""
-    return any(present.get(name, version) != version for name, version in pins.items())
+def _agree(versions: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Return True if nothing has one version here and another one there."""
+    return all(others.get(name, version) == version for name, version in versions.items())
 
 
 def _fits(home: Path, present: Mapping[str, str]) -> bool:
     """Return True if a folder exists and has no other versions than the environment."""
-    if not home.is_dir():
-        return False
-    inside = distributions([str(home)])
-    return all(present.get(name, version) == version for name, version in inside.items())
+    return home.is_dir() and _agree(distributions([str(home)]), present)
 
 
 VENDORED = ".dependencies"
@@ -614,7 +611,14 @@ class PackageCache:
 
     def last_used(self, source: PackageSource) -> str | None:
         """The newest cached version that satisfies the source; None if there is none."""
-        return _newest(self._root / normalised(source.name), source)
+        suffix = f"-{_machine()}"
+        versions = [
+            path.name.removesuffix(suffix)
+            for path in (self._root / normalised(source.name)).glob(f"*{suffix}")
+            if normalised(source.name) in distributions([str(path)])
+        ]
+        fitting = SpecifierSet(source.versions).filter(versions)
+        return max(fitting, key=Version, default=None)
 
     def newest(
         self,
@@ -651,20 +655,8 @@ class PackageCache:
             target.rename(folder)
 
 
-def _newest(home: Path, source: PackageSource) -> str | None:
-    """The newest cached version that satisfies the source."""
-    machine = _machine()
-    versions = [
-        path.name.removesuffix(f"-{machine}")
-        for path in home.glob(f"*-{machine}")
-        if normalised(source.name) in distributions([str(path)])
-    ]
-    fitting = SpecifierSet(source.versions).filter(versions)
-    return max(fitting, key=Version, default=None)
-
-
 def _machine() -> str:
-    return f"{sys.implementation.cache_tag}-{sys.platform}-{platform.machine()}"
+    return "-".join(this_machine().values())
 
 
 def refuse_without_versions(source: PackageSource) -> None:
