@@ -21,9 +21,9 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.price_files import price_lists
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.request_log import LoggedRequest
-from amplifier_app.sessions.conversation import Call, Conversation, Note, Prompt, Step
+from amplifier_app.sessions.conversation import Call, Conversation, Prompt, Step
 from amplifier_app.sessions.summary import cost_in, has_unpriced_calls
-from amplifier_app.sessions.tool_calls import as_text, blocks_in
+from amplifier_app.sessions.tool_calls import as_text, text_in
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.price_lists import ModelPrices, Prices, Tokens, merge_lists
 from amplifier_support.text import did_you_mean
@@ -215,7 +215,7 @@ def _charges(
                 if overhead is None:
                     held = sum((part.tokens for part in context), Fraction(0))
                     overhead = max(Fraction(0), used.prompt - held)
-                cost = _cost(item, used, what_if)
+                cost = what_if.cost(used) if what_if else dollars(item.usage.get("cost_usd"))
                 prices = what_if or listed.get(item.model or "", ModelPrices(_USUAL))
                 yield from _of_step(item, used, context, overhead, prices.of(used), cost)
             context += _of_answer(item)
@@ -223,12 +223,13 @@ def _charges(
             source = Source("prompts", "prompts", f"prompt {item.number}: {_begin(item.text)}")
             context.append(_measure_text(source, item.text))
         elif item.message:
-            context.append(_of_note(item))
+            name = "system prompt" if item.is_instruction else "added by hooks"
+            text = as_text(item.message.get("content"))
+            context.append(_measure_text(Source(name, name, name), text))
         else:
             name = "context that replaced an earlier one"
             text = json.dumps(item.replacement, default=str)
-            source = Source("", name, name)
-            context[:] = [_measure_text(source, text)] if item.replacement else []
+            context[:] = [_measure_text(Source("", name, name), text)] if item.replacement else []
 
 
 def _of_step(
@@ -246,7 +247,7 @@ def _of_step(
     scale = (used.prompt - overhead) / held if held else Fraction(0)
     parts = [_Held(definitions, overhead if held else Fraction(used.prompt))]
     parts += [_Held(part.source._replace(step=name), part.tokens * scale) for part in context]
-    answer = Source(name, "answers", f"answer {step.number}: {_begin(_text_of_step(step))}")
+    answer = Source(name, "answers", _name_answer(step))
     charged = _at_prices(parts, used, prices)
     charged.append((answer, Fraction(used.output), Fraction(prices.output or 0) * used.output))
     raw = sum((price for _, _, price in charged), Fraction(0))
@@ -288,12 +289,6 @@ def _at_prices(
     return charged
 
 
-def _cost(step: Step, used: Tokens, what_if: ModelPrices | None) -> Decimal | None:
-    if what_if is not None:
-        return what_if.cost(used)
-    return dollars(step.usage.get("cost_usd"))
-
-
 def _read_tokens(step: Step) -> Tokens | None:
     """The tokens of a model call; None if they are unknown."""
     usage = step.usage
@@ -317,15 +312,18 @@ def _measure_text(source: Source, text: str) -> _Held:
     return _Held(source, Fraction(max(size, 1), _BYTES_PER_TOKEN))
 
 
-def _of_note(note: Note) -> _Held:
-    name = "system prompt" if note.is_instruction else "added by hooks"
-    return _measure_text(Source(name, name, name), as_text(note.message.get("content")))
+def _read_answer(step: Step) -> str:
+    return text_in(step.message, "\n")
+
+
+def _name_answer(step: Step) -> str:
+    return f"answer {step.number}: {_begin(_read_answer(step))}"
 
 
 def _of_answer(step: Step) -> list[_Held]:
-    name = f"answer {step.number}: {_begin(_text_of_step(step))}"
+    name = _name_answer(step)
     inputs = "".join(json.dumps(call.input, default=str) for call in step.calls)
-    held = [_measure_text(Source("", "answers", name), _text_of_step(step) + inputs)]
+    held = [_measure_text(Source("", "answers", name), _read_answer(step) + inputs)]
     return held + [_of_result(call) for call in step.calls if call.result is not None]
 
 
@@ -334,13 +332,6 @@ def _of_result(call: Call) -> _Held:
     return _measure_text(
         Source("", name, f"result of call {call.number}: {name}"), call.result or ""
     )
-
-
-def _text_of_step(step: Step) -> str:
-    content = step.message.get("content")
-    if isinstance(content, str):
-        return content
-    return "\n".join(str(block.get("text", "")) for block in blocks_in(step.message, "text"))
 
 
 def _begin(text: str) -> str:

@@ -96,6 +96,14 @@ def blocks_in(message: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     return [block for block in blocks if block.get("type") == kind]
 
 
+def text_in(message: Mapping[str, Any], between: str = "") -> str:
+    """The text of a message: its content, or the texts of its blocks joined by `between`."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return between.join(str(block.get("text") or "") for block in blocks_in(message, "text"))
+
+
 def _fields(block: Any) -> dict[str, Any]:
     """A block as it is stored: a mapping, or a model that a module has not turned into one yet."""
     if isinstance(block, dict):

@@ -386,18 +386,10 @@ class Mounting:
 
     def _error(self, failures: list[dict[str, Any]]) -> AppError:
         # Imported only on failure.
-        from amplifier_app.runtime.mounting.mount_problems import MountFailure, failure_error
+        from amplifier_app.runtime.mounting.mount_problems import failure_error
 
-        mount_failures = [
-            MountFailure(
-                failure["module_type"],
-                _key(failure),
-                str(failure["error"]),
-                failure["missing_import"],
-            )
-            for failure in failures
-        ]
-        return failure_error(self._plan, self._sources, mount_failures)
+        keyed = [{**failure, "key": _key(failure)} for failure in failures]
+        return failure_error(self._plan, self._sources, keyed)
 
 
 def _key(failure: dict[str, Any]) -> str:
