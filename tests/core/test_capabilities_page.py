@@ -30,7 +30,7 @@ SHARED = (
     "approval.mode",
     "backup.session",
 )
-"""What `runtime/sub_agents/delegation.py` registers in a loop."""
+"""What `runtime/capabilities.py` registers in a loop."""
 
 _OF_TOOLS = {f"tool_{name}": name for name in ("working_dir", "sandbox", "check", "delegates")}
 

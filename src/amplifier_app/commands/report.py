@@ -22,7 +22,6 @@ from amplifier_app.base.version import version_line
 from amplifier_app.commands.confirmation import YesOption, confirm
 from amplifier_app.commands.doctor.command import examine
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_log import read_events
 from amplifier_app.runtime.export.parts import redactor
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
@@ -142,7 +141,7 @@ def _session(wanted: str | None, redact: Callable[[Any], Any], *, texts: bool) -
             raise
         return []
     # Before texts are cut: half a secret is not recognized.
-    events = map(redact, deque(read_events(session.path), _MAX_EVENTS))
+    events = map(redact, deque(session.events(), _MAX_EVENTS))
     shown = [event if texts else _without_texts(event) for event in events]
     kept = "with all texts" if texts else "texts replaced by their length"
     count = describe.count(len(shown), "event")

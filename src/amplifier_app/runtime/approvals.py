@@ -19,7 +19,7 @@ from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.sanitize import visible
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.mounting.entries import mount_entries
+from amplifier_app.runtime.mounting.mount import mount_entries
 from amplifier_app.sessions.summary import short_id
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.interfaces import ApprovalResponse
@@ -78,8 +78,58 @@ class Attendant(Protocol):
     ) -> ToolApprovalAnswer | None: ...
 
 
-class Approvals:
-    """The session's `amplifier_core.approval.ApprovalSystem`, also a `ToolApprovalSystem` and an `AnswerSystem`.
+class AgentApprovals:
+    """The approvals of one agent: an `amplifier_core.approval.ApprovalSystem`, `ToolApprovalSystem` and `AnswerSystem`.
+
+    All agents of a session share its `Approvals`, and with them "allow always"; questions name the agent.
+
+    Args:
+        approvals: Asks; those of the session.
+        agent: The name of the agent; empty for the session itself.
+    """
+
+    def __init__(self, approvals: Approvals, agent: str) -> None:
+        self._approvals = approvals
+        self._agent = agent
+
+    async def request_approval(
+        self, prompt: str, options: list[str], timeout: float | None, default: str
+    ) -> str:
+        """Return one of `options`.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._approvals.resolve(prompt, options, timeout, default, self._agent)
+
+    async def request_tool_approval(
+        self, request: ToolApproval, timeout: float | None
+    ) -> ToolApprovalAnswer:
+        """Return one of the request's options.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._approvals.resolve_tool_call(request, timeout, self._agent)
+
+    async def request_answer(
+        self, prompt: str, options: list[str] | None, timeout: float | None
+    ) -> str | None:
+        """Return the user's answer; None if there is none. Only the user can answer, whatever the policy.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._approvals.resolve_answer(prompt, options, timeout, self._agent)
+
+    def for_agent(self, agent: str) -> AgentApprovals:
+        """Return the approvals of an agent that this one delegates to."""
+        path = f"{self._agent}/{agent}" if self._agent else agent
+        return AgentApprovals(self._approvals, path)
+
+
+class Approvals(AgentApprovals):
+    """The approvals of a session and its agents.
 
     Args:
         policy: How to answer; ``ask`` without a terminal is ``deny``, ``policy`` is the default
@@ -108,6 +158,7 @@ class Approvals:
         ask_about_tool: AskAboutTool | None = None,
         ask_for_text: AskForText | None = None,
     ) -> None:
+        super().__init__(self, "")
         self.policy: Policy = policy
         self._ask = ask
         self._ask_about_tool = ask_about_tool
@@ -161,47 +212,12 @@ class Approvals:
         """Ask again about what was always allowed in this session."""
         self._always.clear()
 
-    async def request_approval(
-        self, prompt: str, options: list[str], timeout: float | None, default: str
-    ) -> str:
-        """Return one of `options` (see `amplifier_core.approval.ApprovalSystem`).
-
-        Raises:
-            ApprovalTimeoutError: No answer within `timeout` seconds.
-        """
-        return await self._request(prompt, options, timeout, default, "")
-
-    async def request_tool_approval(
-        self, request: ToolApproval, timeout: float | None
-    ) -> ToolApprovalAnswer:
-        """Return one of the request's options (see `amplifier_core.approval.ToolApprovalSystem`).
-
-        Raises:
-            ApprovalTimeoutError: No answer within `timeout` seconds.
-        """
-        return await self._request_about_tool(request, timeout, "")
-
-    async def request_answer(
-        self, prompt: str, options: list[str] | None, timeout: float | None
-    ) -> str | None:
-        """Return the user's answer (see `amplifier_core.approval.AnswerSystem`).
-
-        Only the user can answer, whatever the policy.
-
-        Raises:
-            ApprovalTimeoutError: No answer within `timeout` seconds.
-        """
-        return await self._request_answer(prompt, options, timeout, "")
-
-    def for_agent(self, agent: str) -> AgentApprovals:
-        """Return the system for a sub-agent: names it in questions, shares "allow always"."""
-        return AgentApprovals(self._request, self._request_about_tool, self._request_answer, agent)
-
-    async def _request_answer(
+    async def resolve_answer(
         self, prompt: str, options: list[str] | None, timeout: float | None, agent: str
     ) -> str | None:
+        """`request_answer` of an agent, or of the session if that is empty."""
         answer = None
-        shown = f"{agent}: {prompt}" if agent else prompt
+        shown = _with_agent(agent, prompt)
         try:
             async with self._one_at_a_time:
                 if self.attendant is not None and options is not None:
@@ -219,9 +235,10 @@ class Approvals:
                 self.unanswered.append(" ".join(prompt.split()))
         return answer
 
-    async def _request_about_tool(
+    async def resolve_tool_call(
         self, request: ToolApproval, timeout: float | None, agent: str
     ) -> ToolApprovalAnswer:
+        """`request_tool_approval` of an agent, or of the session if that is empty."""
         waiting, key = self.waiting, ""
         if waiting is not None:
             key = waiting.key_of_call(
@@ -229,28 +246,25 @@ class Approvals:
             )
         if (given := self._take(key, request.question)) is not None:
             return ToolApprovalAnswer(_option(request.options, given.decision), given.text or None)
-        if self.program is not None:
-            asked = {
-                **{"kind": "tool", "tool": request.tool_name, "input": dict(request.tool_input)},
-                **{"question": request.question, "reason": request.reason, "agent": agent},
-                "working_dir": request.working_dir,
-            }
-            decided = await self._ask_program(asked, timeout)
-            if decided.decision != "ask":
-                option = _option(request.options, decided.decision)
-                if decided.decision == "deny":
-                    self.denied.append(request.question)
-                return ToolApprovalAnswer(option, decided.reason, "program", input=decided.input)
+        values = dict(request.tool_input)
+        asked = {
+            **{"kind": "tool", "tool": request.tool_name, "input": values},
+            **{"question": request.question, "reason": request.reason, "agent": agent},
+            "working_dir": request.working_dir,
+        }
+        decided = await self._ask_program(asked, timeout)
+        if decided is not None:
+            option = _option(request.options, decided.decision)
+            return ToolApprovalAnswer(option, decided.reason, "program", input=decided.input)
         if self.attendant is not None:
             async with self._one_at_a_time:
                 answer = await self.attendant.ask_about_tool(request, agent, timeout)
             if answer is not None:
-                if not answer.option.lower().startswith("allow"):
-                    self.denied.append(request.question)
+                self._note_denial(request.question, answer.option)
                 return answer
         if self.policy == "park" and waiting is not None:
-            values = dict(request.tool_input)
-            self._park(waiting, key, request.tool_name, values, request.question, agent)
+            parked = waiting.ask(key, request.tool_name, values, request.question, agent)
+            self.parked.append(parked)
             return ToolApprovalAnswer(_option(request.options, "deny"), _PARKED, "policy")
         ask = self._ask_about_tool
         if ask is None or self.policy != "ask":
@@ -265,8 +279,7 @@ class Approvals:
         except TimeoutError:
             raise ApprovalTimeoutError(f"no answer within {timeout:g} s") from None
         finally:
-            if answer is None or not answer.option.lower().startswith("allow"):
-                self.denied.append(request.question)
+            self._note_denial(request.question, "" if answer is None else answer.option)
         return answer or ToolApprovalAnswer(_option(request.options, "deny"))
 
     def _take(self, key: str, question: str) -> Answer | None:
@@ -276,43 +289,44 @@ class Approvals:
             self.denied.append(question)
         return answer
 
-    def _park(
-        self, waiting: Waiting, key: str, tool: str | None, values: Any, text: str, agent: str
-    ) -> None:
-        """Keep a question with the session."""
-        self.parked.append(waiting.ask(key, tool, values, text, agent))
+    def _note_denial(self, question: str, option: str) -> None:
+        if not option.lower().startswith("allow"):
+            self.denied.append(question)
 
-    async def _ask_program(self, asked: Mapping[str, Any], timeout: float | None) -> ProgramAnswer:
-        assert self.program is not None
-        answer = await self.program({**asked, "session_id": self.session_id}, timeout)
+    async def _ask_program(
+        self, asked: Mapping[str, Any], timeout: float | None
+    ) -> ProgramAnswer | None:
+        """The decision of the program; None if the user has to be asked."""
+        if self.program is None:
+            return None
+        about = {"working_dir": asked.get("working_dir") or os.getcwd()}
+        answer = await self.program({**asked, **about, "session_id": self.session_id}, timeout)
         if answer.problem is not None:
             self.warn(f"the program that approves failed, so the call is denied: {answer.problem}")
-        return answer
+        if answer.decision == "deny":
+            self.denied.append(asked["question"])
+        return None if answer.decision == "ask" else answer
 
-    async def _request(
+    async def resolve(
         self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
     ) -> str:
+        """`request_approval` of an agent, or of the session if that is empty."""
         waiting = self.waiting
         key = "" if waiting is None else waiting.key_of_question(prompt)
         if (given := self._take(key, prompt)) is not None:
             return given.text if given.text in options else _option(options, given.decision)
-        if self.program is not None:
-            asked = {"kind": "question", "question": prompt, "options": options, "agent": agent}
-            decided = await self._ask_program({**asked, "working_dir": os.getcwd()}, timeout)
-            if decided.decision != "ask":
-                if decided.decision == "deny":
-                    self.denied.append(prompt)
-                return _option(options, decided.decision)
+        asked = {"kind": "question", "question": prompt, "options": options, "agent": agent}
+        decided = await self._ask_program(asked, timeout)
+        if decided is not None:
+            return _option(options, decided.decision)
         if self.attendant is not None:
             async with self._one_at_a_time:
-                asked = f"{agent}: {prompt}" if agent else prompt
-                chosen = await self.attendant.ask(asked, options, timeout)
+                chosen = await self.attendant.ask(_with_agent(agent, prompt), options, timeout)
             if chosen is not None:
-                if not chosen.lower().startswith("allow"):
-                    self.denied.append(prompt)
+                self._note_denial(prompt, chosen)
                 return chosen
         if self.policy == "park" and waiting is not None:
-            self._park(waiting, key, None, {"options": options}, prompt, agent)
+            self.parked.append(waiting.ask(key, None, {"options": options}, prompt, agent))
             return _option(options, "deny")
         return await self._answer_noting(prompt, options, timeout, default, agent)
 
@@ -326,8 +340,7 @@ class Approvals:
             # The requester may have a time limit of its own.
             self.denied.append(prompt)
             raise
-        if not answer.lower().startswith("allow"):
-            self.denied.append(prompt)
+        self._note_denial(prompt, answer)
         return answer
 
     async def _answer(
@@ -342,8 +355,7 @@ class Approvals:
             if remembered is not None:
                 return remembered
             try:
-                shown = f"{agent}: {prompt}" if agent else prompt
-                answer = await self._ask(shown, options, timeout)
+                answer = await self._ask(_with_agent(agent, prompt), options, timeout)
             except TimeoutError:
                 if default != "allow":
                     self.denied.append(prompt)
@@ -354,64 +366,8 @@ class Approvals:
         return answer
 
 
-class AgentApprovals:
-    """The `amplifier_core.approval.ApprovalSystem` of a sub-agent.
-
-    Args:
-        request: Asks in the parent session: prompt, options, timeout, default and agent.
-        request_about_tool: Asks there about a tool call: the request, timeout and agent.
-        request_answer: Asks there for an answer: prompt, options, timeout and agent.
-        agent: The name of the agent.
-    """
-
-    def __init__(
-        self,
-        request: Callable[[str, list[str], float | None, str, str], Awaitable[str]],
-        request_about_tool: Callable[
-            [ToolApproval, float | None, str], Awaitable[ToolApprovalAnswer]
-        ],
-        request_answer: Callable[[str, list[str] | None, float | None, str], Awaitable[str | None]],
-        agent: str,
-    ) -> None:
-        self._request = request
-        self._request_about_tool = request_about_tool
-        self._request_answer = request_answer
-        self._agent = agent
-
-    async def request_approval(
-        self, prompt: str, options: list[str], timeout: float | None, default: str
-    ) -> str:
-        """Return one of `options`.
-
-        Raises:
-            ApprovalTimeoutError: No answer within `timeout` seconds.
-        """
-        return await self._request(prompt, options, timeout, default, self._agent)
-
-    async def request_tool_approval(
-        self, request: ToolApproval, timeout: float | None
-    ) -> ToolApprovalAnswer:
-        """Return one of the request's options.
-
-        Raises:
-            ApprovalTimeoutError: No answer within `timeout` seconds.
-        """
-        return await self._request_about_tool(request, timeout, self._agent)
-
-    async def request_answer(
-        self, prompt: str, options: list[str] | None, timeout: float | None
-    ) -> str | None:
-        """Return the user's answer; None if there is none.
-
-        Raises:
-            ApprovalTimeoutError: No answer within `timeout` seconds.
-        """
-        return await self._request_answer(prompt, options, timeout, self._agent)
-
-    def for_agent(self, agent: str) -> AgentApprovals:
-        """Return the system for an agent that this one delegates to."""
-        path = f"{self._agent}/{agent}"
-        return AgentApprovals(self._request, self._request_about_tool, self._request_answer, path)
+def _with_agent(agent: str, question: str) -> str:
+    return f"{agent}: {question}" if agent else question
 
 
 def _option(options: list[str], word: str) -> str:
@@ -566,17 +522,8 @@ class Decision(NamedTuple):
     rule: tuple[str, ...] | None
 
 
-class Decide(Protocol):
-    """Decides on a call like the session would, without asking."""
-
-    def __call__(
-        self,
-        tool: str,
-        input: Mapping[str, Any],
-        *,
-        working_dir: str | None = None,
-        mode: str | None = None,
-    ) -> Decision: ...
+Decide = Callable[..., Decision]
+"""Decides on a call like the session would, without asking: `decide(tool, input, working_dir=…, mode=…)`."""
 
 
 @contextlib.asynccontextmanager
@@ -626,14 +573,8 @@ def _entries(mount_plan: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _as_decisions(decide: Any, entries: Sequence[Mapping[str, Any]]) -> Decide:
     keys = [str(entry.get("instance_id") or entry["module"]) for entry in entries]
 
-    def decision(
-        tool: str,
-        input: Mapping[str, Any],
-        *,
-        working_dir: str | None = None,
-        mode: str | None = None,
-    ) -> Decision:
-        decided = decide(tool, input, working_dir=working_dir, mode=mode)
+    def decision(tool: str, input: Mapping[str, Any], **options: str | None) -> Decision:
+        decided = decide(tool, input, **options)
         rule = None
         if decided["rule"] is not None:
             key, number = decided["rule"]

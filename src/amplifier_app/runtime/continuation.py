@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_app.runtime.approvals import current_mode
 from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.turns.module_faults import read_messages
-from amplifier_app.sessions.conversation import Conversation, read_conversation
+from amplifier_app.sessions.conversation import Conversation
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.recording_context import answer_at_end
 from amplifier_app.sessions.waiting import ANSWERED
@@ -29,7 +29,7 @@ async def build_conversation(session: OpenSession) -> Conversation:
         SessionError: Its transcript cannot be read.
     """
     if session.saved is None:
-        return read_conversation(await session.context.get_messages())
+        return Conversation(await session.context.get_messages())
     return SessionFolder(session.saved.path).conversation()
 
 

@@ -1,4 +1,4 @@
-"""The cost of the parts of a conversation.
+"""The cost of the parts of a conversation, and of what its requests could have read from the provider's cache.
 
 Every model call is billed for the whole context it is sent. Its cost is therefore divided among what put
 the context there: the output belongs to the answer, and the input to the system prompt, the prompts,
@@ -12,7 +12,7 @@ Amounts are exact fractions until the end; the rounded parts add up to the round
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
@@ -20,10 +20,10 @@ from typing import Any, Literal
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.price_files import price_lists
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.sessions.conversation import Call, Conversation, Note, Prompt, Step
-from amplifier_app.sessions.search_text import as_text
+from amplifier_app.runtime.request_log import LoggedRequest
+from amplifier_app.sessions.conversation import Call, Conversation, Prompt, Step
 from amplifier_app.sessions.summary import cost_in, has_unpriced_calls
-from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_app.sessions.tool_calls import as_text, text_in
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.price_lists import ModelPrices, Prices, Tokens, merge_lists
 from amplifier_support.text import did_you_mean
@@ -209,13 +209,13 @@ def _charges(
     overhead: Fraction | None = None
     for item in billed.conversation:
         if isinstance(item, Step):
-            used = _tokens(item.usage)
+            used = _read_tokens(item)
             # What a fork took over was billed to the session it comes from.
             if used is not None and item.number > billed_from:
                 if overhead is None:
                     held = sum((part.tokens for part in context), Fraction(0))
                     overhead = max(Fraction(0), used.prompt - held)
-                cost = _cost(item, used, what_if)
+                cost = what_if.cost(used) if what_if else dollars(item.usage.get("cost_usd"))
                 prices = what_if or listed.get(item.model or "", ModelPrices(_USUAL))
                 yield from _of_step(item, used, context, overhead, prices.of(used), cost)
             context += _of_answer(item)
@@ -223,12 +223,13 @@ def _charges(
             source = Source("prompts", "prompts", f"prompt {item.number}: {_begin(item.text)}")
             context.append(_measure_text(source, item.text))
         elif item.message:
-            context.append(_of_note(item))
+            name = "system prompt" if item.is_instruction else "added by hooks"
+            text = as_text(item.message.get("content"))
+            context.append(_measure_text(Source(name, name, name), text))
         else:
             name = "context that replaced an earlier one"
             text = json.dumps(item.replacement, default=str)
-            source = Source("", name, name)
-            context[:] = [_measure_text(source, text)] if item.replacement else []
+            context[:] = [_measure_text(Source("", name, name), text)] if item.replacement else []
 
 
 def _of_step(
@@ -246,7 +247,7 @@ def _of_step(
     scale = (used.prompt - overhead) / held if held else Fraction(0)
     parts = [_Held(definitions, overhead if held else Fraction(used.prompt))]
     parts += [_Held(part.source._replace(step=name), part.tokens * scale) for part in context]
-    answer = Source(name, "answers", f"answer {step.number}: {_begin(_text_of_step(step))}")
+    answer = Source(name, "answers", _name_answer(step))
     charged = _at_prices(parts, used, prices)
     charged.append((answer, Fraction(used.output), Fraction(prices.output or 0) * used.output))
     raw = sum((price for _, _, price in charged), Fraction(0))
@@ -288,14 +289,9 @@ def _at_prices(
     return charged
 
 
-def _cost(step: Step, used: Tokens, what_if: ModelPrices | None) -> Decimal | None:
-    if what_if is not None:
-        return what_if.cost(used)
-    return dollars(step.usage.get("cost_usd"))
-
-
-def _tokens(usage: Mapping[str, Any]) -> Tokens | None:
-    """The tokens of a call; None if they are unknown."""
+def _read_tokens(step: Step) -> Tokens | None:
+    """The tokens of a model call; None if they are unknown."""
+    usage = step.usage
 
     def count(key: str) -> int:
         value = usage.get(key)
@@ -308,34 +304,6 @@ def _tokens(usage: Mapping[str, Any]) -> Tokens | None:
     return Tokens(fresh, count("output_tokens"), read, write)
 
 
-def missed_cost(step: Step, missed: Fraction, listed: Mapping[str, ModelPrices]) -> Fraction | None:
-    """The part of a model call's cost that reading tokens from the cache would have saved.
-
-    Args:
-        step: The model call.
-        missed: The tokens, which follow those that were read from the cache.
-        listed: The prices of all models.
-
-    Returns:
-        US dollars; None if the cost of the call is unknown.
-    """
-    used, cost = read_tokens(step), dollars(step.usage.get("cost_usd"))
-    if used is None or cost is None:
-        return None
-    prices = listed.get(step.model or "", ModelPrices(_USUAL)).of(used)
-    source = Source("", "", "")
-    parts = Fraction(used.cache_read), missed, used.prompt - used.cache_read - missed
-    charged = _at_prices([_Held(source, part) for part in parts], used, prices)
-    total = sum((price for _, _, price in charged), Fraction(prices.output or 0) * used.output)
-    saved = charged[1][2] - missed * Fraction(prices.cache_read or 0)
-    return Fraction(cost) * saved / total if total else Fraction(0)
-
-
-def read_tokens(step: Step) -> Tokens | None:
-    """Return the tokens of a model call; None if they are unknown."""
-    return _tokens(step.usage)
-
-
 # The context
 
 
@@ -344,15 +312,18 @@ def _measure_text(source: Source, text: str) -> _Held:
     return _Held(source, Fraction(max(size, 1), _BYTES_PER_TOKEN))
 
 
-def _of_note(note: Note) -> _Held:
-    name = "system prompt" if note.is_instruction else "added by hooks"
-    return _measure_text(Source(name, name, name), as_text(note.message.get("content")))
+def _read_answer(step: Step) -> str:
+    return text_in(step.message, "\n")
+
+
+def _name_answer(step: Step) -> str:
+    return f"answer {step.number}: {_begin(_read_answer(step))}"
 
 
 def _of_answer(step: Step) -> list[_Held]:
-    name = f"answer {step.number}: {_begin(_text_of_step(step))}"
+    name = _name_answer(step)
     inputs = "".join(json.dumps(call.input, default=str) for call in step.calls)
-    held = [_measure_text(Source("", "answers", name), _text_of_step(step) + inputs)]
+    held = [_measure_text(Source("", "answers", name), _read_answer(step) + inputs)]
     return held + [_of_result(call) for call in step.calls if call.result is not None]
 
 
@@ -363,12 +334,130 @@ def _of_result(call: Call) -> _Held:
     )
 
 
-def _text_of_step(step: Step) -> str:
-    content = step.message.get("content")
-    if isinstance(content, str):
-        return content
-    return "\n".join(str(block.get("text", "")) for block in blocks_in(step.message, "text"))
-
-
 def _begin(text: str) -> str:
     return one_line(text, 50) or "(no text)"
+
+
+# The cache
+
+_MIN_CACHED = 1024
+"""Input tokens of the shortest request that providers cache, if they do not report otherwise."""
+
+
+class CachedRequest(NamedTuple):
+    """A model request, and its use of the cache.
+
+    Attributes:
+        session: The name of its session in the report.
+        request: The request.
+        input: Its input tokens; None if they are unknown, as for a request that was not answered.
+        same: Estimated input tokens of the beginning that it shares with the request before it.
+        read: Those that the provider read from its cache; None if it does not report this.
+        missed: Those that were in the cache and had to be sent again.
+        cost: US dollars of the call; None if unknown.
+        miss_cost: The part of it that reading the missed tokens from the cache would have saved.
+    """
+
+    session: str
+    request: LoggedRequest
+    input: int | None = None
+    same: int | None = None
+    read: int | None = None
+    missed: int | None = None
+    cost: Decimal | None = None
+    miss_cost: Fraction | None = None
+
+    @property
+    def is_break(self) -> bool:
+        """True if the request does not begin like the one before it."""
+        difference = self.request.difference
+        return difference is not None and difference.is_break
+
+
+def cache_report(sessions: Sequence[tuple[Billed, Sequence[LoggedRequest]]]) -> list[CachedRequest]:
+    """Report the requests of a session and its sub-sessions, each with its log."""
+    listed = model_prices()
+    return [row for billed, log in sessions for row in _rows(billed, log, listed)]
+
+
+def _rows(
+    billed: Billed, log: Sequence[LoggedRequest], listed: Mapping[str, ModelPrices]
+) -> Iterator[CachedRequest]:
+    steps = {step.number: step for step in billed.conversation if isinstance(step, Step)}
+    answered = {request.step: request.number for request in log}
+    earlier: dict[tuple[str, str | None], tuple[LoggedRequest, Tokens | None]] = {}
+    for request in log:
+        key = request.target
+        step = steps.get(request.step) if answered[request.step] == request.number else None
+        used = None if step is None else _read_tokens(step)
+        row = CachedRequest(billed.name, request)
+        if step is not None and used is not None:
+            row = _measure(row, step, used, earlier.get(key), listed)
+        yield row
+        earlier[key] = request, used
+
+
+def _measure(
+    row: CachedRequest,
+    step: Step,
+    used: Tokens,
+    earlier: tuple[LoggedRequest, Tokens | None] | None,
+    listed: Mapping[str, ModelPrices],
+) -> CachedRequest:
+    request, reports = row.request, _reports_cache(step.usage)
+    per_byte = Fraction(used.prompt, max(request.size, 1))
+    row = row._replace(
+        input=used.prompt,
+        same=None if request.same is None else round(request.same * per_byte),
+        read=used.cache_read if reports else None,
+        cost=dollars(step.usage.get("cost_usd")),
+    )
+    if not reports:
+        return row
+    missed = Fraction(0)
+    if earlier is not None:
+        was_cached = _count_cached(*earlier, per_byte)
+        # Estimates differ a little from what the provider counts.
+        if row.is_break or used.cache_read < was_cached / 2:
+            missed = max(min(was_cached, Fraction(used.prompt)) - used.cache_read, Fraction(0))
+    return row._replace(missed=round(missed), miss_cost=_missed_cost(step, missed, listed))
+
+
+def _reports_cache(usage: Mapping[str, Any]) -> bool:
+    return any(isinstance(usage.get(f"cache_{way}_tokens"), int) for way in ("read", "write"))
+
+
+def _count_cached(request: LoggedRequest, used: Tokens | None, per_byte: Fraction) -> Fraction:
+    """The tokens of a request that are in the cache after it; estimated if the provider counts none."""
+    if used is None:
+        return Fraction(0)
+    if used.cache_write:
+        return Fraction(used.cache_read + used.cache_write)
+    if used.cache_read or used.prompt >= _MIN_CACHED:
+        return request.stable * per_byte
+    return Fraction(0)
+
+
+def _missed_cost(
+    step: Step, missed: Fraction, listed: Mapping[str, ModelPrices]
+) -> Fraction | None:
+    """The part of a model call's cost that reading tokens from the cache would have saved.
+
+    Args:
+        step: The model call.
+        missed: The tokens, which follow those that were read from the cache.
+        listed: The prices of all models.
+
+    Returns:
+        US dollars; None if the cost of the call is unknown.
+    """
+    used, cost = _read_tokens(step), dollars(step.usage.get("cost_usd"))
+    if used is None or cost is None:
+        return None
+    prices = listed.get(step.model or "", ModelPrices(_USUAL)).of(used)
+    source = Source("", "", "")
+    parts = Fraction(used.cache_read), missed, used.prompt - used.cache_read - missed
+    charged = _at_prices([_Held(source, part) for part in parts], used, prices)
+    total = sum((price for _, _, price in charged), Fraction(prices.output or 0) * used.output)
+    saved = charged[1][2] - missed * Fraction(prices.cache_read or 0)
+    return Fraction(cost) * saved / total if total else Fraction(0)

@@ -19,7 +19,7 @@ from amplifier_app.runtime.approvals import (
     mode_control,
     set_mode,
 )
-from amplifier_app.runtime.capabilities import first_provider, takes_images
+from amplifier_app.runtime.capabilities import Delegation, first_provider, share, takes_images
 from amplifier_app.runtime.mounting.mount import Mounting, Opening, support_loop
 from amplifier_app.runtime.observers.observer import Display, Renderer, SessionFacts
 from amplifier_app.runtime.observers.subscriptions import redacted_text, subscribe
@@ -28,7 +28,6 @@ from amplifier_app.runtime.request_log import RequestLog
 from amplifier_app.runtime.saved.resume import BudgetRecord, Resumption, State
 from amplifier_app.runtime.saved.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering, Stopping
-from amplifier_app.runtime.sub_agents.delegation import Delegation, share
 from amplifier_app.runtime.turns.module_faults import blaming, checked_answer, read_messages
 from amplifier_app.runtime.turns.turn import NO_TURN, Status, TurnResult, Usage
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
@@ -177,7 +176,7 @@ class OpenSession:
         active: Its sub-sessions with a running turn.
         stopping: Stops its running turn.
         asks_at_limits: See `ask_at_limits`.
-        unsaved: Its sub-sessions by id, if it is not saved; see `amplifier_app.runtime.sub_agents.spawning`.
+        unsaved: Its sub-sessions by id, if it is not saved; see `amplifier_app.runtime.spawning`.
         saved: The saved session; None with ``save=False``.
         facts: Profile, provider, model and tools, for display.
         usage: Tokens and cost of all finished turns, including earlier runs of the session.
@@ -459,13 +458,13 @@ class OpenSession:
     async def _spawn(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The capability `session.spawn`."""
         # Most sessions have no sub-agents.
-        from amplifier_app.runtime.sub_agents.spawning import spawn
+        from amplifier_app.runtime.spawning import spawn
 
         return await spawn(self, *args, **kwargs)
 
     async def _resume(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The capability `session.resume`."""
-        from amplifier_app.runtime.sub_agents.spawning import resume
+        from amplifier_app.runtime.spawning import resume
 
         return await resume(self, *args, **kwargs)
 

@@ -93,6 +93,7 @@ def read_status(session: OpenSession) -> Status:
     """Return the state of a session; cheap enough to call on every redraw."""
     name, provider = first_provider(session.session)
     folder = session.facts.working_dir
+    max_tokens = session.budget.limits.get("max_tokens")
     return Status(
         mode=current_mode(session.session.coordinator),
         profile=session.facts.profile,
@@ -104,7 +105,7 @@ def read_status(session: OpenSession) -> Status:
         is_estimate=bool(session.usage_so_far.tokens.get("estimated_calls")),
         budget=dollars(session.budget.limits.get("max_cost")),
         tokens=_tokens(session),
-        token_budget=_token_budget(session),
+        token_budget=None if max_tokens is None else int(max_tokens),
         policy=policy_other_than_asking(session.session.coordinator),
         module_mode=active_module_mode(session.session.coordinator),
         branch=git_branch(folder),
@@ -134,11 +135,6 @@ def _tokens(session: OpenSession) -> int | None:
     spent = session.budget.as_dict()
     used = None if spent is None or spent.get("unmeasured") else spent.get("tokens")
     return used if isinstance(used, int) else None
-
-
-def _token_budget(session: OpenSession) -> int | None:
-    most = session.budget.limits.get("max_tokens")
-    return None if most is None else int(most)
 
 
 def git_branch(folder: str) -> str | None:

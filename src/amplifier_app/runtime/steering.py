@@ -13,7 +13,7 @@ from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_app.runtime.turns.turn import RunningTool
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
-from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_app.sessions.tool_calls import text_in
 from amplifier_support.session_capabilities import STEER
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Steering:
         except Exception:
             return Counter()
         users = (message for message in messages if message.get("role") == "user")
-        return Counter(_text(message) for message in users)
+        return Counter(map(text_in, users))
 
     def _texts(self, method: str) -> list[str]:
         steer = STEER.of(self._session.coordinator)
@@ -115,13 +115,6 @@ def _union(texts: list[str], others: list[str]) -> list[str]:
         if text in others:
             others.remove(text)
     return [*texts, *others]
-
-
-def _text(message: dict[str, Any]) -> str:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    return "".join(str(block.get("text") or "") for block in blocks_in(message, "text"))
 
 
 class Stoppable(Protocol):

@@ -12,6 +12,14 @@ from amplifier_app.sessions.summary import short_id
 _RAISE_OPTIONS = {"max_tokens": "--max-tokens-total N", "max_cost": "--max-cost DOLLARS"}
 _NO_ANSWER = "the model ended without an answer"
 
+_INCOMPLETE = {
+    "content_filter": (Ending.PROVIDER, "the provider's content filter stopped the answer"),
+    "empty": (Ending.PROVIDER, _NO_ANSWER),
+    "length": (Ending.BUDGET, "the answer was cut off at the model's output limit"),
+    "max_steps": (Ending.BUDGET, "stopped at the step limit of the orchestrator (max_steps)"),
+}
+"""The outcome of an incomplete turn by its reason."""
+
 _UNKNOWN_SPENT = {
     "max_cost": "no price known for this model",
     "max_tokens": "the provider does not report token usage",
@@ -72,21 +80,14 @@ def _nothing_shown(turn: TurnResult, resume: str | None) -> Outcome:
 def _incomplete(turn: TurnResult, resume: str | None) -> Outcome:
     if turn.reason == "denied":
         return Outcome(Ending.DENIED, turn.response or "a hook denied the turn", resume)
-    if turn.reason == "content_filter":
-        return Outcome(Ending.PROVIDER, "the provider's content filter stopped the answer", resume)
-    if turn.reason == "empty":
-        return Outcome(Ending.PROVIDER, _NO_ANSWER, resume)
-    if turn.reason == "length":
-        message = "the answer was cut off at the model's output limit"
-        return Outcome(Ending.BUDGET, message, resume)
     if turn.reason == "no_progress":
         message = turn.response or "the model repeats the same tool calls"
         return Outcome(Ending.BUDGET, f"stopped without a final answer. {message}", resume)
-    if turn.reason == "max_steps":
-        message = "stopped at the step limit of the orchestrator (max_steps)"
-        return Outcome(Ending.BUDGET, message, resume)
+    if turn.reason in _INCOMPLETE:
+        return Outcome(*_INCOMPLETE[turn.reason], resume)
     message = f"stopped after {count(turn.steps, 'model call')} without a final answer"
-    return Outcome(Ending.BUDGET, message, _joined("Raise the limit with --max-steps.", resume))
+    raise_it = "Raise the limit with --max-steps."
+    return Outcome(Ending.BUDGET, message, f"{raise_it} {resume}" if resume else raise_it)
 
 
 def _describe(limit: LimitReached) -> str:
@@ -106,7 +107,3 @@ def _raise(limit: LimitReached, session_id: str | None) -> str:
     if session_id is None:
         return f"Raise it with {option}."
     return f"Raise it and resume with: amplifier run --resume {short_id(session_id)} {option}"
-
-
-def _joined(*sentences: str | None) -> str:
-    return " ".join(sentence for sentence in sentences if sentence)

@@ -7,8 +7,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from amplifier_app.sessions.search_text import as_text
-from amplifier_app.sessions.tool_calls import CallNumbers, agent_answer, calls_in, results_in
+from amplifier_app.sessions.tool_calls import (
+    CallNumbers,
+    agent_answer,
+    as_text,
+    calls_in,
+    results_in,
+)
 from amplifier_app.sessions.transcript import is_by_hook
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
@@ -176,11 +181,6 @@ class Size(NamedTuple):
 
     prompts: int
     steps: int
-
-
-def read_conversation(records: Iterable[Message]) -> Conversation:
-    """The conversation in the records of a transcript."""
-    return Conversation(records)
 
 
 def _items(records: Iterable[Message]) -> Iterator[Item]:

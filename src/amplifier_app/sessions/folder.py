@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.private_files import write_private
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.sessions.conversation import Conversation, read_conversation
+from amplifier_app.sessions.conversation import Conversation
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.removal import AlreadyExists, is_remnant
 from amplifier_app.sessions.summary import (
@@ -29,7 +32,8 @@ from amplifier_app.sessions.transcript import (
     TranscriptWriter,
     read_transcript,
 )
-from amplifier_support.files import remove_unfinished
+from amplifier_support.files import open_regular, remove_unfinished
+from amplifier_support.journal import parse
 from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.text import cut_text
 
@@ -290,7 +294,20 @@ class SessionFolder:
         Raises:
             SessionError: It is damaged.
         """
-        return read_conversation(self.records())
+        return Conversation(self.records())
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events that hooks-logging wrote for it, oldest first, without lines that cannot be read."""
+        numbered = [
+            path for path in self.path.glob("events.jsonl.*") if path.suffix[1:].isdecimal()
+        ]
+        rotated = sorted(numbered, key=lambda path: int(path.suffix[1:]), reverse=True)
+        for file in [*rotated, self.path / "events.jsonl"]:
+            with contextlib.suppress(OSError), open(open_regular(file, os.O_RDONLY), "rb") as lines:
+                for line in lines:
+                    event = parse(line)
+                    if event is not None and "event" in event:
+                        yield event
 
     def records(self) -> SavedRecords:
         """The records of its transcript, read each time they are iterated over.

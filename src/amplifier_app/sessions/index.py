@@ -12,21 +12,24 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import open_private
-from amplifier_app.sessions.search_text import search_text
+from amplifier_app.base.redact import redactor
 from amplifier_app.sessions.summary import (
     SessionSummary,
     read_summary,
     session_ids,
     without_surrogates,
 )
-from amplifier_support.files import try_lock
+from amplifier_app.sessions.tool_calls import agent_answer, as_text, blocks_in, calls_in, results_in
+from amplifier_support.files import open_regular, try_lock
+from amplifier_support.journal import parse
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import cut_text
 
 FILE = ".index.sqlite3"
 """In the folder of the sessions, where no session can have this name."""
@@ -113,11 +116,6 @@ class Index:
     def __init__(self, root: Path, database: sqlite3.Connection) -> None:
         self._root = root
         self._database = database
-
-    def summaries(self) -> list[SessionSummary]:
-        """All sessions, last used first."""
-        query = f"SELECT {', '.join(_COLUMNS)} FROM sessions ORDER BY updated DESC, id DESC"
-        return [SessionSummary(*row) for row in self._database.execute(query)]
 
     def page(self, project: str | None, limit: int) -> Page:
         """The last used sessions, without sub-sessions; see `Page`.
@@ -403,3 +401,48 @@ def _pieces(snippet: str) -> list[tuple[str, bool]]:
         if part:
             pieces.append((part, number % 2 == 1))
     return pieces
+
+
+# The text of a session
+
+_MAX_RESULT = 2_000
+_MAX_BYTES = 50_000_000
+
+
+def search_text(path: Path) -> str:
+    """The title, prompts, answers, tool inputs and the beginnings of tool results, without secrets.
+
+    Damaged records are left out.
+    """
+    redact = redactor().text
+
+    def clean(text: str) -> str:
+        return redact(text.replace("\x01", "").replace("\x02", ""))
+
+    parts, left = [clean(read_summary(path).title or "")], _MAX_BYTES
+    with (
+        contextlib.suppress(OSError),
+        open(open_regular(path / "transcript.jsonl", os.O_RDONLY), "rb") as file,
+    ):
+        for line in file:
+            left -= len(line)
+            record = parse(line) if left >= 0 else None
+            if record is not None and record.get("role") not in ("system", "developer"):
+                # One by one: of all of them at once, several copies would be in memory.
+                parts += map(clean, _texts(record))
+    return without_surrogates("\n".join(filter(None, parts)))
+
+
+def _texts(message: dict[str, Any]) -> Iterator[str]:
+    results = results_in(message)
+    content = message.get("content")
+    if isinstance(content, str) and not results:
+        yield content
+    for block in blocks_in(message, "text"):
+        yield str(block.get("text", ""))
+    for call in calls_in(message):
+        yield f"{call.name} {as_text(call.input)}"
+    for _, result in results:
+        text = agent_answer(result) or as_text(result)
+        # The mark says that the last word may be a part of a token.
+        yield cut_text(text, _MAX_RESULT)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from amplifier_app.sessions.tool_calls import blocks_in, calls_in, results_in
+from amplifier_app.sessions.tool_calls import blocks_in, calls_in, results_in, text_in
 from amplifier_app.sessions.transcript import is_by_hook
 from amplifier_support.journal import CLEAR, replacement
 
@@ -126,7 +126,4 @@ def answer_at_end(messages: list[dict[str, Any]]) -> str | None:
     last = messages[-1] if messages else {}
     if last.get("role") != "assistant" or calls_in(last) or blocks_in(last, "tool_use"):
         return None
-    content = last.get("content")
-    if isinstance(content, str):
-        return content or None
-    return "".join(str(block.get("text") or "") for block in blocks_in(last, "text")) or None
+    return text_in(last) or None

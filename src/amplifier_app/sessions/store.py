@@ -188,15 +188,6 @@ class SessionStore:
             reverse=True,
         )
 
-    def list_sub_sessions(self, session_id: str) -> list[SessionSummary]:
-        """The sub-sessions that a session spawned, oldest first."""
-        summaries = [
-            summary
-            for summary in self.summaries()
-            if summary.agent and summary.parent == session_id
-        ]
-        return summaries[::-1]
-
     def read(self, session_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The metadata and messages of a session, without opening it for writing.
 

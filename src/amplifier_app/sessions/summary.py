@@ -105,10 +105,6 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_text_or_none(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
 def _is_number(value: object) -> bool:
     # Not NaN, which is smaller than nothing.
     return (
@@ -122,25 +118,18 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and _is_number(value) and value >= 0
 
 
-def _is_version(value: object) -> bool:
-    return _is_count(value) and value != 0
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, dict)
-
-
 def _mapping_check(is_valid: Callable[[object], bool]) -> Callable[[object], bool]:
-    def check(value: object) -> bool:
-        return isinstance(value, dict) and all(
-            map(is_valid, cast("dict[str, object]", value).values())
-        )
+    return lambda value: (
+        isinstance(value, dict) and all(map(is_valid, cast("dict[str, object]", value).values()))
+    )
 
-    return check
+
+def _or_none(is_valid: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or is_valid(value)
 
 
 def _is_scalar(value: object) -> bool:
-    return _is_text_or_none(value) or isinstance(value, bool) or _is_number(value)
+    return value is None or isinstance(value, str | bool) or _is_number(value)
 
 
 def _is_project(value: object) -> bool:
@@ -156,18 +145,18 @@ def _is_project(value: object) -> bool:
 
 
 _IS_VALID: Mapping[str, Callable[[object], bool]] = {
-    "schema_version": _is_version,
+    "schema_version": lambda value: _is_count(value) and value != 0,
     **dict.fromkeys(("created", "updated"), lambda value: utc_time(value) is not None),
     **dict.fromkeys(("project", "profile", "plan_digest", "provider", "parent"), _is_text),
-    **dict.fromkeys(("title", "model", "mode", "module_mode", "agent"), _is_text_or_none),
+    **dict.fromkeys(("title", "model", "mode", "module_mode", "agent"), _or_none(_is_text)),
     **dict.fromkeys(("prompts", "depth"), _is_count),
     "usage": _mapping_check(_is_count),
     # Null until a turn has ended, with an orchestrator that does not count.
-    "spent": lambda value: value is None or _mapping_check(_is_scalar)(value),
-    "budget": _mapping_check(lambda value: value is None or _is_number(value)),
+    "spent": _or_none(_mapping_check(_is_scalar)),
+    "budget": _mapping_check(_or_none(_is_number)),
     **dict.fromkeys(("modules", "chosen"), _mapping_check(_is_text)),
     "prices": lambda value: isinstance(value, list) and all(map(_mapping_check(_is_text), value)),
-    **dict.fromkeys(("forked_from", "spawned_with"), _is_mapping),
+    **dict.fromkeys(("forked_from", "spawned_with"), lambda value: isinstance(value, dict)),
     "trusted_project": _is_project,
 }
 
@@ -260,11 +249,8 @@ def read_summary(path: Path) -> SessionSummary:
 
 def cost_in(metadata: Mapping[str, Any]) -> Decimal | None:
     """Return the cost of the session so far in US dollars; None if any price is unknown."""
-    return (
-        None
-        if has_unpriced_calls(metadata)
-        else dollars(to_mapping(metadata.get("spent")).get("cost_usd"))
-    )
+    spent = to_mapping(metadata.get("spent"))
+    return None if spent.get("unpriced") else dollars(spent.get("cost_usd"))
 
 
 def has_unpriced_calls(metadata: Mapping[str, Any]) -> bool:

@@ -64,6 +64,19 @@ def results_in(message: Mapping[str, Any]) -> list[tuple[str | None, Any]]:
     return results
 
 
+def as_text(value: Any) -> str:
+    """A tool's input or result as text: of blocks their texts, of other data its JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    blocks = cast("list[Any]", value) if isinstance(value, list) else []
+    if blocks and all(isinstance(block, dict) and "type" in block for block in blocks):
+        texts = [str(block.get("text", f"({block['type']})")) for block in blocks]
+        return "\n".join(texts)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def agent_answer(result: Any) -> str | None:
     """The answer in a result of a sub-agent, without the fields for the calling model; None for other results."""
     if isinstance(result, str) and result.startswith("{") and '"session_id"' in result:
@@ -81,6 +94,14 @@ def blocks_in(message: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
         return []
     blocks = [block if type(block) is dict else _fields(block) for block in content]
     return [block for block in blocks if block.get("type") == kind]
+
+
+def text_in(message: Mapping[str, Any], between: str = "") -> str:
+    """The text of a message: its content, or the texts of its blocks joined by `between`."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return between.join(str(block.get("text") or "") for block in blocks_in(message, "text"))
 
 
 def _fields(block: Any) -> dict[str, Any]:

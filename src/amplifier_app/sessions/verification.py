@@ -17,7 +17,7 @@ from typing import Any
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.sessions.conversation import read_conversation
+from amplifier_app.sessions.conversation import Conversation
 from amplifier_app.sessions.folder import IMPORTED_PLAN, make_title, write_metadata
 from amplifier_app.sessions.lock import SessionLock, is_locked
 from amplifier_app.sessions.removal import is_remnant, remove_folder
@@ -116,7 +116,7 @@ def _rebuild_metadata(path: Path) -> None:
     """Write the valid values, and what the other files of the session show."""
     facts: dict[str, Any] = {}
     records = _good_records(path / "transcript.jsonl")[0]
-    prompts = read_conversation(records).prompts
+    prompts = Conversation(records).prompts
     if prompts:
         facts |= {"title": make_title(redact(prompts[0].text)), "prompts": len(prompts)}
     spawned = _SPAWNED.fullmatch(path.name)

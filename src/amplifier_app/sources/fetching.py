@@ -42,9 +42,8 @@ from amplifier_app.sources.requirements.dependencies import (
     refuse_without_versions,
 )
 from amplifier_app.sources.requirements.fixed_versions import MODULE_PACKAGES, read_requirements
-from amplifier_app.sources.requirements.layout import Layout, find_layout, read_project
+from amplifier_app.sources.requirements.layout import Addition, Layout, find_layout, read_project
 from amplifier_app.sources.requirements.names import requirement_name
-from amplifier_app.sources.requirements.requires import Addition
 from amplifier_app.sources.resolved import Kind, ResolvedSource
 
 if TYPE_CHECKING:
@@ -226,8 +225,6 @@ class Fetcher:
         stop: threading.Event | None = None,
     ) -> tuple[Addition, ...]:
         """Return requirements that a plan adds to a module, ready to install."""
-        if not requires:
-            return ()
 
         def addition(one: PlanRequirement) -> Addition:
             commit = locked.requires.get(one.written) if locked is not None else None
@@ -254,6 +251,7 @@ class Fetcher:
         stop: threading.Event | None,
     ) -> ResolvedSource:
         checkout: Checkout | None = None
+        facts: dict[str, Any]
         if isinstance(source, FolderSource):
             root, facts = source.path, {"text": source.text}
         elif isinstance(source, GitSource):
@@ -278,22 +276,11 @@ class Fetcher:
             if shared is not None and requirement_name(shared.text) not in names:
                 requires = [*requires, shared]
         layout = layout._replace(added=self.additions(requires, locked, stop))
-        return self._with_requirements(_KINDS[type(source)], root, layout, locked, stop, facts)
-
-    def _with_requirements(
-        self,
-        kind: Kind,
-        root: Path,
-        layout: Layout,
-        locked: LockEntry | None,
-        stop: threading.Event | None,
-        facts: dict[str, Any],
-    ) -> ResolvedSource:
         pins = locked.requirements if locked is not None else {}
         required = self.dependencies.folder_for(layout, root=root, pins=pins, stop=stop)
         distribution, version = layout.distribution or (None, None)
         return ResolvedSource(
-            kind,
+            _KINDS[type(source)],
             folder=layout.folder,
             root=root,
             entry_point=layout.entry_point,
@@ -357,11 +344,11 @@ def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource |
     points = installed.list_modules(source.name)
     if points is None:
         name = source.name.replace("-", "_")
-        if not source.versions and _is_importable(name):
+        if not source.versions and name.isidentifier() and find_spec(name) is not None:
             return ResolvedSource("package", name, entry_point=f"{name}:mount")
         return None
     version = installed.find_version(source.name)
-    if source.versions and not _satisfies(version, source.versions):
+    if source.versions and not SpecifierSet(source.versions).contains(version, prereleases=True):
         raise SourceError(
             f"package {source.name!r} is installed as {version}, "
             f"which does not satisfy {source.versions}",
@@ -380,11 +367,3 @@ def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource |
     return ResolvedSource(
         "package", f"{name} {version}", entry_point=target, distribution=name, version=version
     )
-
-
-def _satisfies(version: str, versions: str) -> bool:
-    return SpecifierSet(versions).contains(version, prereleases=True)
-
-
-def _is_importable(name: str) -> bool:
-    return name.isidentifier() and find_spec(name) is not None

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -45,14 +45,6 @@ _Commit: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?
 
 Pins: TypeAlias = Mapping[str, Mapping[str, str]]
 """Name, such as `skill pdf`, → part, such as a file, → its text or digest."""
-
-
-class _Unreadable(Exception):
-    """The file is not a usable lock; `hint` has the next step."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class LockEntry(BaseModel):
@@ -127,7 +119,11 @@ class Lock(BaseModel):
             ConfigError: The file is missing, damaged, not a lock, or of a newer program.
         """
         try:
-            return cls._from_data(json.loads(read_lock(path)))
+            data = json.loads(read_lock(path))
+            problem = cls._refusal(data)
+            if problem is None:
+                body = {key: data[key] for key in data if key not in ("format", "version")}
+                return cls.model_validate(body)
         except FileNotFoundError:
             problem = f"the {cls.WHAT} does not exist", f"write it with: {cls.WRITTEN_BY}"
         except OSError as error:
@@ -139,26 +135,24 @@ class Lock(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             problem = cls._damaged(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}")
-        except _Unreadable as error:
-            problem = str(error), error.hint
         except (ValueError, RecursionError):
             problem = cls._damaged("not valid JSON")
         raise ConfigError(problem[0], hint=problem[1], location=Location(str(path)))
 
     @classmethod
-    def _from_data(cls, data: Any) -> Self:
+    def _refusal(cls, data: Any) -> tuple[str, str] | None:
+        """What is wrong with the head of a lock, with the next step; None if nothing is."""
         if not isinstance(data, dict) or data.get("format") != cls.FORMAT:
-            raise _Unreadable(f"not an Amplifier {cls.WHAT}", "specify another file")
+            return f"not an Amplifier {cls.WHAT}", "specify another file"
         version = data.get("version")
         if isinstance(version, int) and version > VERSION:
-            raise _Unreadable(
+            return (
                 f"the {cls.WHAT} has format version {version}; this program supports {VERSION}",
                 f"update Amplifier, or remove the file and recreate it: {cls.WRITTEN_BY}",
             )
         if version != VERSION:
-            raise _Unreadable(*cls._damaged(f"its format version is {version!r}"))
-        body = {key: value for key, value in data.items() if key not in ("format", "version")}
-        return cls.model_validate(body)
+            return cls._damaged(f"its format version is {version!r}")
+        return None
 
     @classmethod
     def _damaged(cls, what: str) -> tuple[str, str]:
@@ -240,17 +234,6 @@ LOOP_SUPPORT = "hooks-loop-support"
 UPDATE = "if the change is intended, update the lock: amplifier plan lock"
 
 
-class ModuleLock(Protocol):
-    """The lock entries of modules, such as `amplifier_app.sources.lockfile.Lock`."""
-
-    @property
-    def pins(self) -> Pins | None: ...
-
-    def entry(self, module_id: str) -> LockEntry | None:
-        """The lock entry of a module; None if it has none."""
-        ...
-
-
 def needs_no_lock(module_id: str, place: str) -> bool:
     """Return True if the program itself mounts a module, which no plan has to name."""
     return module_id in (TRAFFIC_MODULE, LOOP_SUPPORT) and place == "bundled"
@@ -290,18 +273,17 @@ def check_found(entry: LockEntry, found: ResolvedSource) -> None:
         _same("archive", entry.archive, found.archive)
     if entry.content is not None:
         _same("content", entry.content, found.content_hash)
-    for one in sorted({*entry.requires, *found.requires}):
-        _same(f"'requires' {one}", _listed(one, entry.requires), _listed(one, found.requires))
+    for one in sorted(entry.requires.keys() ^ found.requires.keys()):
+        locked, present = (
+            one if one in side else None for side in (entry.requires, found.requires)
+        )
+        _same(f"'requires' {one}", locked, present)
     installed = found.requirements
     if installed != entry.requirements:
         # A package installed for the module elsewhere may be part of the environment here.
         versions = {**distributions(sys.path), **installed}
         for name in sorted({*installed, *entry.requirements}):
             _same(f"requirement {name}", entry.requirements.get(name), versions.get(name))
-
-
-def _listed(one: str, requires: Mapping[str, str | None]) -> str | None:
-    return one if one in requires else None
 
 
 def _same(what: str, locked: str | None, found: str | None) -> None:

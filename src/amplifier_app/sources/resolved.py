@@ -146,7 +146,7 @@ class ResolvedSource(ModuleSource):
         """Folders that precede the environment on `sys.path`, with other versions than it has."""
         if not self.import_paths:
             return ()
-        from amplifier_app.sources.requirements.preferred_path import preferred_in
+        from amplifier_app.sources.requirements.names import preferred_in
 
         return tuple(found for path in self.import_paths for found in preferred_in(path))
 

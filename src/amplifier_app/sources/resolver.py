@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
@@ -36,22 +36,12 @@ from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:
-    from amplifier_app.plan.model import ResolvedPlan
+    from amplifier_app.plan import Override, ResolvedPlan
     from amplifier_app.plan.requirements import PlanRequirement
     from amplifier_app.sources.fetching import Fetcher
-    from amplifier_app.sources.lockfile import ModuleLock
+    from amplifier_app.sources.lockfile import Lock
 
 PREFIX = "AMPLIFIER_MODULE_"
-
-
-class Override(Protocol):
-    """A source that replaces the plan's: `source`, with absolute paths, is set `at` a location."""
-
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def at(self) -> Location: ...
 
 
 class Candidate(NamedTuple):
@@ -74,6 +64,13 @@ class Candidate(NamedTuple):
     distribution: str | None = None
     version: str | None = None
     at: Location | None = None
+
+    @classmethod
+    def of(cls, place: Place, module: installed.Installed) -> Candidate:
+        """The offer of a module that is part of the environment."""
+        _, entry_point, distribution, version = module
+        text = f"{distribution} {version}"
+        return cls(place, text, None, entry_point, distribution, version)
 
 
 class Places:
@@ -117,9 +114,9 @@ class Places:
             yield Candidate("plan", hint, hint)
         own = installed.bundled_modules().get(module_id)
         if own is not None:
-            yield _of_installed("bundled", own)
+            yield Candidate.of("bundled", own)
         for module in installed.modules_on_path(module_id):
-            yield _of_installed("installed", module)
+            yield Candidate.of("installed", module)
         project = self._in_folders(module_id)
         if project is not None:
             yield Candidate("folders", str(project), str(project))
@@ -196,17 +193,6 @@ def name_variable(module_id: str) -> str:
     return PREFIX + module_id.upper().replace("-", "_").replace(".", "_")
 
 
-def _of_installed(place: Place, found: installed.Installed) -> Candidate:
-    text = f"{found.distribution} {found.version}"
-    return Candidate(
-        place,
-        text,
-        entry_point=found.entry_point,
-        distribution=found.distribution,
-        version=found.version,
-    )
-
-
 T = TypeVar("T")
 _Asked: TypeAlias = tuple[str, str | None]
 
@@ -242,7 +228,7 @@ class AppModuleSourceResolver:
         workspace: Path | None = None,
         overrides: Mapping[str, Override] | None = None,
         origin: Callable[[str, str | None], Location | None] = lambda module_id, source: None,
-        lock: ModuleLock | None = None,
+        lock: Lock | None = None,
         partial: bool = False,
         offline: bool = False,
         renew: bool = False,
@@ -418,15 +404,13 @@ class AppModuleSourceResolver:
     def _resolve(
         self, module_id: str, hint: str | None, chosen: Candidate, stop: threading.Event | None
     ) -> ResolvedSource:
-        def search() -> tuple[Considered, ...]:
-            return self._places.considered(module_id, hint)
-
         try:
-            candidate = self._resolve_candidate(module_id, chosen, stop)
+            source = self._resolve_candidate(module_id, chosen, stop)
         except SourceError as error:
             raise _with_location(error, module_id, chosen) from error
-        candidate.place, candidate.search = chosen.place, search
-        return candidate
+        source.place = chosen.place
+        source.search = lambda: self._places.considered(module_id, hint)
+        return source
 
     def _resolve_candidate(
         self, module_id: str, chosen: Candidate, stop: threading.Event | None
@@ -506,7 +490,7 @@ def _not_found(module_id: str) -> str:
 def resolver_for(
     plan: ResolvedPlan,
     *,
-    lock: ModuleLock | None = None,
+    lock: Lock | None = None,
     partial: bool = False,
     offline: bool | None = None,
     renew: bool = False,

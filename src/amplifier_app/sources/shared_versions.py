@@ -21,8 +21,7 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.dependencies import DependencyCache
 from amplifier_app.sources.requirements.fixed_versions import read_requirements
 from amplifier_app.sources.requirements.layout import required_by
-from amplifier_app.sources.requirements.names import distributions, recorded_files
-from amplifier_app.sources.requirements.preferred_path import PREFERRED
+from amplifier_app.sources.requirements.names import PREFERRED, distributions, recorded_files
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_support.named_tuple import NamedTuple
 

@@ -14,21 +14,25 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
-from importlib import metadata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.installed import DISTRIBUTION, normalised
+from amplifier_app.base.installed import normalised
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import content_files, content_hash, links_out, staging
 from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.plan_lock import Wanted, lock_entry, resolve_all
-from amplifier_app.sources.requirements import vendored
-from amplifier_app.sources.requirements.dependencies import DependencyCache
+from amplifier_app.sources.requirements.dependencies import (
+    VENDORED,
+    DependencyCache,
+    describe_vendored,
+    this_machine,
+)
+from amplifier_app.sources.requirements.fixed_versions import own_requirements
 from amplifier_app.sources.requirements.layout import required_by
 from amplifier_app.sources.requirements.names import installed_files, requirement_name
 from amplifier_app.sources.resolved import ResolvedSource
@@ -150,14 +154,16 @@ def _copy(source: ResolvedSource, target: Path, dependencies: DependencyCache) -
     _copy_files(root, home)
     required = [*required_by(layout), *(one.written for one in layout.added)]
     if required or layout.dynamic:
-        complete = layout.dynamic or any(_is_extra(text) for text in required)
+        complete = layout.dynamic or any(
+            requirement_name(text) not in own_requirements() for text in required
+        )
         installed = next(iter(source.import_paths), None)
         if installed is None and complete:
             installed = dependencies.folder_for(layout, complete=True)
         if installed is not None:
-            _copy_files(installed, home / vendored.FOLDER)
-            _remove_distributions(home / vendored.FOLDER, installed, _own_requirements())
-            vendored.describe(home / vendored.FOLDER, required)
+            _copy_files(installed, home / VENDORED)
+            _remove_own_requirements(home / VENDORED, installed)
+            describe_vendored(home / VENDORED, required)
     return home
 
 
@@ -176,12 +182,13 @@ def _copy_file(path: Path, copy: Path) -> None:
         copy.chmod(mode | (mode & 0o444) >> 2)
 
 
-def _remove_distributions(folder: Path, installed: Path, names: set[str]) -> None:
-    """Remove distributions from a copy of a folder of installed packages.
+def _remove_own_requirements(folder: Path, installed: Path) -> None:
+    """Remove what Amplifier itself requires from a copy of a folder of installed packages.
 
-    Packages that every Amplifier installation has need not be copied, and would conflict with an
+    Every installation has these packages, so they need not be copied, and would conflict with an
     installation that has another version.
     """
+    names = own_requirements()
     for info in sorted(folder.glob("*.dist-info")):
         metadata_folder = installed / info.name
         if normalised(info.name.partition("-")[0]) not in names:
@@ -196,30 +203,6 @@ def _remove_distributions(folder: Path, installed: Path, names: set[str]) -> Non
             # Fails for folders that are not empty, as intended.
             Path(below).rmdir()
     folder.mkdir(exist_ok=True)
-
-
-def _is_extra(requirement: str) -> bool:
-    """Return True if a requirement is for something that Amplifier itself does not require."""
-    return requirement_name(requirement) not in _own_requirements()
-
-
-def _own_requirements() -> set[str]:
-    """The names of everything that every Amplifier installation has."""
-    requirements: set[str] = set()
-    waiting = [DISTRIBUTION]
-    while waiting:
-        name = waiting.pop()
-        try:
-            requires = metadata.requires(name) or ()
-        except metadata.PackageNotFoundError:
-            # For another platform or an extra: not needed here.
-            continue
-        for text in requires:
-            needed = requirement_name(text)
-            if "extra ==" not in text and needed not in requirements:
-                requirements.add(needed)
-                waiting.append(needed)
-    return requirements
 
 
 # -- putting in place --------------------------------------------------------------------
@@ -251,7 +234,7 @@ def _write_vendored(
         state = _replace(stage / module, folder / module, contents[module], stage)
         source = folder / copies[module].relative_to(stage)
         done.append(Vendored(module, state, str(source), entry))
-    machine = vendored.this_machine()
+    machine = this_machine()
     Manifest(plan=plan.name, modules=kept, made_for=machine).write(manifest)
     return done
 
@@ -279,8 +262,3 @@ def _replace(copy: Path, target: Path, content: str, stage: Path) -> State:
         target.rename(stage / f".old-{copy.name}")
     copy.rename(target)
     return "copied"
-
-
-def map_sources(done: Iterable[Vendored]) -> dict[str, str]:
-    """Module id → its new source, for modules that were copied."""
-    return {module.module: module.source for module in done if module.state != "not copied"}

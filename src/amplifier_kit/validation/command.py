@@ -41,8 +41,7 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetching import Fetcher
 from amplifier_app.sources.requirements.dependencies import DependencyCache
 from amplifier_app.sources.requirements.layout import Layout, find_layout, required_by
-from amplifier_app.sources.requirements.names import distributions
-from amplifier_app.sources.requirements.preferred_path import preferred_in
+from amplifier_app.sources.requirements.names import distributions, preferred_in
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.module_sources import ENTRY_POINT_GROUP, ModuleNotFoundError
 from amplifier_kit.validation.advice import ASKS

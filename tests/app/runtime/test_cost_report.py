@@ -19,7 +19,7 @@ from amplifier_app.runtime.cost_report import (
     find_prices,
     model_prices,
 )
-from amplifier_app.sessions.conversation import read_conversation
+from amplifier_app.sessions.conversation import Conversation
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.journal import CLEAR, replacement
 from amplifier_support.price_lists import Tokens
@@ -57,7 +57,7 @@ def user(text: str) -> dict[str, Any]:
 
 
 def billed(*records: dict[str, Any], name: str = "main", **metadata: Any) -> Billed:
-    return Billed(name, read_conversation(records), metadata)
+    return Billed(name, Conversation(records), metadata)
 
 
 def parts(report: Report) -> dict[str, int | None]:

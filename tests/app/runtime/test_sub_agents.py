@@ -16,10 +16,10 @@ import yaml
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.capabilities import MAX_DEPTH
 from amplifier_app.runtime.observers.observer import Renderer, SubSessionFacts
 from amplifier_app.runtime.session import OpenSession, open_session
-from amplifier_app.runtime.sub_agents.delegation import MAX_DEPTH
-from amplifier_app.runtime.sub_agents.spawning import SubAgentFailed, UnknownSubSession
+from amplifier_app.runtime.spawning import SubAgentFailed, UnknownSubSession
 from amplifier_app.runtime.turns.turn import SubSession
 from amplifier_app.sessions.recording_context import INTERRUPTED
 from amplifier_app.sessions.store import SessionStore

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import SessionError, UsageError
-from amplifier_app.sessions.conversation import read_conversation
+from amplifier_app.sessions.conversation import Conversation
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.removal import remove_leftovers
 from amplifier_app.sessions.store import SessionStore
@@ -108,7 +108,7 @@ def test_a_killed_fork_leaves_a_whole_session_or_none(store: SessionStore) -> No
         for name in left - seen - {"source"}:
             metadata = json.loads((store.root / name / "metadata.json").read_text())
             assert metadata["forked_from"]["step"] == 2
-            assert len(read_conversation(store.find(name).reading().file.records).steps) == 2
+            assert len(Conversation(store.find(name).reading().file.records).steps) == 2
         seen |= left
         remove_leftovers(store.root)
         assert not list(store.root.glob(".*"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.sessions.index import FILE, ask_index
+from amplifier_app.sessions.index import FILE, Index, ask_index
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary
 from tests.support.cli import start_python
@@ -24,8 +24,12 @@ def save(root: Path, session_id: str, *texts: str, **metadata: Any) -> None:
     saved.close()
 
 
+def summaries_in(index: Index) -> list[SessionSummary]:
+    return [listed.session for listed in index.page(None, 0).listed]
+
+
 def listed(root: Path) -> dict[str, SessionSummary]:
-    summaries, remark = ask_index(root, lambda index: index.summaries())
+    summaries, remark = ask_index(root, summaries_in)
     assert remark == ""
     return {summary.id: summary for summary in summaries}
 
@@ -157,7 +161,7 @@ def test_a_damaged_index_is_rebuilt_with_a_remark(
     for leftover in ("-wal", "-shm"):
         (tmp_path / f"{FILE}{leftover}").unlink(missing_ok=True)
     answer, remark = ask_index(
-        tmp_path, lambda index: (index.summaries(), index.search("number 7"))
+        tmp_path, lambda index: (summaries_in(index), index.search("number 7"))
     )
     assert len(answer[0]) == 30
     assert [match.session.id for match in answer[1].matches] == ["s7"]
@@ -169,7 +173,7 @@ def test_a_damaged_index_is_rebuilt_with_a_remark(
 def test_an_unusable_index_is_replaced_by_memory(tmp_path: Path) -> None:
     save(tmp_path, "one", "some words")
     (tmp_path / FILE).mkdir()
-    summaries, remark = ask_index(tmp_path, lambda index: index.summaries())
+    summaries, remark = ask_index(tmp_path, summaries_in)
     assert [summary.id for summary in summaries] == ["one"]
     assert "cannot be used" in remark
     assert found(tmp_path, "words") == ["one"]
@@ -184,7 +188,7 @@ def test_an_index_another_process_holds_is_replaced_by_memory(
     save(tmp_path, "two")
     holder = sqlite3.connect(tmp_path / FILE, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    summaries, remark = ask_index(tmp_path, lambda index: index.summaries())
+    summaries, remark = ask_index(tmp_path, summaries_in)
     holder.close()
     assert {summary.id for summary in summaries} == {"one", "two"}
     assert "locked" in remark
@@ -259,7 +263,7 @@ from pathlib import Path
 from amplifier_app.sessions.index import ask_index
 root = Path(sys.argv[1])
 for _ in range(5):
-    answer, remark = ask_index(root, lambda index: (index.summaries(), index.search("shared")))
+    answer, remark = ask_index(root, lambda index: (index.page(None, 0).listed, index.search("shared")))
     print(len(answer[0]), len(answer[1].matches), remark)
 """
 

@@ -11,7 +11,12 @@ from pathlib import Path
 import amplifier_app
 from amplifier_app.base import own_packages
 from amplifier_app.base.installed import bundled_modules, normalised
-from amplifier_app.sources.requirements.fixed_versions import AMPLIFIER, MODULE_PACKAGES, fixed_by
+from amplifier_app.sources.requirements.fixed_versions import (
+    AMPLIFIER,
+    MODULE_PACKAGES,
+    fixed_by,
+    own_requirements,
+)
 
 SOURCE = Path(amplifier_app.__file__).parent.parent
 OURS = {*own_packages.OWN_PACKAGES}
@@ -72,3 +77,9 @@ def test_requirements_of_a_mounted_installed_module_are_held() -> None:
     held = fixed_by({"my-tool": "pytest"})
     assert (held["pytest"], held["pluggy"]) == ("my-tool", "my-tool")
     assert "pytest" not in fixed_by({})
+
+
+def test_a_vendored_copy_leaves_out_only_what_every_installation_here_has() -> None:
+    installed = {normalised(each.name) for each in metadata.distributions()}
+    assert set(own_requirements()) <= installed
+    assert {"pydantic", "pydantic-core", "httpx", "anthropic"} <= set(own_requirements())

@@ -14,8 +14,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.session.costs import amount, bill_sessions, usd
 from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.table import Column, OutputOption, print_table
-from amplifier_app.runtime.cache_report import CachedRequest, cache_report
-from amplifier_app.runtime.cost_report import MICRO, cost_report
+from amplifier_app.runtime.cost_report import MICRO, CachedRequest, cache_report, cost_report
 from amplifier_app.runtime.request_log import LoggedRequest, read_requests
 from amplifier_app.sessions.folder import SessionFolder
 

@@ -16,7 +16,7 @@ from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.plain import PlainRenderer
 from amplifier_app.render.screen import AnsiScreen
 from amplifier_app.render.terminal import TerminalRenderer
-from amplifier_app.runtime.event_log import read_events, read_time
+from amplifier_app.runtime.export.parts import read_time
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.observers.subscriptions import show_once
 from amplifier_app.runtime.observers.visibility import visible_only
@@ -141,7 +141,7 @@ def replay(
     if not 0 <= speed < float("inf"):
         raise UsageError(f"--speed must not be negative (got {speed:g})")
     session = SessionStore().find(session_id)
-    events = list(read_events(session.path))
+    events = list(session.events())
     if not any(event.get("event") == "prompt:submit" for event in events):
         raise SessionError(
             f"session {session.id} has no log of what happened",

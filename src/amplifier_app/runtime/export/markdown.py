@@ -19,9 +19,8 @@ from amplifier_app.base.sanitize import for_pipe, one_line
 from amplifier_app.runtime.export.parts import Exported, Heading, Part, build_heading, build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.conversation import Item, Note, Prompt, Step
-from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in
-from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_app.sessions.tool_calls import as_text, blocks_in, text_in
 from amplifier_support.fields import to_mapping
 from amplifier_support.usage import dollars
 
@@ -181,9 +180,7 @@ def _content_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _agent_step(step: Step) -> dict[str, Any]:
-    content = step.message.get("content")
-    texts = [str(block.get("text", "")) for block in blocks_in(step.message, "text")]
-    message = content if isinstance(content, str) else "\n\n".join(texts)
+    message = text_in(step.message, "\n\n")
     found: dict[str, Any] = {"step_id": 0, "source": "agent", "message": message}
     if step.model is not None:
         found["model_name"] = step.model

@@ -18,11 +18,9 @@ from markdown_it import MarkdownIt
 
 from amplifier_app.base.sanitize import for_pipe
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_log import read_time
-from amplifier_app.runtime.export.parts import Exported, build_heading
+from amplifier_app.runtime.export.parts import Exported, build_heading, read_time
 from amplifier_app.sessions.conversation import Call, Item, Note, Prompt, Step
-from amplifier_app.sessions.search_text import as_text
-from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_app.sessions.tool_calls import as_text, blocks_in
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import cut_text

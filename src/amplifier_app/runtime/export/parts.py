@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from amplifier_app.base.json_text import value_text
 from amplifier_app.base.keys import fill_environment
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_log import read_events
 from amplifier_app.runtime.observers.visibility import Visibility, find_mark, shown_blocks
 from amplifier_app.sessions.conversation import Call, Conversation, Item, Note, Prompt, Step
 from amplifier_app.sessions.folder import SessionFolder
-from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in
+from amplifier_app.sessions.tool_calls import as_text
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.redaction import Redactor, secrets_in
 
@@ -34,6 +34,14 @@ class Heading(NamedTuple):
     title: str
     facts: Sequence[str] = ()
     lines: Sequence[str] = ()
+
+
+def read_time(event: Mapping[str, Any]) -> float | None:
+    """When an event happened, in seconds since the epoch; None if its time cannot be read."""
+    try:
+        return datetime.fromisoformat(event["ts"]).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 def build_heading(
@@ -229,7 +237,7 @@ def export_session(
         # Counting also finds damage before anything is written.
         _ = unredacted.size
         records = _Redacted(lambda: saved, redact)
-        events = _Redacted(lambda: read_events(folder.path), redact)
+        events = _Redacted(lambda: folder.events(), redact)
         return Exported(folder.id, redact(folder.metadata), records, events, unredacted=unredacted)
 
     return read(session)._replace(sub_sessions=tuple(read(folder) for folder in spawned))

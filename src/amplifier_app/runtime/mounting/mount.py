@@ -14,15 +14,17 @@ import signal
 import sysconfig
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import amplifier_core
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError
+from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.slow_steps import slow_step
+from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.capabilities import (
     register_capabilities,
@@ -33,18 +35,24 @@ from amplifier_app.runtime.capabilities import (
 from amplifier_app.runtime.observers.observer import FIRST, Renderer
 from amplifier_app.runtime.sandbox import check_sandbox, register_sandbox, unused_sandbox
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core._foreign import describe_place, find_root
+from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction
 from amplifier_core.module_sources import (
     ModuleImportError,
+    ModuleLoadError,
     ModuleMountError,
+    ModuleNotFoundError,
     RequiredModuleError,
     missing_import,
 )
 from amplifier_core.mounting import ModuleSpec, mount_module
 from amplifier_core.session import AmplifierSession
 from amplifier_support.session_capabilities import MENTIONS, SECRET_VARIABLES
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.lockfile import Pins
 
 
 class Opening:
@@ -359,8 +367,6 @@ class Mounting:
         lock = self._sources.lock
         if lock is None:
             return
-        from amplifier_app.runtime.mounting.pins import check_pins
-
         coordinator = self._session.coordinator
         if unpinned := await check_pins(coordinator, lock.pins):
             why = "pin with: amplifier plan lock"
@@ -380,18 +386,10 @@ class Mounting:
 
     def _error(self, failures: list[dict[str, Any]]) -> AppError:
         # Imported only on failure.
-        from amplifier_app.runtime.mounting.mount_problems import MountFailure, failure_error
+        from amplifier_app.runtime.mounting.mount_problems import failure_error
 
-        mount_failures = [
-            MountFailure(
-                failure["module_type"],
-                _key(failure),
-                str(failure["error"]),
-                failure["missing_import"],
-            )
-            for failure in failures
-        ]
-        return failure_error(self._plan, self._sources, mount_failures)
+        keyed = [{**failure, "key": _key(failure)} for failure in failures]
+        return failure_error(self._plan, self._sources, keyed)
 
 
 def _key(failure: dict[str, Any]) -> str:
@@ -426,3 +424,120 @@ async def _has_fallbacks(coordinator: Any) -> bool:
     # Third-party modules may contribute anything; ignore what is not a list of names.
     lists = [events for events in announced if isinstance(events, (list, tuple, set))]
     return any("provider:fallback" in events for events in lists)
+
+
+# -- without a session -------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def mount_entries(
+    plan: ResolvedPlan, entries: Sequence[Mapping[str, Any]], *, runs_commands: bool = False
+) -> AsyncGenerator[ModuleCoordinator]:
+    """Mount only these modules of a plan on a coordinator, for commands that need only what they do.
+
+    Args:
+        plan: The plan.
+        entries: Their entries in its mount plan.
+        runs_commands: Whether they start programs, and read files of the project.
+
+    Raises:
+        ConfigError: The config of a module is invalid.
+        ModuleError: A module cannot be mounted.
+        SourceError: A module is not available.
+    """
+    mount_plan = plan.mount_plan()
+    sources = resolver_for(plan)
+    coordinator = ModuleCoordinator()
+    coordinator.config.update(mount_plan)
+    register_capabilities(coordinator, sources)
+    if runs_commands:
+        register_trusted_dir(coordinator, plan.chosen.reads_project)
+        register_sandbox(coordinator, mount_plan, plan)
+    for text in await register_mentions(coordinator, plan.namespaces, sources.offline):
+        to_stderr(for_terminal(f"amplifier: warning: {text}"))
+    await sources.prefetch_modules((entry["module"], entry.get("source")) for entry in entries)
+    await coordinator.mount("module-source-resolver", sources)
+    loader = ModuleLoader(coordinator)
+    try:
+        for entry in entries:
+            try:
+                mount = await loader.load(entry["module"], entry["config"], entry.get("source"))
+                coordinator.register_cleanup(await mount(coordinator))
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+            except (AppError, ModuleLoadError, ModuleNotFoundError):
+                raise
+            # Mount functions are foreign code, which may raise anything.
+            except Exception as error:
+                raise ModuleError(f"cannot mount {entry['module']}: {error}") from error
+        yield coordinator
+    finally:
+        await coordinator.cleanup()
+
+
+# -- pins --------------------------------------------------------------------------------
+#
+# Modules may bring content from outside their own code, which a lock pins: MCP tools, skills. They
+# contribute it on the channel `lock.pins`: name → part → text or digest.
+
+PIN_CHANNEL = "lock.pins"
+PIN_PROBLEM = "problem"
+"""The part of what cannot be pinned: the reason."""
+_PINNING = ("tool-mcp", "tool-skills")
+"""The modules that contribute: only these are mounted for a lock."""
+
+
+async def find_pins(plan: ResolvedPlan) -> Pins:
+    """Return what the modules of a plan bring now; this starts its MCP servers.
+
+    Raises:
+        ConfigError: One of these modules cannot be mounted, or a server does not answer.
+        SourceError: One of them is not available.
+    """
+    tools = plan.mount_plan()["tools"]
+    entries = [entry for entry in tools if entry["module"] in _PINNING]
+    if not entries:
+        return {}
+    async with mount_entries(plan, entries, runs_commands=True) as coordinator:
+        pins = await collect_pins(coordinator)
+    for name, parts in pins.items():
+        if PIN_PROBLEM in parts:
+            raise ConfigError(f"cannot pin {name}: {parts[PIN_PROBLEM]}")
+    return pins
+
+
+async def collect_pins(coordinator: Any) -> Pins:
+    """Return what the mounted modules of a session bring."""
+    pins: dict[str, Mapping[str, str]] = {}
+    for contribution in await coordinator.collect_contributions(PIN_CHANNEL):
+        pins |= contribution
+    return dict(sorted(pins.items()))
+
+
+async def check_pins(coordinator: Any, locked: Pins | None) -> list[str]:
+    """Compare what the modules of a session bring with the lock.
+
+    Args:
+        coordinator: The session's.
+        locked: The pins of the lock; None for a lock without them. In a sub-session, only the names that
+            its modules bring are compared.
+
+    Returns:
+        The names that the lock does not pin.
+
+    Raises:
+        ConfigError: Something differs.
+    """
+    found = await collect_pins(coordinator)
+    if locked is None:
+        return [*found]
+    unpinned: list[str] = []
+    if coordinator.parent_id is not None:
+        unpinned = [name for name in found if name not in locked]
+        locked = {name: parts for name, parts in locked.items() if name in found}
+        found = {name: parts for name, parts in found.items() if name in locked}
+    from amplifier_app.sources.plan_lock import drift_error, pin_differences
+
+    if differences := pin_differences(locked, found):
+        raise drift_error(map(str, differences), None)
+    return unpinned

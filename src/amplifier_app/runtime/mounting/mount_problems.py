@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError
@@ -22,7 +22,6 @@ from amplifier_app.sources.requirements.missing_packages import missing_package,
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.module_sources import MISCONFIGURED, find_package
-from amplifier_support.named_tuple import NamedTuple
 
 _MISSING_EXTRA = re.compile(
     r"mount\(\) raised \w+: (?:[\w-]+: )?(.*pip install (?:-U )?'amplifier\[\w+\]').*", re.DOTALL
@@ -30,71 +29,53 @@ _MISSING_EXTRA = re.compile(
 """Matches the error of a missing optional package; the group is the message without exception type and place."""
 
 
-class MountFailure(NamedTuple):
-    """A module whose mount failed.
-
-    Attributes:
-        kind: Its kind.
-        key: Its instance id, else its module id.
-        error: The error of the module or the loader.
-        missing_import: The missing package that caused the failure, if any.
-    """
-
-    kind: str
-    key: str
-    error: str
-    missing_import: str = ""
-
-
 def failure_error(
-    plan: ResolvedPlan, sources: AppModuleSourceResolver, failures: Sequence[MountFailure]
+    plan: ResolvedPlan, sources: AppModuleSourceResolver, failures: Sequence[Mapping[str, Any]]
 ) -> AppError:
     """Return the error for modules that cannot be mounted.
 
     Args:
         plan: The plan to mount.
         sources: Resolves module sources.
-        failures: The modules that failed.
+        failures: The modules that failed, as in the event `module:load_failed`, each with its `key` in the plan.
 
     Returns:
         A `PlanError` with the invalid config keys, if they explain every failure; a `ConfigError` if
         the modules report their configuration as invalid, which may come from the environment;
         otherwise a `ModuleError`. Both with the locations of the modules.
     """
-    planned = {
-        (planned_module.kind, planned_module.key): planned_module
-        for planned_module in planned_modules(plan)
-    }
+    planned = {(module.kind, module.key): module for module in planned_modules(plan)}
     problems: list[Problem] = []
     missing: list[tuple[PlannedModule, str]] = []
     explained = True
     for failure in failures:
-        module = planned.get((failure.kind, failure.key))
+        error = str(failure["error"])
+        module = planned.get((failure["module_type"], failure["key"]))
         if module is None:
             continue
         source = _resolve(module, sources)
         wrong = _config_problems(module, source) if source is not None else []
         if not wrong:
             explained = False
-            if package := missing_package(failure.error):
+            if package := missing_package(error):
                 missing.append((module, package))
-            problems.append(mount_problem(module, source, failure.error, failure.missing_import))
+            problems.append(mount_problem(module, source, error, failure["missing_import"]))
         problems += wrong
     # In a session without orchestrator or context, nothing else was mounted.
     problems += config_problems_of_bundled(plan, sources)
     shown = with_lines(plan, problems)
     if explained and shown:
         return PlanError(shown)
-    misconfigured = all(MISCONFIGURED in failure.error for failure in failures)
-    error = ConfigError if misconfigured else ModuleError
+    misconfigured = all(MISCONFIGURED in str(failure["error"]) for failure in failures)
+    error_type = ConfigError if misconfigured else ModuleError
     if len(shown) == 1:
         only = shown[0]
         if misconfigured and only.at.file.startswith(str(bundled_profiles_dir())):
-            return error(only.message)
-        return error(only.body(), hint=_entries_to_add(plan, missing), location=only.at)
+            return error_type(only.message)
+        return error_type(only.body(), hint=_entries_to_add(plan, missing), location=only.at)
     listed = "\n".join(map(str, shown))
     message = f"{len(shown)} modules cannot be mounted:\n{listed}"
-    return error(message, hint=_entries_to_add(plan, missing))
+    return error_type(message, hint=_entries_to_add(plan, missing))
 
 
 def _entries_to_add(plan: ResolvedPlan, missing: Sequence[tuple[PlannedModule, str]]) -> str | None:

@@ -280,28 +280,17 @@ def redacted_text(coordinator: Any, text: str) -> str:
 
 def show_once(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
     """Wrap the handlers of a renderer so that they receive each text once."""
-    inner = handlers.get(_DELTA)
-    if inner is None:
+    if _DELTA not in handlers:
         return handlers
-    answer = _ShowOnce(inner)
-    begin, retry = handlers.get("provider:request"), handlers.get("provider:retry")
+    answer = _ShowOnce(handlers[_DELTA])
+    first = {"provider:request": answer.begin, "provider:retry": answer.restart}
 
-    def on_request(event: str, data: dict[str, Any]) -> None:
-        answer.begin()
-        if begin is not None:
-            begin(event, data)
+    def on_event(event: str, data: dict[str, Any]) -> None:
+        first[event]()
+        if (handler := handlers.get(event)) is not None:
+            handler(event, data)
 
-    def on_retry(event: str, data: dict[str, Any]) -> None:
-        answer.restart()
-        if retry is not None:
-            retry(event, data)
-
-    return {
-        **handlers,
-        _DELTA: answer.on_delta,
-        "provider:request": on_request,
-        "provider:retry": on_retry,
-    }
+    return {**handlers, _DELTA: answer.on_delta, **dict.fromkeys(first, on_event)}
 
 
 class _ShowOnce:

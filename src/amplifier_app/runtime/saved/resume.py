@@ -161,7 +161,7 @@ class Resumption:
 
 def _describe_change(what: str, before: Any, now: str | None) -> Iterator[str]:
     if isinstance(before, str) and now is not None and before != now:
-        yield f"{what}: {_short(now)} (was {_short(before)})"
+        yield f"{what}: {one_line(now, _MAX_VALUE)} (was {one_line(before, _MAX_VALUE)})"
 
 
 def _options(before: Mapping[str, Any], plan: ResolvedPlan) -> Iterator[str]:
@@ -197,11 +197,7 @@ def _modules(before: Mapping[str, Any], now: Mapping[str, str]) -> Iterator[str]
             changes.setdefault((version_before, used), []).append(module_id)
     for (version_before, used), ids in changes.items():
         what = ids[0] if len(ids) == 1 else f"{len(ids)} modules"
-        yield f"{what}: {_short(used)} (was {_short(version_before)})"
-
-
-def _short(value: str) -> str:
-    return one_line(value, _MAX_VALUE)
+        yield f"{what}: {one_line(used, _MAX_VALUE)} (was {one_line(version_before, _MAX_VALUE)})"
 
 
 class BudgetRecord:

@@ -30,7 +30,7 @@ import threading
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
 from urllib.parse import urljoin, urlsplit
@@ -128,12 +128,6 @@ _MAX_DIRECTORY = MAX_ENTRIES * 400
 _TAR_OVERHEAD = MAX_ENTRIES * 4_096
 
 
-class Reader(Protocol):
-    """The bytes of an entry."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-
 class Entry(NamedTuple):
     """One entry of an archive.
 
@@ -149,7 +143,7 @@ class Entry(NamedTuple):
     kind: str
     target: str = ""
     executable: bool = False
-    content: Reader | None = None
+    content: Stream | None = None
 
 
 def unpack(archive: Path, name: str, into: Path, *, stop: threading.Event | None = None) -> None:
@@ -248,7 +242,7 @@ class _Unpacker:
             raise SourceError(f"{entry.name!r} is a link to {entry.target!r}, which is missing")
         return other
 
-    def _copy(self, content: Reader, path: Path) -> None:
+    def _copy(self, content: Stream, path: Path) -> None:
         with path.open("xb") as file:
             while chunk := content.read(_FILE_CHUNK):
                 self._left -= len(chunk)
@@ -375,29 +369,24 @@ _TOTAL_SECONDS = 600.0
 _TIMEOUT = httpx.Timeout(30.0)
 
 
-class Validators(NamedTuple):
-    """HTTP validators of the last response, to ask whether an archive changed; empty if absent."""
-
-    etag: str
-    modified: str
-
-
 class Answer(NamedTuple):
-    """A completed download.
+    """A completed download, with HTTP validators to ask whether the archive has changed since.
 
     Attributes:
         sha256: Hash of the bytes, in hexadecimal.
-        validators: Validators for the next request.
+        etag: The validator of this name; empty if absent.
+        modified: The time of the last change; empty if absent.
     """
 
     sha256: str
-    validators: Validators
+    etag: str
+    modified: str
 
 
 def download(
     source: ArchiveSource,
     into: Path,
-    known: Validators | None,
+    known: Answer | None,
     stop: threading.Event | None,
 ) -> Answer | None:
     """Download an archive into a file.
@@ -405,7 +394,7 @@ def download(
     Args:
         source: What to download.
         into: The file to write.
-        known: Validators of the cached copy; None if there is none.
+        known: The download in the cache; None if there is none.
         stop: Set it to cancel.
 
     Returns:
@@ -449,9 +438,12 @@ def _follow(
             if response.status_code != 200:
                 status = f"{response.status_code} {response.reason_phrase}".strip()
                 raise SourceError(f"cannot fetch {source.shown}: the server returned {status}")
-            digest = _write(response, into, source, stop)
-            etag = response.headers.get("ETag", "")
-            return Answer(digest, Validators(etag, response.headers.get("Last-Modified", "")))
+            claimed = response.headers.get("Content-Length", "")
+            if claimed.isdigit() and int(claimed) > MAX_BYTES:
+                raise _too_big(source)
+            digest = _write(_in_time(response, source), into, source, stop)
+            etag, modified = (response.headers.get(n, "") for n in ("ETag", "Last-Modified"))
+            return Answer(digest, etag, modified)
     raise SourceError(f"cannot fetch {source.shown}: more than {_MAX_REDIRECTS} redirects")
 
 
@@ -469,32 +461,34 @@ def _next(url: str, location: str, source: ArchiveSource) -> str:
     )
 
 
-def _write(
-    response: httpx.Response,
-    into: Path,
-    source: ArchiveSource,
-    stop: threading.Event | None,
-) -> str:
-    too_big = SourceError(f"{source.shown} is larger than {MAX_BYTES // 1024**2} MiB")
-    claimed = response.headers.get("Content-Length", "")
-    if claimed.isdigit() and int(claimed) > MAX_BYTES:
-        raise too_big
+def _in_time(response: httpx.Response, source: ArchiveSource) -> Iterator[bytes]:
     limit = time.monotonic() + _TOTAL_SECONDS
+    for chunk in response.iter_bytes():
+        if time.monotonic() > limit:
+            took = f"it took longer than {_TOTAL_SECONDS:g} s"
+            raise SourceError(f"cannot fetch {source.shown}: {took}")
+        yield chunk
+
+
+def _write(
+    chunks: Iterable[bytes], into: Path, source: ArchiveSource, stop: threading.Event | None
+) -> str:
+    """Write an archive and return its hash, so that what is unpacked is what was hashed."""
     digest, size = hashlib.sha256(), 0
     with into.open("wb") as file:
-        for chunk in response.iter_bytes():
+        for chunk in chunks:
             if stop is not None and stop.is_set():
                 raise Stopped(source.file_name)
-            if time.monotonic() > limit:
-                raise SourceError(
-                    f"cannot fetch {source.shown}: it took longer than {_TOTAL_SECONDS:g} s"
-                )
             size += len(chunk)
             if size > MAX_BYTES:
-                raise too_big
+                raise _too_big(source)
             digest.update(chunk)
             file.write(chunk)
     return digest.hexdigest()
+
+
+def _too_big(source: ArchiveSource) -> SourceError:
+    return SourceError(f"{source.shown} is larger than {MAX_BYTES // 1024**2} MiB")
 
 
 _HASH_CHUNK = 1024 * 1024
@@ -576,7 +570,9 @@ class ArchiveCache:
         with staging(self._root) as stage:
             copy = stage / "archive"
             try:
-                found = _copy(file, copy, source, stop)
+                with file.open("rb") as given:
+                    chunks = iter(lambda: given.read(_HASH_CHUNK), b"")
+                    found = _write(chunks, copy, source, stop)
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise SourceError(f"cannot read {file}: {reason}") from error
@@ -590,7 +586,7 @@ class ArchiveCache:
         name = hashlib.sha256(source.location.encode()).hexdigest()[:32]
         note = self._root / "urls" / f"{name}.json"
         known = _read_note(note)
-        if known is not None and not self._home(source, known["sha256"]).is_dir():
+        if known is not None and not self._home(source, known.sha256).is_dir():
             known = None
         if self._offline:
             if known is None:
@@ -598,30 +594,21 @@ class ArchiveCache:
                     f"{source.shown} is not in the cache and cannot be downloaded offline",
                     hint="Run once without --offline",
                 )
-            _check_hash(source, wanted, known["sha256"])
-            return known["sha256"]
+            _check_hash(source, wanted, known.sha256)
+            return known.sha256
         with staging(self._root) as stage:
             copy = stage / "archive"
-            before = Validators(known["etag"], known["modified"]) if known else None
-            answer = download(source, copy, before, stop)
+            answer = download(source, copy, known, stop)
             if answer is None:
                 assert known is not None
-                _check_hash(source, wanted, known["sha256"])
-                return known["sha256"]
+                _check_hash(source, wanted, known.sha256)
+                return known.sha256
             _check_hash(source, wanted, answer.sha256)
             self._keep(source, copy, answer.sha256, stop)
-            self._note(note, source, answer)
+            facts = {"url": without_password(source.location), **answer._asdict()}
+            make_private_folder(note.parent)
+            write_private(note, json.dumps(facts).encode())
         return answer.sha256
-
-    def _note(self, note: Path, source: ArchiveSource, answer: Answer) -> None:
-        facts = {
-            "url": without_password(source.location),
-            "sha256": answer.sha256,
-            "etag": answer.validators.etag,
-            "modified": answer.validators.modified,
-        }
-        make_private_folder(note.parent)
-        write_private(note, json.dumps(facts).encode())
 
     # -- the cache ---------------------------------------------------------------------
 
@@ -653,21 +640,6 @@ class ArchiveCache:
             (stage / "home").rename(home)
 
 
-def _copy(file: Path, copy: Path, source: ArchiveSource, stop: threading.Event | None) -> str:
-    """Copy while hashing, so that what is unpacked is what was hashed."""
-    digest, size = hashlib.sha256(), 0
-    with file.open("rb") as given, copy.open("xb") as taken:
-        while chunk := given.read(_HASH_CHUNK):
-            if stop is not None and stop.is_set():
-                raise Stopped(source.file_name)
-            size += len(chunk)
-            if size > MAX_BYTES:
-                raise SourceError(f"{source.shown} is larger than {MAX_BYTES // 1024**2} MiB")
-            digest.update(chunk)
-            taken.write(chunk)
-    return digest.hexdigest()
-
-
 def _check_hash(source: ArchiveSource, wanted: str | None, found: str) -> None:
     if wanted is not None and wanted != found:
         raise SourceError(
@@ -676,11 +648,11 @@ def _check_hash(source: ArchiveSource, wanted: str | None, found: str) -> None:
         )
 
 
-def _read_note(note: Path) -> dict[str, Any] | None:
+def _read_note(note: Path) -> Answer | None:
     # A missing or damaged note only costs another download.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         facts = json.loads(note.read_text(encoding="utf-8"))
-        return {name: facts[name] for name in ("sha256", "etag", "modified")}
+        return Answer(*(facts[name] for name in Answer._fields))
     return None
 
 

@@ -29,7 +29,6 @@ import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from amplifier_app.base.locks import hold_lock
@@ -78,6 +77,7 @@ class Git:
         cwd: The working directory.
         source: The source whose URL is `REMOTE`.
         stop: Set it to end git.
+        seconds: The time limit of each call.
         offline: Reach only repositories on this machine, also where the user's configuration
             replaces the URL.
     """
@@ -89,20 +89,18 @@ class Git:
         source: GitSource,
         stop: threading.Event | None,
         *,
+        seconds: float,
         offline: bool = False,
     ) -> None:
+        self._seconds = seconds
         self._executable = executable or find_program("git", str(cwd))
         self._cwd = cwd
         self._stop = stop
         self._shown = without_password(source.url)
         self._environment = _environment(cwd, source.url, ("file",) if offline else GIT_SCHEMES)
 
-    def __call__(self, *arguments: str, seconds: float) -> Finished:
-        """Run git and wait for it.
-
-        Args:
-            arguments: Its arguments.
-            seconds: The time limit.
+    def __call__(self, *arguments: str) -> Finished:
+        """Run git with these arguments and wait for it.
 
         Raises:
             GitFailed: Git exited with an error.
@@ -113,7 +111,7 @@ class Git:
             if "GIT_SSH_COMMAND" not in self._environment:
                 self._environment["GIT_SSH_COMMAND"] = self._choose_ssh()
             with slow_step(f"fetching {self._shown}"):
-                done = self._run(arguments, seconds)
+                done = self._run(arguments, self._seconds)
         except FileNotFoundError as error:
             raise SourceError(
                 f"cannot fetch {self._shown}: git is not installed",
@@ -285,8 +283,8 @@ class GitCache:
         self._refuse_offline(source, source.ref or "the default branch")
         wanted = _ref_names(source.ref)
         with staging(self._home(source)) as stage:
-            git = Git(self._git, stage, source, stop, offline=self._offline)
-            listed = git("ls-remote", "--quiet", "--", REMOTE, *wanted, seconds=_LOOKUP_SECONDS)
+            git = self._command(stage, source, stop, _LOOKUP_SECONDS)
+            listed = git("ls-remote", "--quiet", "--", REMOTE, *wanted)
         found: dict[str, str] = {}
         for line in listed.stdout.splitlines():
             commit, _, name = line.partition("\t")
@@ -300,6 +298,11 @@ class GitCache:
         short = re.fullmatch(r"[0-9a-f]{7,39}", source.ref)
         hint = "use the full 40-digit commit" if short else "check the part after '@'"
         raise SourceError(f"{shown} has no branch or tag {source.ref!r}", hint=hint)
+
+    def _command(
+        self, cwd: Path, source: GitSource, stop: threading.Event | None, seconds: float
+    ) -> Git:
+        return Git(self._git, cwd, source, stop, seconds=seconds, offline=self._offline)
 
     def _refuse_offline(self, source: GitSource, what: str) -> None:
         if self._offline and not source.is_local:
@@ -359,11 +362,7 @@ class GitCache:
         )
         for strategy in strategies:
             tree.mkdir(parents=True)
-            run = Git(self._git, tree, source, stop, offline=self._offline)
-
-            def git(*arguments: str, run: Git = run) -> None:
-                run(*arguments, seconds=_FETCH_SECONDS)
-
+            git = self._command(tree, source, stop, _FETCH_SECONDS)
             names = "sha1" if len(commit) == 40 else "sha256"
             git("init", "--quiet", "--template=", f"--object-format={names}")
             (tree / ".git" / "info").mkdir(exist_ok=True)
@@ -378,15 +377,11 @@ class GitCache:
             shutil.rmtree(tree)
 
 
-class _Command(Protocol):
-    def __call__(self, *arguments: str) -> None: ...
-
-
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
 _CHECKOUT = ("checkout", "--quiet", "--force", "--detach")
 
 
-def _fetch_part(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
+def _fetch_part(git: Git, tree: Path, source: GitSource, commit: str) -> None:
     """Fetch one commit, with only the files in the subdirectory and in the folders above it."""
     git(*_FETCH, "--depth=1", "--filter=blob:none", "--", REMOTE, commit)
     git("sparse-checkout", "set", "--cone", "--", source.subdirectory)
@@ -395,13 +390,13 @@ def _fetch_part(git: _Command, tree: Path, source: GitSource, commit: str) -> No
         git("sparse-checkout", "disable")
 
 
-def _fetch_commit(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
+def _fetch_commit(git: Git, tree: Path, source: GitSource, commit: str) -> None:
     """Fetch one commit with all its files; some servers refuse one that no ref points to."""
     git(*_FETCH, "--depth=1", "--", REMOTE, commit)
     git(*_CHECKOUT, commit)
 
 
-def _fetch_all(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
+def _fetch_all(git: Git, tree: Path, source: GitSource, commit: str) -> None:
     """Fetch everything reachable from branches and tags."""
     git(*_FETCH, "--", REMOTE, "+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*")
     git(*_CHECKOUT, commit)

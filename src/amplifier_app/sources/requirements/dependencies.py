@@ -10,6 +10,11 @@ constrain the resolution. Only packages that this process does not import from t
 nothing else in the folder, precede the environment. A module that needs another version of
 something Amplifier runs on is refused with the reason. `amplifier-core` is always the running one.
 
+A module may also have its requirements in its own folder, for machines without a network:
+
+    my-tool/.dependencies/               the installed requirements
+    my-tool/.dependencies/made-for.json  the requirements, and the Python and machine they fit
+
 Packages from uv's configured index, each in a folder of its own.
 
     cache/packages/<name>/<version>-<Python and machine>/
@@ -32,7 +37,7 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -45,18 +50,13 @@ from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.plan.source_spec import PackageSource
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import staging
-from amplifier_app.sources.requirements import vendored
 from amplifier_app.sources.requirements.fixed_versions import fixed_by, other_versions, refuse_held
-from amplifier_app.sources.requirements.layout import Layout, read_name, required_by
-from amplifier_app.sources.requirements.names import distributions, separate
-from amplifier_app.sources.requirements.preferred_path import preferred_in
+from amplifier_app.sources.requirements.layout import Addition, Layout, read_name, required_by
+from amplifier_app.sources.requirements.names import distributions, preferred_in, separate
 from amplifier_support.environment import without_model_keys
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, run, search_path
-
-if TYPE_CHECKING:
-    from amplifier_app.sources.requirements.requires import Addition
 
 _SECONDS = 900.0
 _SHOWN_LINES = 12
@@ -267,13 +267,13 @@ class DependencyCache:
         """
         own = required_by(layout)
         required = [*own, *(one.written for one in layout.added)]
-        copied = vendored.vendored_in(root)
+        copied = _vendored_in(root)
         if not layout.dynamic and not required and copied is None:
             return None
         present = self.environment()
         if (
             copied is not None
-            and vendored.fits(copied, required, {**pins, **present})
+            and _vendored_fits(copied, required, {**pins, **present})
             and not self._holders(layout).keys() & distributions(map(str, preferred_in(copied)))
         ):
             return copied
@@ -286,7 +286,7 @@ class DependencyCache:
         if _fits(home, present):
             return home
         differing = other_versions(layout, present)
-        holders = self._holders(layout) if differing or _changes_versions(pins, present) else None
+        holders = self._holders(layout) if differing or not _agree(pins, present) else None
         if holders is not None:
             refuse_held(layout, differing, holders, present)
         else:
@@ -317,7 +317,7 @@ class DependencyCache:
         if not _fits(home, present):
             with hold_lock(home.with_suffix(".lock"), stop):
                 if not _fits(home, present):
-                    self._fill(home, [layout], {**pins, **held}, present, stop)
+                    self._fill(home, layout, {**pins, **held}, present, stop)
 
     def _holders(self, *layouts: Layout) -> Mapping[str, str]:
         """Distribution → what imports it from the environment, other than these modules."""
@@ -391,7 +391,7 @@ class DependencyCache:
         return distributions(
             folder
             for folder in sys.path
-            if Path(folder).name != vendored.FOLDER
+            if Path(folder).name != VENDORED
             and not any(Path(folder).absolute().is_relative_to(our.absolute()) for our in ours)
         )
 
@@ -403,15 +403,15 @@ class DependencyCache:
     def _fill(
         self,
         home: Path,
-        layouts: list[Layout],
+        layout: Layout,
         constraints: Mapping[str, str],
         present: Mapping[str, str],
         stop: threading.Event | None,
     ) -> None:
         with staging(self.root) as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
-            what = f"the dependencies of {read_name(layouts[0])}"
-            uv.install(stage / "target", _write_requirement_files(stage, layouts), what)
+            what = f"the dependencies of {read_name(layout)}"
+            uv.install(stage / "target", _write_requirement_files(stage, [layout]), what)
             separate(stage / "target", present)
             if home.exists():
                 # The old one was installed for another state of the environment.
@@ -501,17 +501,60 @@ def _is_satisfied(requirement: str, present: Mapping[str, str]) -> bool:
     return version is not None and wanted.specifier.contains(version, prereleases=True)
 
 
-def _changes_versions(pins: Mapping[str, str], present: Mapping[str, str]) -> bool:
-    """Return True if something is pinned to another version than the environment has."""
-    return any(present.get(name, version) != version for name, version in pins.items())
+def _agree(versions: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Return True if nothing has one version here and another one there."""
+    return all(others.get(name, version) == version for name, version in versions.items())
 
 
 def _fits(home: Path, present: Mapping[str, str]) -> bool:
     """Return True if a folder exists and has no other versions than the environment."""
-    if not home.is_dir():
+    return home.is_dir() and _agree(distributions([str(home)]), present)
+
+
+VENDORED = ".dependencies"
+"""The folder of vendored requirements in a module's own folder."""
+_NOTE = "made-for.json"
+
+
+def this_machine() -> dict[str, str]:
+    """Return the properties of the machine that installed packages depend on besides names and
+    versions.
+    """
+    tag = sys.implementation.cache_tag or sys.implementation.name
+    return {"python": tag, "platform": sys.platform, "machine": platform.machine()}
+
+
+def describe_vendored(folder: Path, required: Iterable[str]) -> None:
+    """Record what a folder of vendored requirements was made for.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    note = {"requirements": sorted(required), **this_machine()}
+    (folder / _NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+
+
+def _vendored_in(root: Path | None) -> Path | None:
+    folder = root / VENDORED if root is not None else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def _vendored_fits(folder: Path, required: Iterable[str], wanted: Mapping[str, str]) -> bool:
+    """Return True if a folder of vendored requirements can be used here.
+
+    Args:
+        folder: The folder.
+        required: The module's requirements.
+        wanted: Name → the only acceptable version.
+    """
+    try:
+        note = json.loads((folder / _NOTE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        # Not written by us, or damaged: install again.
         return False
-    inside = distributions([str(home)])
-    return all(present.get(name, version) == version for name, version in inside.items())
+    if not isinstance(note, dict) or not this_machine().items() <= note.items():
+        return False
+    return set(required) <= set(note.get("requirements", ())) and _fits(folder, wanted)
 
 
 class InstalledPackage(NamedTuple):
@@ -568,7 +611,14 @@ class PackageCache:
 
     def last_used(self, source: PackageSource) -> str | None:
         """The newest cached version that satisfies the source; None if there is none."""
-        return _newest(self._root / normalised(source.name), source)
+        suffix = f"-{_machine()}"
+        versions = [
+            path.name.removesuffix(suffix)
+            for path in (self._root / normalised(source.name)).glob(f"*{suffix}")
+            if normalised(source.name) in distributions([str(path)])
+        ]
+        fitting = SpecifierSet(source.versions).filter(versions)
+        return max(fitting, key=Version, default=None)
 
     def newest(
         self,
@@ -605,20 +655,8 @@ class PackageCache:
             target.rename(folder)
 
 
-def _newest(home: Path, source: PackageSource) -> str | None:
-    """The newest cached version that satisfies the source."""
-    machine = _machine()
-    versions = [
-        path.name.removesuffix(f"-{machine}")
-        for path in home.glob(f"*-{machine}")
-        if normalised(source.name) in distributions([str(path)])
-    ]
-    fitting = SpecifierSet(source.versions).filter(versions)
-    return max(fitting, key=Version, default=None)
-
-
 def _machine() -> str:
-    return f"{sys.implementation.cache_tag}-{sys.platform}-{platform.machine()}"
+    return "-".join(this_machine().values())
 
 
 def refuse_without_versions(source: PackageSource) -> None:

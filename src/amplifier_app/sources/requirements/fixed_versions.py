@@ -7,7 +7,7 @@ version that a module of the plan requires.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -55,6 +55,13 @@ def fixed_by(modules: Mapping[str, str]) -> dict[str, str]:
         else:
             _hold(held, (normalised(distribution),), module_id)
     return held
+
+
+def own_requirements() -> Collection[str]:
+    """The names of everything that Amplifier requires here, and so every installation of it has."""
+    held: dict[str, str] = {}
+    _hold(held, requirement_names(DISTRIBUTION), AMPLIFIER)
+    return held.keys()
 
 
 def _hold(held: dict[str, str], names: Iterable[str], holder: str) -> None:

@@ -10,27 +10,74 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from amplifier_app.base.installed import OURS
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.names import requirement_name
 from amplifier_core.module_sources import ENTRY_POINT_GROUP
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.requirements.requires import Addition
-from typing import TYPE_CHECKING
-
-from amplifier_app.base.installed import OURS
-
-if TYPE_CHECKING:
-    from amplifier_app.sources.requirements.layout import Layout
-
+    from amplifier_app.plan.requirements import PlanRequirement
+    from amplifier_app.plan.source_spec import GitSource
+    from amplifier_app.sources.fetch.git import Checkout
 
 _TARGET = r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?"
 _NOT_MODULES = {"tests", "test", "docs", "examples", "conftest", "setup", "noxfile"}
+
+
+class Addition:
+    """A requirement that the plan adds to one module, ready to install.
+
+    Args:
+        requirement: The entry in the plan.
+        fetch: Fetches its repository.
+    """
+
+    def __init__(
+        self, requirement: PlanRequirement, fetch: Callable[[GitSource], Checkout]
+    ) -> None:
+        self.written = requirement.written
+        self.at = requirement.at
+        self._text = requirement.text
+        self._fetch = fetch
+
+    @cached_property
+    def checkout(self) -> Checkout | None:
+        """The checkout of its repository, fetched on first use; None for an index package."""
+        from amplifier_app.plan.requirements import check_requirement
+
+        source = check_requirement(self._text)
+        return self._fetch(source) if source is not None else None
+
+    @property
+    def commit(self) -> str | None:
+        """The commit of its repository; None for an index package, or if nothing was fetched."""
+        known: Checkout | None = self.__dict__.get("checkout")
+        return known.commit if known is not None else None
+
+    @property
+    def exact(self) -> str:
+        """The requirement, with the commit of its repository."""
+        return f"{self.written} # {self.checkout.commit}" if self.checkout else self._text
+
+    def line(self, folder: str) -> str:
+        """The line for uv's requirements file.
+
+        Args:
+            folder: URL of a copy of the repository's folder.
+        """
+        from amplifier_app.plan.requirements import parsed_requirement
+
+        parsed = parsed_requirement(self._text)
+        if parsed.url is None:
+            return self._text
+        parsed.url = folder
+        return str(parsed)
 
 
 class Layout(NamedTuple):
@@ -203,25 +250,50 @@ def _importable(folder: Path, name: str) -> Path | None:
 
 
 def _of_distribution(root: Path, module_id: str | None, extras: Iterable[str]) -> Layout | None:
-    """The layout of a distribution in `root`; None if there is no usable one."""
+    """The layout of the unpacked or installed wheel in `root`; None if there is none, or more than one.
 
-    from amplifier_app.sources.requirements.distribution import find_distribution
+    Raises:
+        SourceError: Its metadata is invalid, or it has no module.
+    """
+    # Slow to import, and most modules are not wheels.
+    from importlib.metadata import Distribution
 
-    distribution = find_distribution(root, extras)
-    if distribution is None:
+    found = sorted(root.glob("*.dist-info"))
+    if len(found) != 1 or not (found[0] / "METADATA").is_file():
         return None
-    file = root / f"{distribution.name}-{distribution.version}.dist-info"
-    named = f"{distribution.name} {distribution.version}"
-    _check_python(distribution.requires_python, named, f"{file.name}/METADATA")
-    if distribution.modules:
-        name, target = _choose_module(distribution.modules, module_id, file)
-        layout = _from_target(root, target, file)._replace(module_id=name)
+    wheel = Distribution.at(found[0])
+    facts = {name: wheel.metadata[name] for name in wheel.metadata}
+    name, version = facts.get("Name"), facts.get("Version")
+    if not name or not version:
+        raise SourceError(f"{found[0].name} has no name and version")
+    requirements = tuple(_needed_requirements(wheel.requires or (), tuple(extras), found[0].name))
+    file = root / f"{name}-{version}.dist-info"
+    _check_python(facts.get("Requires-Python"), f"{name} {version}", f"{file.name}/METADATA")
+    modules = {
+        point.name: point.value for point in wheel.entry_points.select(group=ENTRY_POINT_GROUP)
+    }
+    if modules:
+        chosen, target = _choose_module(modules, module_id, file)
+        layout = _from_target(root, target, file)._replace(module_id=chosen)
     else:
         layout = _from_files(root, module_id)
-    return layout._replace(
-        dependencies=distribution.requirements,
-        distribution=(distribution.name, distribution.version),
-    )
+    return layout._replace(dependencies=requirements, distribution=(name, version))
+
+
+def _needed_requirements(
+    requires: Iterable[str], extras: tuple[str, ...], where: str
+) -> Iterable[str]:
+    """The requirements that apply in this environment, without their markers."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in requires:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement as error:
+            raise SourceError(f"{where} has an invalid requirement: {text!r}") from error
+        marker, requirement.marker = requirement.marker, None
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield str(requirement)
 
 
 # -- by what is there --------------------------------------------------------------------

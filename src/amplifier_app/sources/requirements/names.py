@@ -1,11 +1,4 @@
-"""Names, versions and files of requirements and of installed distributions.
-
-Requirements that a plan adds to a module: the entries under its key `requires`.
-
-mcp<2                               versions of a package from the index
-pkg[extra]>=1 ; python_version>"3"  extras and markers as in PEP 508
-name @ git+https://…@REF            a repository, by the rules of module sources
-"""
+"""Names, versions and files of requirements and of installed distributions."""
 
 from __future__ import annotations
 
@@ -17,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from amplifier_app.base.installed import OURS, normalised
-from amplifier_app.sources.requirements.preferred_path import PREFERRED
+
+PREFERRED = ".preferred"
+"""Subfolder of a folder of requirements, for the distributions whose version differs from the environment's."""
 
 _METADATA = r"([A-Za-z0-9._]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info"
 
@@ -65,6 +60,12 @@ def requirement_name(requirement: str) -> str:
     """The normalised name of the distribution in a requirement."""
     match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", requirement)
     return normalised(match[1]) if match else ""
+
+
+def preferred_in(folder: Path) -> tuple[Path, ...]:
+    """The part of a folder of requirements that precedes the environment on `sys.path`, if it has one."""
+    preferred = folder / PREFERRED
+    return (preferred,) if preferred.is_dir() else ()
 
 
 def separate(target: Path, present: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """The capabilities `session.spawn` and `session.resume`: delegate tasks to the agents of a plan.
 
     plan/agent_plan.py       the plan of the sub-agent
-    delegation.py            what it shares with its parent session
+    runtime/capabilities.py  what it shares with its parent session
     runtime/session.py       opens its session, like any other
 
 A sub-session is saved like any other, in its own folder, and can be resumed by its parent or by
@@ -15,7 +15,7 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amplifier_app.base.errors import AppError, ConfigError, SessionError
@@ -23,12 +23,12 @@ from amplifier_app.plan import PlanError, ResolvedPlan
 from amplifier_app.plan.agent_plan import Narrowing, agent_plan, full_agent_name
 from amplifier_app.plan.overrides import asking
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.capabilities import MAX_DEPTH, Delegation
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import Level, Renderer, SubSessionFacts
 from amplifier_app.runtime.observers.subscriptions import redacted_text
 from amplifier_app.runtime.saved.resume import BudgetRecord
 from amplifier_app.runtime.saved.session_record import note_sub_session
-from amplifier_app.runtime.sub_agents.delegation import MAX_DEPTH, Delegation
 from amplifier_app.runtime.turns.turn import (
     EventHandler,
     SubSession,
@@ -140,34 +140,25 @@ class SubSessionRenderer(Renderer):
 
     Args:
         parent: The renderer of the parent session.
-        delegation: The link from the sub-session to its parent.
+        agent: The agent of the plan that runs the sub-session.
         session_id: The id of the sub-session.
     """
 
-    def __init__(self, parent: Renderer, delegation: Delegation, session_id: str) -> None:
+    def __init__(self, parent: Renderer, agent: str, session_id: str) -> None:
         super().__init__()
         self._parent = parent
         self.retries, self.longest_note = parent.retries, parent.longest_note
         self.draws_retries = parent.draws_retries
-        self._delegation = delegation
+        # What concerns the sub-sessions below it, and questions.
+        self.paused = parent.paused
+        self.sub_session_started = parent.sub_session_started
+        self.sub_session_doing = parent.sub_session_doing
+        self.sub_session_retries = parent.sub_session_retries
+        self.sub_session_changed = parent.sub_session_changed
+        self.sub_session_ended = parent.sub_session_ended
+        self._agent = agent
         self._id = session_id
         self._seen: set[Any] = set()  # ids of calls that the user has allowed
-
-    def start(self, instruction: str, *, resumed: bool) -> None:
-        """Report that the sub-session starts its task."""
-        facts = SubSessionFacts(
-            session_id=self._id,
-            parent_id=self._delegation.parent_id,
-            agent=self._delegation.agent,
-            depth=self._delegation.depth,
-            resumed=resumed,
-            instruction=instruction,
-        )
-        self._parent.sub_session_started(facts)
-
-    def end(self, ended: SubSession) -> None:
-        """Report that its turn has ended."""
-        self._parent.sub_session_ended(ended)
 
     def handlers(self) -> dict[str, EventHandler]:
         return {
@@ -182,39 +173,21 @@ class SubSessionRenderer(Renderer):
     def notice(self, message: str, level: Level, source: str) -> None:
         if source == "session" and level == "info":
             return  # The parent has shown the same notice.
-        self._parent.notice(f"{self._delegation.agent}: {message}", level, source)
-
-    def paused(self) -> AbstractContextManager[None]:
-        return self._parent.paused()
-
-    def sub_session_started(self, facts: SubSessionFacts) -> None:
-        self._parent.sub_session_started(facts)
-
-    def sub_session_doing(self, session_id: str, what: str) -> None:
-        self._parent.sub_session_doing(session_id, what)
-
-    def sub_session_retries(self, session_id: str, data: dict[str, Any]) -> None:
-        self._parent.sub_session_retries(session_id, data)
-
-    def sub_session_ended(self, ended: SubSession) -> None:
-        self._parent.sub_session_ended(ended)
-
-    def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
-        self._parent.sub_session_changed(agent, data, was_seen=was_seen)
+        self._parent.notice(f"{self._agent}: {message}", level, source)
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
-        self._parent.sub_session_doing(self._id, "")
+        self.sub_session_doing(self._id, "")
 
     def _on_retry(self, event: str, data: dict[str, Any]) -> None:
         if self.draws_retries:
             self.retries.is_new_event(data)
-            self._parent.sub_session_retries(self._id, data)
+            self.sub_session_retries(self._id, data)
         else:
             notice_handlers(self)[event](event, data)
 
     def _on_tool(self, event: str, data: dict[str, Any]) -> None:
         what = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
-        self._parent.sub_session_doing(self._id, what)
+        self.sub_session_doing(self._id, what)
 
     def _on_approval(self, event: str, data: dict[str, Any]) -> None:
         if is_answer(data):
@@ -223,7 +196,7 @@ class SubSessionRenderer(Renderer):
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
         if describe.changed_files(data) and has_succeeded(result_in(data)):
             was_seen = peek(data, "tool_call_id") in self._seen
-            self._parent.sub_session_changed(self._delegation.agent, data, was_seen=was_seen)
+            self.sub_session_changed(self._agent, data, was_seen=was_seen)
 
 
 _NARROWED = "spawned_with"
@@ -286,7 +259,7 @@ class Session(Protocol):
 
 
 class _Task(NamedTuple):
-    """The task of a sub-agent, and its session."""
+    """The task of a sub-agent, and its session: one to create, to resume, or to continue with its messages."""
 
     agent: str
     instruction: str
@@ -298,15 +271,6 @@ class _Task(NamedTuple):
     self_depth: int = 0
     spent: Any = None
     saved: SessionFolder | None = None
-
-
-class Unsaved(NamedTuple):
-    """The state needed to resume a sub-session that is not saved."""
-
-    agent: str
-    narrowed: Mapping[str, Any]
-    messages: list[dict[str, Any]]
-    spent: Any
 
 
 async def spawn(
@@ -393,21 +357,12 @@ async def resume(
 
 async def _resume_unsaved(parent: Session, session_id: str, instruction: str) -> dict[str, Any]:
     # Removed while it runs, so that it cannot be resumed twice at the same time.
-    left = parent.unsaved.pop(session_id, None)
+    left: _Task | None = parent.unsaved.pop(session_id, None)
     if left is None:
         raise UnknownSubSession(f"this session has no sub-session {session_id!r}")
     try:
-        task = _Task(
-            left.agent,
-            instruction,
-            await _plan(parent, left.agent, left.narrowed),
-            session_id,
-            resumed=True,
-            narrowed=left.narrowed,
-            messages=tuple(left.messages),
-            spent=left.spent,
-        )
-        return await _run_task(parent, task)
+        plan = await _plan(parent, left.agent, left.narrowed)
+        return await _run_task(parent, left._replace(instruction=instruction, plan=plan))
     finally:
         parent.unsaved.setdefault(session_id, left)
 
@@ -459,8 +414,11 @@ async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
     """Open the sub-session, run one turn, and always close it."""
     coordinator = parent.session.coordinator
     delegation = Delegation(parent.id, task.agent, parent.depth + 1, coordinator, task.spent)
-    renderer = SubSessionRenderer(parent.renderer, delegation, task.session_id)
+    renderer = SubSessionRenderer(parent.renderer, task.agent, task.session_id)
     save = parent.saved is not None
+    # Questions name the agent, if the system supports that.
+    system = coordinator.approval_system
+    for_agent = getattr(system, "for_agent", None)
     if parent.saved is not None:
         note_sub_session(parent.saved, task.session_id)
     async with parent.open_sub_session(
@@ -472,7 +430,7 @@ async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
             **_project_metadata(parent),
             **({_NARROWED: task.narrowed} if task.narrowed else {}),
         },
-        approval_system=_approvals(coordinator.approval_system, task.agent),
+        approval_system=system if for_agent is None else for_agent(task.agent),
         renderer=renderer,
         delegation=delegation,
     ) as session:
@@ -480,25 +438,25 @@ async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
         SELF_DELEGATION_DEPTH.register(own, task.self_depth)
         if parent.asks_at_limits:
             session.ask_at_limits()
-        renderer.start(redacted_text(own, task.instruction), resumed=task.resumed)
-        failure = await _run(parent, session, task, delegation, renderer)
+        facts = SubSessionFacts(
+            session_id=task.session_id,
+            parent_id=parent.id,
+            agent=task.agent,
+            depth=delegation.depth,
+            resumed=task.resumed,
+            instruction=redacted_text(own, task.instruction),
+        )
+        parent.renderer.sub_session_started(facts)
+        failure = await _run(parent, session, task)
     if failure is not None:
         raise SubAgentFailed(task.session_id, failure) from failure
     return _result(session, task)
 
 
-async def _run(
-    parent: Session,
-    session: Session,
-    task: _Task,
-    delegation: Delegation,
-    renderer: SubSessionRenderer,
-) -> Exception | None:
+async def _run(parent: Session, session: Session, task: _Task) -> Exception | None:
     """Run one turn, stopped with the parent's turn and counted in it; return its error, if any."""
-    parent_token, token = (
-        parent.session.coordinator.cancellation,
-        session.session.coordinator.cancellation,
-    )
+    parent_token = parent.session.coordinator.cancellation
+    token = session.session.coordinator.cancellation
     started = time.monotonic()
     parent_token.register_child(token)
     parent.active.add(session)
@@ -511,13 +469,26 @@ async def _run(
     finally:
         parent_token.unregister_child(token)
         parent.active.discard(session)
-        ended = _finished_sub_session(session, delegation, time.monotonic() - started)
+        usage = session.recorder.own_usage
+        ended = SubSession(
+            session_id=session.id,
+            parent_id=parent.id,
+            agent=task.agent,
+            status=session.turn.status,
+            steps=session.turn.steps,
+            usage=dict(usage.tokens),
+            cost=usage.cost_usd,
+            duration_ms=round((time.monotonic() - started) * 1000),
+            response=session.turn.response,
+            tools=session.turn.tools,
+        )
         parent.recorder.add_sub_session(ended, session.recorder)
-        renderer.end(ended)
+        parent.renderer.sub_session_ended(ended)
         if session.saved is None:
             messages = await session.context.get_messages()
-            parent.unsaved[session.id] = Unsaved(
-                task.agent, task.narrowed, messages, session.budget.as_dict()
+            spent = session.budget.as_dict()
+            parent.unsaved[session.id] = task._replace(
+                resumed=True, messages=tuple(messages), self_depth=0, spent=spent
             )
     return None
 
@@ -526,28 +497,6 @@ def _project_metadata(parent: Session) -> dict[str, Any]:
     """Return the project of the parent's plan, which must be trusted to resume the sub-session."""
     noted = parent.saved.metadata.get(PROJECT) if parent.saved is not None else None
     return {} if noted is None else {PROJECT: noted}
-
-
-def _approvals(approvals: Any, agent: str) -> Any:
-    """Return the parent's approval system, with the agent named in questions if supported."""
-    for_agent = getattr(approvals, "for_agent", None)
-    return approvals if for_agent is None else for_agent(agent)
-
-
-def _finished_sub_session(session: Session, delegation: Delegation, seconds: float) -> SubSession:
-    own = session.recorder.own_usage
-    return SubSession(
-        session_id=session.id,
-        parent_id=delegation.parent_id,
-        agent=delegation.agent,
-        status=session.turn.status,
-        steps=session.turn.steps,
-        usage=dict(own.tokens),
-        cost=own.cost_usd,
-        duration_ms=round(seconds * 1000),
-        response=session.turn.response,
-        tools=session.turn.tools,
-    )
 
 
 def _result(session: Session, task: _Task) -> dict[str, Any]:
