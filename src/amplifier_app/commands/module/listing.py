@@ -41,10 +41,7 @@ _COLUMNS = (
 )
 _DOCSTRING = re.compile(r"\A(?:\s|#.*\n)*[rR]?(?:\"\"\"|\'\'\')\s*(.+?)\s*(?:\"\"\"|\'\'\'|\n|\Z)")
 
-list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@list_app.command()
 @takes_plan_options("profile", "plan")
 def list_modules(
     *,
@@ -130,10 +127,6 @@ def _summary(module_id: str, entry_point: str) -> str | None:
     return None
 
 
-show_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@show_app.command()
 @takes_plan_options("profile", "plan", "sets")
 def show(
     module: Annotated[

@@ -14,8 +14,8 @@ from amplifier_app.base.paths import short_path, working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import terminal_width, to_stderr
-from amplifier_app.commands.confirmation import YesOption, confirm
-from amplifier_app.commands.duration import parse_duration
+from amplifier_app.commands.answers import YesOption, confirm
+from amplifier_app.commands.option import parse_duration
 from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
@@ -31,14 +31,11 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary, short_id, time_text
 from amplifier_support.named_tuple import NamedTuple
 
-list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _ON_A_TERMINAL = 20
 _MAX_STATES = 100
 """Sessions of a list whose folders are looked into."""
 
 
-@list_app.command("list")
 def list_sessions(
     limit: Annotated[
         int | None,
@@ -172,10 +169,6 @@ def _remarks(page: Page, where: str | None) -> list[str]:
     return remarks
 
 
-search_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@search_app.command()
 def search(
     words: Annotated[
         list[str],
@@ -247,10 +240,6 @@ def _print(match: Match) -> None:
     console.print(Padding(line, (0, 0, 0, 4)))
 
 
-rename_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@rename_app.command()
 def rename(
     session_id: SessionArgument,
     title: Annotated[list[str], typer.Argument(metavar="TITLE", help="The new title.")],
@@ -264,10 +253,6 @@ def rename(
     print(f'Renamed {session.id} to "{text}".')
 
 
-delete_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@delete_app.command()
 def delete(
     session_ids: Annotated[
         list[str],
@@ -305,9 +290,6 @@ def delete(
     print(f"Deleted {describe.count(len(wanted), 'session')}.")
 
 
-prune_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
 class _Family(NamedTuple):
     """A session with its sub-sessions, the innermost first."""
 
@@ -317,7 +299,6 @@ class _Family(NamedTuple):
     size: int
 
 
-@prune_app.command()
 def prune(
     older: Annotated[
         float | None,

@@ -106,12 +106,9 @@ def describe_tool(name: str, tool: Any) -> dict[str, Any]:
     }
 
 
-list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _COLUMNS = (Column("TOOL"), Column("DESCRIPTION", "end", least=20))
 
 
-@list_app.command()
 @takes_options(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
 def list_tools(context: typer.Context, request: Request, output: OutputOption = "text") -> None:
     """List the tools of the plan. Mounts its modules and asks no model.
@@ -136,10 +133,6 @@ async def _tools(request: Request, invocation: Invocation) -> list[dict[str, Any
         return [describe_tool(name, tool) for name, tool in tools.items()]
 
 
-info_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@info_app.command()
 @takes_options(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
 def info(
     context: typer.Context,
@@ -168,8 +161,6 @@ async def _tool(name: str, request: Request, invocation: Invocation) -> dict[str
         return describe_tool(name, find_tool(session, name))
 
 
-invoke_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _MAX_ERROR = 100_000
 
 
@@ -196,7 +187,6 @@ class _Result(StderrNotices):
         self.text = describe.error_text(data, _MAX_ERROR)
 
 
-@invoke_app.command()
 @takes_options(Request, *OPTIONS)
 def invoke(
     context: typer.Context,

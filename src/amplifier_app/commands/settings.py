@@ -1,20 +1,22 @@
-"""Adds, removes and overrides modules in settings files.
-
-Only the value in question is changed (`amplifier_app.plan.tree.edit`): comments and order are kept, and
-a file that cannot be read is never written.
-"""
+"""Add, remove and override modules in settings files."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import typer
 
 from amplifier_app.base import installed, paths
 from amplifier_app.base.errors import ConfigError, Location, UsageError
+from amplifier_app.base.locks import changing_settings
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan.documents.scopes import SCOPES, USER, Settings, read_settings, settings_path
 from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.overrides import apply_sets, parse_sets
@@ -35,6 +37,7 @@ from amplifier_app.plan.tree.problems import PlanError, Problems, suggest
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.layout import find_layout
 from amplifier_app.trust import ignored_by_environment
+from amplifier_app.trust.renewal import keeping_trust
 from amplifier_core.discovery import PARTS
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.secret_shapes import names_variable
@@ -439,3 +442,34 @@ def _as_written(source: Source, given: str, where: Target) -> str:
         return f"{path}{rest}"
     relative = Path(os.path.relpath(path, where.file.parent)).as_posix()
     return f"{relative if relative.startswith('.') else f'./{relative}'}{rest}"
+
+
+ScopeOption = Annotated[
+    Literal["user", "project", "local"] | None,
+    typer.Option(
+        "--scope",
+        help="Settings to change: your own, the project's, or your own for this project.",
+    ),
+]
+
+
+@contextlib.contextmanager
+def changing(scope: str | None, *, in_project: str) -> Generator[Target]:
+    """The settings file to change; a trusted project stays trusted after the change.
+
+    Other processes that change settings wait until the block ends.
+
+    Args:
+        scope: The scope option.
+        in_project: The default scope inside a project.
+    """
+    where = target(scope, in_project=in_project)
+    with changing_settings(), keeping_trust(where.project, where.file):
+        yield where
+
+
+def report(changed: Changed) -> None:
+    """Report a change on stderr."""
+    to_stderr(one_line(f"amplifier: {changed.what} ({changed.file})", 1000))
+    if changed.warning:
+        to_stderr(one_line(f"amplifier: {changed.warning}", 1000))
