@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +11,6 @@ import typer
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.keys import KeyStore
-from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
@@ -23,7 +22,7 @@ from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.render.ansi import wrapped
 from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.render.text import StderrNotices
-from amplifier_app.runtime.observers.notices import LogNotices, show_logs
+from amplifier_app.runtime.observers.notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.provider_access import (
     Credential,
@@ -35,7 +34,6 @@ from amplifier_app.runtime.provider_access import (
 )
 from amplifier_app.runtime.provider_access import models as models_of
 from amplifier_app.sources.resolver import resolver_for
-from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.base.keys import Where
@@ -183,41 +181,21 @@ VerboseOption = Annotated[
 ]
 
 
-class Asked(NamedTuple):
-    """The provider a command sends requests to.
-
-    Attributes:
-        provider: The provider.
-        sources: Where its module comes from.
-        renderer: Shows its notices on stderr.
-        logs: Log messages, held back for now.
-    """
-
-    provider: Provider
-    sources: AppModuleSourceResolver
-    renderer: Renderer
-    logs: LogNotices
-
-    def run(self, main: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """Run `main` and show what was logged, except what its error already reports."""
-        reported: list[str] = []
-        try:
-            return run_loop(main)
-        except Exception as error:
-            reported.append(str(error))
-            raise
-        finally:
-            self.logs.show_held(reported)
+Send = Callable[["Provider", "AppModuleSourceResolver", Renderer], Coroutine[Any, Any, str]]
+"""Sends a request to a provider whose notices the renderer shows, and returns the text to print."""
 
 
-def prepare_request(
-    invocation: Invocation, name: str | None, request: Request, verbose: bool
-) -> Asked:
-    """Find the provider, and reserve stdout for the answer.
+def _print_answer(
+    invocation: Invocation, name: str | None, request: Request, verbose: bool, send: Send
+) -> None:
+    """Find the provider, send a request, and print the text it returns.
+
+    Shows what was logged, except what an error already reports.
 
     Raises:
         ConfigError: The provider is unknown.
         PlanError: The plan is invalid.
+        Exception: The request failed.
     """
     invocation.verbose = invocation.verbose or verbose
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
@@ -231,7 +209,15 @@ def prepare_request(
         chosen = chosen_plan(request)
     renderer = StderrNotices(quiet=False)
     logs = show_logs(renderer, verbose=invocation.verbose)
-    return Asked(find_provider(chosen, name), resolver_for(chosen), renderer, logs)
+    provider, sources = find_provider(chosen, name), resolver_for(chosen)
+    reported: list[str] = []
+    try:
+        invocation.stdout.write(run_loop(send(provider, sources, renderer)))
+    except Exception as error:
+        reported.append(str(error))
+        raise
+    finally:
+        logs.show_held(reported)
 
 
 _MODEL_COLUMNS = (
@@ -261,20 +247,16 @@ def models(
     Contacts the provider's service. Exit codes are those of 'provider test'.
     """
     invocation: Invocation = context.obj
-    call = prepare_request(invocation, name, request, verbose)
 
-    async def main() -> Outcome:
-        found = await models_of(call.provider, call.sources, renderer=call.renderer)
+    async def send(provider: Provider, sources: AppModuleSourceResolver, renderer: Renderer) -> str:
+        found = await models_of(provider, sources, renderer=renderer)
         if output == "json":
-            rows = [model.model_dump(mode="json") for model in found]
-            text = json_text(rows)
-        else:
-            width = terminal_width(invocation.stdout.fd)
-            text = "\n".join(table(_MODEL_COLUMNS, [_model_cells(model) for model in found], width))
-        invocation.stdout.write(text + "\n" if text else "")
-        return OK
+            return json_text([model.model_dump(mode="json") for model in found]) + "\n"
+        width = terminal_width(invocation.stdout.fd)
+        lines = table(_MODEL_COLUMNS, [_model_cells(model) for model in found], width)
+        return "".join(f"{line}\n" for line in lines)
 
-    invocation.outcome = call.run(main())
+    _print_answer(invocation, name, request, verbose, send)
 
 
 def _model_cells(model: ModelInfo) -> tuple[str, ...]:
@@ -320,20 +302,14 @@ def request_short_answer(
     request was rejected, for example because of the model; 75 the service is unreachable or busy,
     try again later; 78 the provider is not configured, for example has no key.
     """
-    invocation: Invocation = context.obj
     seconds = parse_duration(timeout)
-    call = prepare_request(invocation, name, request, verbose)
 
-    async def main() -> Outcome:
-        answered = await ask(
-            call.provider, call.sources, model=model, timeout=seconds, renderer=call.renderer
-        )
-        facts = _facts(call.provider.name, answered)
-        text = json_text(facts) if output == "json" else _text(facts)
-        invocation.stdout.write(f"{text}\n")
-        return OK
+    async def send(provider: Provider, sources: AppModuleSourceResolver, renderer: Renderer) -> str:
+        answered = await ask(provider, sources, model=model, timeout=seconds, renderer=renderer)
+        facts = _facts(provider.name, answered)
+        return f"{json_text(facts) if output == 'json' else _text(facts)}\n"
 
-    invocation.outcome = call.run(main())
+    _print_answer(context.obj, name, request, verbose, send)
 
 
 def _facts(name: str, answered: Answered) -> dict[str, Any]:
