@@ -53,44 +53,47 @@ def docs(
     Exits with 1 if a search finds nothing.
     """
     if topic == "man":
-        sys.stdout.write(manual())
+        sys.stdout.write(_manual())
         return
-    chosen = pages() if topic is None else [find_page(topic)]
-    if output == "json":
-        _print_json(chosen, search)
+    chosen = pages() if topic is None else [_find_page(topic)]
+    matches = [] if search is None else _find_lines(chosen, search)
+    if output == "json" and search is None:
+        print(
+            json_text(
+                [{"topic": page.topic, "title": page.title, "text": page.text} for page in chosen]
+            )
+        )
+    elif output == "json":
+        print(json_text([match._asdict() for match in matches]))
     elif search is not None:
-        for page, number, line in _matches(chosen, search):
-            print(f"{page.topic}:{number}: {line}")
+        for match in matches:
+            print(f"{match.topic}:{match.line}: {match.text}")
     elif topic is None:
         rows = [(page.topic, page.about) for page in chosen]
         print_table((Column("TOPIC"), Column("ABOUT", "wrap")), rows)
         print("\nShow one with: amplifier docs TOPIC")
     else:
         _show(chosen[0])
-    if search is not None and not any(_matches(chosen, search)):
+    if search is not None and not matches:
         raise typer.Exit(1)
 
 
-def _matches(chosen: list[Page], text: str) -> list[tuple[Page, int, str]]:
+class _Match(NamedTuple):
+    """A line of a page."""
+
+    topic: str
+    line: int
+    text: str
+
+
+def _find_lines(chosen: list[Page], text: str) -> list[_Match]:
     wanted = text.casefold()
     return [
-        (page, number, line.strip())
+        _Match(page.topic, number, line.strip())
         for page in chosen
         for number, line in enumerate(page.text.splitlines(), 1)
         if wanted in line.casefold()
     ]
-
-
-def _print_json(chosen: list[Page], search: str | None) -> None:
-    found: list[dict[str, str | int]]
-    if search is not None:
-        found = [
-            {"topic": page.topic, "line": number, "text": line}
-            for page, number, line in _matches(chosen, search)
-        ]
-    else:
-        found = [{"topic": page.topic, "title": page.title, "text": page.text} for page in chosen]
-    print(json_text(found))
 
 
 def _show(page: Page) -> None:
@@ -179,7 +182,7 @@ def pages() -> list[Page]:
     return [*_of_the_app(), *_contracts(), *_of_modules()]
 
 
-def find_page(topic: str) -> Page:
+def _find_page(topic: str) -> Page:
     """The page of `topic`.
 
     Raises:
@@ -225,7 +228,7 @@ def _read(file: Traversable) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def manual() -> str:
+def _manual() -> str:
     """Return the manual page in the format of man(7)."""
     root = amplifier_command()
     context = root.context_class(root, info_name="amplifier")

@@ -16,10 +16,9 @@ from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import parse_duration
-from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.plan_options import chosen_plan, skipped_lines, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.tree.problems import PlanError
-from amplifier_app.render.ansi import wrapped
 from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.observers.notices import show_logs
@@ -67,26 +66,19 @@ def list_providers(
     # The table shows what modules without a key log.
     logging.getLogger().addHandler(logging.NullHandler())
     chosen = chosen_plan(request)
-    rows = run_loop(
-        _rows(all_providers(chosen), resolver_for(chosen, offline=True), KeyStore().names())
-    )
+    sources, stored = resolver_for(chosen, offline=True), KeyStore().names()
+
+    async def describe_all() -> list[dict[str, Any]]:
+        return [await _row(provider, sources, stored) for provider in all_providers(chosen)]
+
+    rows = run_loop(describe_all())
     if output == "json":
         invocation.stdout.write(json_text(rows) + "\n")
         return
     width = terminal_width(invocation.stdout.fd)
     lines = table(_PROVIDER_COLUMNS, [_cells(row) for row in rows], width)
-    reasons = [f"{row['name']} skipped: {row['left_out']}" for row in rows if row["left_out"]]
-    if reasons:
-        lines.append("")
-    for reason in map(one_line, reasons):
-        lines += [reason] if width is None else wrapped(reason, width, "  ")
+    lines += skipped_lines(rows, "name", width)
     invocation.stdout.write("\n".join([*lines, ""]))
-
-
-async def _rows(
-    providers: list[Provider], sources: AppModuleSourceResolver, stored: dict[str, Where]
-) -> list[dict[str, Any]]:
-    return [await _row(provider, sources, stored) for provider in providers]
 
 
 async def _row(
@@ -317,10 +309,7 @@ def _facts(name: str, answered: Answered) -> dict[str, Any]:
         "provider": name,
         "model": answered.model,
         "latency_ms": round(answered.seconds * 1000),
-        "usage": {
-            "input_tokens": answered.input_tokens,
-            "output_tokens": answered.output_tokens,
-        },
+        "usage": {"input_tokens": answered.input_tokens, "output_tokens": answered.output_tokens},
         "cost_usd": None if answered.cost is None else str(answered.cost),
     }
 
