@@ -162,7 +162,7 @@ def _flush_streams() -> None:
 def _main(argv: list[str], stdout: Output | None = None) -> int:
     instruction = os.environ.get("_AMPLIFIER_COMPLETE", "")
     if instruction.startswith("complete_"):
-        from amplifier_app.commands.completion.candidates import answer
+        from amplifier_app.commands.completion import answer
 
         code = answer(instruction)
         if code is not None:
@@ -210,7 +210,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
 
 def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
     if argv[0] == "run" and "_AMPLIFIER_COMPLETE" not in os.environ:
-        from amplifier_app.commands.run.fast_arguments import read_words
+        from amplifier_app.commands.run.request import read_words
 
         request = read_words(argv[1:])
         if request is not None:
@@ -218,7 +218,7 @@ def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
 
             return launch(request, invocation)
     if argv[0].endswith("-completion"):
-        from amplifier_app.commands.completion.candidates import use_own_script
+        from amplifier_app.commands.completion import use_own_script
 
         use_own_script()
     import typer

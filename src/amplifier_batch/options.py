@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.commands.duration import parse_duration
-from amplifier_app.commands.option import Option
+from amplifier_app.commands.option import Option, parse_duration
 from amplifier_support.named_tuple import NamedTuple
 
 _WHAT = "What runs"

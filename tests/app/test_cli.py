@@ -17,8 +17,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.group import HEADINGS
 from amplifier_app.commands.group import amplifier_command as root_command
 from amplifier_app.commands.run import launch
-from amplifier_app.commands.run.fast_arguments import read_words
-from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.run.request import Request, read_words
 from tests.meta import help_pages
 from tests.support.cli import amplifier_command, child_environment, run_amplifier, start_amplifier
 from tests.support.schemas import RESULT
@@ -120,7 +119,7 @@ def test_typer_reads_the_same(monkeypatch: pytest.MonkeyPatch, words: list[str])
     fast = read_words(words)
     assert fast is not None
     assert fast == asked_for(monkeypatch, *words)
-    monkeypatch.setattr("amplifier_app.commands.run.fast_arguments.read_words", lambda words: None)
+    monkeypatch.setattr("amplifier_app.commands.run.request.read_words", lambda words: None)
     assert fast == asked_for(monkeypatch, *words)
 
 

@@ -1,3 +1,3 @@
-"""The commands: one module each, imported when invoked; its Typer app is `app`."""
+"""The commands: functions or Typer apps, each imported when it is invoked."""
 
 from __future__ import annotations

@@ -17,30 +17,37 @@ from typer.main import get_command
 
 from amplifier_app.base.errors import ModuleError, UsageError
 from amplifier_app.base.slow_steps import slow_step
+from amplifier_app.base.version import version_line
 from amplifier_app.commands.entry_points import AddedCommand, find_commands
 from amplifier_app.commands.help import prepare_command
 
 COMMANDS = {
-    "run": ("run.command", "Send a prompt, or start a chat."),
-    "continue": ("run.command", "Continue the last session of this directory (run --continue)."),
-    "resume": ("resume", "Choose a saved session and continue it."),
-    "init": ("init.command", "Set up a provider: its key, address and model."),
-    "session": ("session.command", "List, show, search and manage saved sessions."),
-    "plan": ("plan.command", "Show, check, compare and lock plans."),
-    "module": ("module.command", "List, add, create and validate modules."),
-    "tool": ("tool.command", "List, describe and run the tools of a plan."),
-    "profile": ("profile", "List, show and choose profiles."),
-    "provider": ("provider.command", "List and test providers, their models and their keys."),
-    "plugin": ("plugin", "Add, list, show, update and remove plugins."),
-    "trust": ("trust", "Review a project's configuration and trust it."),
-    "doctor": ("doctor.command", "Check your setup and suggest fixes."),
-    "update": ("update", "Print the command that updates the program, and run it after a yes."),
-    "report": ("report", "Write a file for a bug report."),
-    "schema": ("schema", "Print the JSON Schemas of what the program reads and writes."),
-    "docs": ("docs.command", "Show the documentation."),
-    "version": ("version", "Show the version."),
+    "run": ("run.command:run", "Send a prompt, or start a chat."),
+    "continue": (
+        "run.command:run",
+        "Continue the last session of this directory (run --continue).",
+    ),
+    "resume": ("resume:resume", "Choose a saved session and continue it."),
+    "init": ("init.command:init", "Set up a provider: its key, address and model."),
+    "session": ("session:app", "List, show, search and manage saved sessions."),
+    "plan": ("plan:app", "Show, check, compare and lock plans."),
+    "module": ("module:app", "List, add, create and validate modules."),
+    "tool": ("tool:app", "List, describe and run the tools of a plan."),
+    "profile": ("profile:app", "List, show and choose profiles."),
+    "provider": ("provider:app", "List and test providers, their models and their keys."),
+    "plugin": ("plugin:app", "Add, list, show, update and remove plugins."),
+    "trust": ("trust:trust", "Review a project's configuration and trust it."),
+    "doctor": ("doctor:doctor", "Check your setup and suggest fixes."),
+    "update": (
+        "update:update",
+        "Print the command that updates the program, and run it after a yes.",
+    ),
+    "report": ("report:report", "Write a file for a bug report."),
+    "schema": ("schema:app", "Print the JSON Schemas of what the program reads and writes."),
+    "docs": ("docs:docs", "Show the documentation."),
+    "version": ("group:show_version", "Show the version."),
 }
-"""Command name → its module in `amplifier_app.commands`, whose `app` it is, and its help line.
+"""Command name → `MODULE:ATTRIBUTE` of its function or Typer app in `amplifier_app.commands`, and its help line.
 
 `continue` is `run --continue`, see `amplifier_app.cli`.
 """
@@ -80,16 +87,16 @@ class LazyGroup(TyperGroup):
 
     Attributes:
         words: The words that call the group; none for the root.
-        own: Name → `MODULE:ATTRIBUTE` of the Typer app and help line of each of its own commands, in
-            the order help shows them.
+        own: Name → `MODULE:ATTRIBUTE` of the function or Typer app and help line of each of its own
+            commands, in the order help shows them.
         default: The command that is meant if the first word is none; None for an error.
     """
 
     words: ClassVar[tuple[str, ...]] = ()
     default: ClassVar[str | None] = None
     own: ClassVar[dict[str, tuple[str, str]]] = {
-        name: (f"amplifier_app.commands.{module}:app", help)
-        for name, (module, help) in COMMANDS.items()
+        name: (f"amplifier_app.commands.{target}", help)
+        for name, (target, help) in COMMANDS.items()
     }
     _added: dict[str, AddedCommand] | None = None
 
@@ -116,7 +123,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
             if cmd_name in self.own:
-                app = _import(self.own[cmd_name][0])
+                app = _as_app(_import(self.own[cmd_name][0]))
             elif cmd_name in self.added:
                 app = _import_added(self.added[cmd_name])
             else:
@@ -168,6 +175,15 @@ def _import(target: str) -> Any:
     return reduce(getattr, attribute.split("."), import_module(module))
 
 
+def _as_app(command: Any) -> typer.Typer:
+    """A Typer app as it is, or one with a function as its only command."""
+    if isinstance(command, typer.Typer):
+        return command
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(command)
+    return app
+
+
 def _import_added(command: AddedCommand) -> typer.Typer:
     """Import a command of an installed package.
 
@@ -208,13 +224,13 @@ def command_group(
     Args:
         name: Its name.
         package: The package with the modules of its commands.
-        table: Command name → its module and help line. Its Typer app is `<name>_app` of that module,
-            or else what a full `MODULE:ATTRIBUTE` says.
+        table: Command name → its module and help line. The command is the Typer app `<name>_app` of the
+            module, or the function or app that `MODULE:ATTRIBUTE` names.
         help: Its help; default: its line in `COMMANDS`.
         default: The command that is meant if the first word is none of them.
     """
     own = {
-        command: (module if ":" in module else f"{package}.{module}:{command}_app", line)
+        command: (f"{package}.{module}{'' if ':' in module else f':{command}_app'}", line)
         for command, (module, line) in table.items()
     }
     app = typer.Typer(
@@ -256,6 +272,11 @@ class _AllCommands(LazyGroup):
         return f'To send it as a prompt: amplifier run "{prompt}"\n{all_commands}'
 
 
+def show_version() -> None:
+    """Show the version."""
+    print(version_line())
+
+
 def amplifier_command() -> Any:
     """The root command, with all others below it."""
     # Without a markup mode, brackets in help texts stay as they are and help does not import Rich.
@@ -281,9 +302,7 @@ def amplifier_command() -> Any:
         """
         # `--version` on its own is answered before Typer is imported.
         if version:
-            from amplifier_app.base.version import version_line
-
-            print(version_line())
+            show_version()
             raise typer.Exit
 
     return prepare_command(get_command(app))

@@ -14,9 +14,15 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.logins import LoginStore
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.confirmation import YesOption, confirm
-from amplifier_app.commands.settings.modules import Changed, Target, written_source
-from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_app.commands.answers import YesOption, confirm
+from amplifier_app.commands.settings import (
+    Changed,
+    ScopeOption,
+    Target,
+    changing,
+    report,
+    written_source,
+)
 from amplifier_app.plan.documents.plugins import Plugin, data_folder, read_plugin
 from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.plan.schema.grammar import PLUGIN_PARTS

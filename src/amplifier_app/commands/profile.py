@@ -12,8 +12,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.commands.plan.reading import print_plan
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.settings.modules import Changed
-from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_app.commands.settings import Changed, ScopeOption, changing, report
 from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE
 from amplifier_app.plan.documents.profile_paths import ProfileFile, profile_files
 from amplifier_app.plan.documents.scopes import USER, read_settings
@@ -24,7 +23,7 @@ from amplifier_app.sources.loading import load_profile
 from amplifier_app.trust import folder_if_trusted
 
 if TYPE_CHECKING:
-    from amplifier_app.commands.settings.modules import Target
+    from amplifier_app.commands.settings import Target
 
 app = typer.Typer(
     help="List, show and choose profiles.",

@@ -19,16 +19,14 @@ from amplifier_app.base.atomic_write import write_new
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.base.version import version_line
-from amplifier_app.commands.confirmation import YesOption, confirm
-from amplifier_app.commands.doctor.command import examine
+from amplifier_app.commands.answers import YesOption, confirm
+from amplifier_app.commands.doctor import check_state, examine
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import redactor
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.clock import utc_now
 from amplifier_support.named_tuple import NamedTuple
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _MAX_EVENTS = 1000
 _TEXTS = frozenset({"title", "project", "profile"})
@@ -58,7 +56,6 @@ class Section(NamedTuple):
     text: str
 
 
-@app.command()
 def report(
     session: Annotated[
         str | None,
@@ -128,7 +125,7 @@ def _version(name: str) -> str:
 
 
 def _setup() -> Section:
-    checks = [f"{check.state:<5} {check.name}: {check.message}" for check in examine()]
+    checks = [f"{check_state(check):<5} {check.name}: {check.message}" for check in examine()]
     return Section("Setup", "the output of 'amplifier doctor'", "\n".join(checks))
 
 

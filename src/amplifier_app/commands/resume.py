@@ -18,13 +18,10 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.store import SessionStore
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _PATIENCE_SECONDS = 600.0
 _LISTED = 20
 
 
-@app.command()
 def resume(
     context: typer.Context,
     session_id: Annotated[

@@ -20,10 +20,7 @@ from amplifier_app.trust import Content, Record, TrustStore, examine, review
 from amplifier_app.trust.instructions import instruction_sources, trusted_dir
 from amplifier_support.project_folders import find_hook_files, project_folders
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@app.command()
 def trust(
     path: Annotated[
         Path | None,

@@ -13,18 +13,14 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import typer
-
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.installed import DISTRIBUTION
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.base.version import version_line
-from amplifier_app.commands.confirmation import YesOption, confirm
+from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_support.environment import without_model_keys
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import find_program
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "requirements.txt", ".git", ".amplifier")
 
@@ -95,7 +91,6 @@ def _requirement(source: dict[str, Any], folder: Path | None) -> list[str]:
     return [DISTRIBUTION]
 
 
-@app.command()
 def update(yes: YesOption = False) -> None:
     """Print the command that updates the program, and run it after a yes.
 

@@ -11,7 +11,7 @@ from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.approval_options import (
+from amplifier_app.commands.answers import (
     AllowOption,
     AnswerOption,
     DenyOption,

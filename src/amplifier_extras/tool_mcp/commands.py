@@ -21,13 +21,19 @@ from amplifier_app.base.logins import LoginFacts, LoginStore
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
-from amplifier_app.commands.confirmation import confirm
+from amplifier_app.commands.answers import confirm
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.settings.modules import Changed, Target, warn_of_secret
-from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_app.commands.settings import (
+    Changed,
+    ScopeOption,
+    Target,
+    changing,
+    report,
+    warn_of_secret,
+)
 from amplifier_app.commands.tool.calls import OPTIONS, describe_tool, tool_session
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.plan.documents.scopes import read_settings

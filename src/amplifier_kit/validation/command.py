@@ -25,7 +25,7 @@ from amplifier_app.base.checks import Check, Report
 from amplifier_app.base.errors import Location, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
-from amplifier_app.commands.duration import parse_duration
+from amplifier_app.commands.option import parse_duration
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.requirements import PlanRequirement, check_requirement

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.commands.duration import parse_duration
+from amplifier_app.commands.option import parse_duration
 
 
 def test_a_duration_has_a_unit_and_ends_before_dates_do() -> None:

@@ -11,13 +11,10 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.keys import problem_of_key
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.base.stdio import claim_stdout, read_line, stdin_is_tty
-from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.option import Option
+from amplifier_app.commands.option import Option, parse_duration
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_support.named_tuple import NamedTuple
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _KEY_SECONDS = 60.0
 
@@ -84,7 +81,6 @@ class InitOptions(NamedTuple):
     ] = False
 
 
-@app.command()
 @takes_options(InitOptions)
 def init(context: typer.Context, options: InitOptions) -> None:
     """Set up a provider: its key, address and model, tested with one small request.

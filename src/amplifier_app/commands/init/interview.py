@@ -110,12 +110,8 @@ class Interview:
         for number, (name, title, offer) in enumerate(zip(names, titles, offers, strict=True), 1):
             facts = f"{name.ljust(widths[0])}  {title.ljust(widths[1])}  {offer.found}"
             to_stderr(for_terminal(f"  [{number}] {facts}").rstrip())
-        while True:
-            answer = self.line(f"\nProvider [{names[0]}]: ") or names[0]
-            chosen = choose(answer, names)
-            if chosen is not None:
-                return offers[names.index(chosen)]
-            to_stderr(f"Enter a number from 1 to {len(names)}, or a name.")
+        chosen = self.pick(f"\nProvider [{names[0]}]: ", names, default=names[0])
+        return offers[names.index(chosen)]
 
     def _fields(self, choice: Choice, skip: set[str]) -> Choice:
         """Prompt for the key, then the provider's other settings, the model last."""
@@ -238,12 +234,8 @@ class Interview:
             milliseconds = round(answered.seconds * 1000)
             to_stderr(f"works ({one_line(str(answered.model))}, {milliseconds} ms).")
             return "keep"
-        options = list(_AFTER_FAILURE)
-        listed = "  ".join(f"[{number}] {text}" for number, text in enumerate(options, 1))
-        while True:
-            chosen = choose(self.line(f"{listed}: "), options)
-            if chosen is not None:
-                return _AFTER_FAILURE[chosen]
+        listed = "  ".join(f"[{number}] {text}" for number, text in enumerate(_AFTER_FAILURE, 1))
+        return _AFTER_FAILURE[self.pick(f"{listed}: ", list(_AFTER_FAILURE), hint="")]
 
     # -- the terminal ------------------------------------------------------------------------
 
@@ -268,6 +260,30 @@ class Interview:
             to_stderr("")
             raise KeyboardInterrupt
         return clean(line)
+
+    def pick(
+        self,
+        question: str,
+        options: list[str],
+        *,
+        default: str = "",
+        hint: str = "Enter a number from 1 to {}, or a name.",
+    ) -> str:
+        """The chosen one of some options, by its number or the beginning of its name.
+
+        Args:
+            question: The question.
+            options: The options.
+            default: The answer to an empty line.
+            hint: Shown after an answer that is none of them, with their number.
+
+        Raises:
+            KeyboardInterrupt: The user cancelled.
+        """
+        while (chosen := choose(self.line(question) or default, options)) is None:
+            if hint:
+                to_stderr(hint.format(len(options)))
+        return chosen
 
     def _ask_hidden(self, question: str) -> str:
         from getpass import getpass
@@ -365,17 +381,10 @@ def ask_mode() -> None:
     for number, (mode, meaning) in enumerate(MEANINGS.items(), 1):
         to_stderr(f"  [{number}] {mode.ljust(width)}  {meaning}")
     interview = Interview(run_loop, StderrNotices(quiet=False), None)
-    while True:
-        try:
-            mode = choose(interview.line("\nMode [ask]: ") or "ask", [*MEANINGS])
-        except KeyboardInterrupt:  # the provider is set up
-            return
-        if mode == "ask":
-            return
-        if mode is not None:
+    with contextlib.suppress(KeyboardInterrupt):  # the provider is set up
+        mode = interview.pick("\nMode [ask]: ", [*MEANINGS], default="ask")
+        if mode != "ask":
             to_stderr(f"amplifier: {save_mode(mode)}: mode {mode}")
-            return
-        to_stderr(f"Enter a number from 1 to {len(MEANINGS)}, or a name.")
 
 
 def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -> Choice:
@@ -406,7 +415,7 @@ def _show_current(offers: Sequence[Offer], plan: ResolvedPlan) -> None:
     key = plan.default_provider
     for offer in offers:
         provider = offer.provider
-        if key in (provider.instance_id or provider.module,):
+        if key == (provider.instance_id or provider.module):
             model = offer.info.defaults.get("model")
             if provider.name == "local":
                 used = f"the built-in demo model ({model}); no key needed"

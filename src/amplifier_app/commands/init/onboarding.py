@@ -6,7 +6,6 @@ import json
 import os
 import textwrap
 from importlib.util import find_spec
-from typing import Literal
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore
@@ -14,7 +13,6 @@ from amplifier_app.base.paths import short_path
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import terminal_size, to_stderr
 from amplifier_app.base.version import version_line
-from amplifier_app.chat.ask import choose
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.init.interview import Interview
 from amplifier_app.commands.init.setup import (
@@ -40,8 +38,6 @@ _OLLAMA = "localhost:11434"
 _NARROW = 60
 _INSTALL_DEMO = "install it with: pip install 'amplifier[local]'"
 
-Answer = Literal["Anthropic", "OpenAI", "My server", "Just try it"]
-
 
 class Ollama(NamedTuple):
     """An Ollama server that answers.
@@ -53,11 +49,6 @@ class Ollama(NamedTuple):
 
     address: str
     models: int
-
-    @property
-    def base_url(self) -> str:
-        """The address of its OpenAI-compatible API."""
-        return f"http://{self.address}/v1"
 
 
 def onboard() -> bool:
@@ -75,27 +66,28 @@ def onboard() -> bool:
     if ollama is not None:
         models = describe.count(ollama.models, "model")
         server = f"{server} (Ollama found at {ollama.address}, {models})"
-    rows: dict[Answer, str] = {
+    is_installed = find_spec("xllamacpp") is not None
+    demo = "a tiny offline demo model, 98 MB, chat only, no tools" if is_installed else ""
+    rows = {
         "Anthropic": "paste a key (console.anthropic.com/settings/keys)",
         "OpenAI": "paste a key (platform.openai.com/api-keys)",
         "My server": server,
-        "Just try it": _demo() or f"a tiny offline demo model; {_INSTALL_DEMO}",
+        "Just try it": demo or f"a tiny offline demo model; {_INSTALL_DEMO}",
     }
     folder = os.getcwd()
     branch = git_branch(folder)
     head = [version_line().capitalize(), short_path(folder)]
     head += [f"git {branch}"] if branch else []
-    columns = terminal_size(2)[0]
-    question = "No model is set up yet. How do you want to work?"
     to_stderr(for_terminal(" · ".join(head)))
-    to_stderr(f"\n{question}")
-    for line in _menu(rows, columns):
+    to_stderr("\nNo model is set up yet. How do you want to work?")
+    for line in _menu(rows, terminal_size(2)[0]):
         to_stderr(line)
     interview = Interview(run_loop, StderrNotices(quiet=False), _TEST_SECONDS)
-    answer = _answer(interview, list(rows))
-    while answer == "Just try it" and not _demo():
+    while True:
+        answer = interview.pick("› ", list(rows), hint="Enter a number from 1 to {}.")
+        if answer != "Just try it" or demo:
+            break
         to_stderr(f"The demo model is not installed: {_INSTALL_DEMO}")
-        answer = _answer(interview, list(rows))
     if answer == "Just try it":
         to_stderr(
             "The demo model answers in this run only. It cannot read files or run commands.\n"
@@ -105,24 +97,10 @@ def onboard() -> bool:
     return True
 
 
-def _demo() -> str:
-    """Describe the demo model; empty if its package is not installed."""
-    installed = find_spec("xllamacpp") is not None
-    return "a tiny offline demo model, 98 MB, chat only, no tools" if installed else ""
-
-
-def _answer(interview: Interview, options: list[str]) -> str:
-    while True:
-        chosen = choose(interview.line("› "), options)
-        if chosen is not None:
-            return chosen
-        to_stderr(f"Enter a number from 1 to {len(options)}.")
-
-
 def _set_up(interview: Interview, answer: str, ollama: Ollama | None) -> None:
     address = None
     if answer == "My server":
-        address = _address(interview, None if ollama is None else ollama.base_url)
+        address = _address(interview, ollama and f"http://{ollama.address}/v1")
     name = "anthropic" if answer == "Anthropic" else "openai"
     plan = user_plan()
     offer = run_loop(build_offer(find_provider(plan, name), plan, KeyStore().names()))
@@ -144,7 +122,7 @@ def _address(interview: Interview, default: str | None) -> str:
         to_stderr(f"Invalid address: {problem}.")
 
 
-def _menu(rows: dict[Answer, str], columns: int) -> list[str]:
+def _menu(rows: dict[str, str], columns: int) -> list[str]:
     """The numbered choices, wrapped to the terminal."""
     width = max(map(len, rows))
     lines: list[str] = []

@@ -21,8 +21,8 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan.documents.scopes import USER, read_settings, settings_path
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree import edit
-from amplifier_app.plan.tree.entries import entry_key
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, plain_data
+from amplifier_app.plan.tree.entries import entry_key, list_entries
+from amplifier_app.plan.tree.nodes import MapNode, plain_data
 from amplifier_app.runtime.provider_access import (
     Answered,
     Credential,
@@ -75,11 +75,8 @@ class Offer(NamedTuple):
         if self.secret is None and not self.info.credential_env_vars:
             return None
         named = self.secret.env_var if self.secret is not None else None
-        return named or next(iter(self.info.credential_env_vars), None) or self._own_variable
-
-    @property
-    def _own_variable(self) -> str:
-        return re.sub(r"[^A-Za-z0-9]", "_", f"{self.provider.name}_api_key").upper()
+        own = re.sub(r"[^A-Za-z0-9]", "_", f"{self.provider.name}_api_key").upper()
+        return named or next(iter(self.info.credential_env_vars), own)
 
     @property
     def reads_variable(self) -> bool:
@@ -137,6 +134,11 @@ class Choice(NamedTuple):
         if self.key and not self.offer.reads_variable and self.offer.secret is not None:
             config[self.offer.secret.id] = self.key
         return self.offer.provider._replace(config=config)
+
+    @property
+    def entry_key(self) -> str:
+        """The key of its entry in plans and settings."""
+        return self.offer.provider.instance_id or self.offer.provider.module
 
     @property
     def has_own_address(self) -> bool:
@@ -286,9 +288,9 @@ def build_changes(choice: Choice) -> dict[str, Any]:
     Other providers' entries are never changed: the provider gets a priority ahead of theirs. A
     condition that would skip the chosen provider is removed.
     """
-    entries = _entries(user_plan())
-    provider = choice.provider
-    key = provider.instance_id or provider.module
+    # Including those that conditions skip.
+    entries = _listed(user_plan().merged.document, "providers")
+    key = choice.entry_key
     entry = entries.get(key, {})
     config: dict[str, Any] = entry.get("config") or {}
     changes: dict[str, Any] = {}
@@ -301,7 +303,13 @@ def build_changes(choice: Choice) -> dict[str, Any]:
     for name, value in wanted.items():
         if value != config.get(name):
             changes[f"config.{name}"] = value
-    if not _is_first(key, entries):
+    first = first_provider(
+        entries.items(),
+        None,
+        name=lambda item: item[0],
+        priority=lambda item: configured_priority(item[1].get("config")),
+    )
+    if first is None or first[0] != key:
         others = [
             configured_priority(one.get("config")) for name, one in entries.items() if name != key
         ]
@@ -319,17 +327,6 @@ def _holds(when: dict[str, Any], choice: Choice) -> bool:
     return not names or stored in names or any(environment().get(name) for name in names)
 
 
-def _is_first(key: str, entries: dict[str, dict[str, Any]]) -> bool:
-    """Return True if the provider precedes all others in the plan."""
-    first = first_provider(
-        entries.items(),
-        None,
-        name=lambda item: item[0],
-        priority=lambda item: configured_priority(item[1].get("config")),
-    )
-    return first is not None and first[0] == key
-
-
 @changing_settings()
 def save(choice: Choice, where: Where | None = None) -> Saved:
     """Store the key and write the settings; if either fails, both stay unchanged.
@@ -344,20 +341,19 @@ def save(choice: Choice, where: Where | None = None) -> Saved:
     file = settings_path(USER)
     assert file is not None
     changes = build_changes(choice)
-    variable = choice.offer.variable
+    variable = choice.offer.variable if choice.key is not None else None
     store = KeyStore()
-    before = _before(store, variable) if choice.key is not None else None
+    before = _before(store, variable) if variable is not None else None
     stored: Stored | None = None
     try:
-        if choice.key is not None and variable is not None:
+        if variable is not None and choice.key is not None:
             stored = store.store(variable, choice.key, where)
         _write(file, choice, changes)
     except BaseException:
-        if choice.key is not None and variable is not None:
+        if variable is not None:
             _restore(store, variable, before)
         raise
-    key = choice.provider.instance_id or choice.provider.module
-    first = user_plan().default_provider == key
+    first = user_plan().default_provider == choice.entry_key
     lines = tuple(_describe(name, value) for name, value in changes.items())
     return Saved(file, lines, stored, first)
 
@@ -365,8 +361,7 @@ def save(choice: Choice, where: Where | None = None) -> Saved:
 def _write(file: Path, choice: Choice, changes: dict[str, Any]) -> None:
     if not changes:
         return
-    provider = choice.provider
-    key = provider.instance_id or provider.module
+    provider, key = choice.provider, choice.entry_key
     gone = [name for name, value in changes.items() if value is None and name != "when"]
     kept = {name: value for name, value in changes.items() if name not in gone}
     if key in _own_entries("providers"):
@@ -390,7 +385,7 @@ def _write(file: Path, choice: Choice, changes: dict[str, Any]) -> None:
 def _own_entries(section: str) -> dict[str, dict[str, Any]]:
     """The entries of a section of the user's settings, by key."""
     for settings in read_settings().files:
-        return _listed(settings.tree.items.get(section))
+        return _listed(settings.tree, section)
     return {}
 
 
@@ -419,18 +414,10 @@ def save_mode(mode: str) -> Path:
     return file
 
 
-def _entries(plan: ResolvedPlan) -> dict[str, dict[str, Any]]:
-    """The providers of a plan by entry key, including those that conditions skip."""
-    return _listed(plan.merged.document.items.get("providers"))
-
-
-def _listed(node: Node | None) -> dict[str, dict[str, Any]]:
-    entries = node.items if isinstance(node, ListNode) else []
-    return {
-        key: plain_data(entry)
-        for entry in entries
-        if isinstance(entry, MapNode) and (key := entry_key(entry))
-    }
+def _listed(document: MapNode, section: str) -> dict[str, dict[str, Any]]:
+    """The entries of a section by key."""
+    entries = list_entries(document, section)
+    return {key: plain_data(entry) for entry in entries if (key := entry_key(entry))}
 
 
 def _describe(name: str, value: Any) -> str:
@@ -442,10 +429,10 @@ def _describe(name: str, value: Any) -> str:
     return f"{setting} {value}" if value is not None else f"{setting} reset to the default"
 
 
-def _before(store: KeyStore, variable: str | None) -> tuple[str | None, Where] | None:
+def _before(store: KeyStore, variable: str) -> tuple[str | None, Where] | None:
     """The key that a new one replaces; its value is None if the keyring does not reveal it."""
-    where = store.names().get(variable) if variable else None
-    if variable is None or where is None:
+    where = store.names().get(variable)
+    if where is None:
         return None
     try:
         return store.read(variable), where
@@ -462,22 +449,9 @@ def _restore(store: KeyStore, variable: str, before: tuple[str | None, Where] | 
         store.store(variable, value, where)
 
 
-_CODE = frozenset(
-    (
-        ".c",
-        ".cpp",
-        ".cs",
-        ".go",
-        ".java",
-        ".js",
-        ".kt",
-        ".php",
-        ".py",
-        ".rb",
-        ".rs",
-        ".swift",
-        ".ts",
-    )
+_CODE = (
+    *(".c", ".cpp", ".cs", ".go", ".java", ".js", ".kt"),
+    *(".php", ".py", ".rb", ".rs", ".swift", ".ts"),
 )
 _TESTS = ("test", "tests", "spec", "__tests__")
 _SKIPPED = frozenset(("node_modules", "vendor", "target", "dist", "build", "venv", "__pycache__"))

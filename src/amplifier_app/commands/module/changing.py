@@ -7,18 +7,14 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.commands.settings import modules as settings
-from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_app.commands import settings
+from amplifier_app.commands.settings import ScopeOption, changing, report
 from amplifier_core.module_sources import find_kind
-
-add_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 
 Kind = Literal["tool", "hook", "provider"]
 """The kinds of which a plan can have any number of modules."""
 
 
-@add_app.command()
 def add(
     module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
     source: Annotated[
@@ -59,10 +55,6 @@ def _kind(module: str) -> str:
     return kind
 
 
-remove_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@remove_app.command()
 def remove(
     module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
     scope: ScopeOption = None,
@@ -79,10 +71,6 @@ def remove(
         report(settings.remove_module(module, where))
 
 
-override_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@override_app.command()
 def override(
     module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
     source: Annotated[

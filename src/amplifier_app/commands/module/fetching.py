@@ -18,8 +18,13 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.settings.modules import override_source, written_source
-from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_app.commands.settings import (
+    ScopeOption,
+    changing,
+    override_source,
+    report,
+    written_source,
+)
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources import update as updating
 from amplifier_app.sources.loading import Fetching
@@ -28,15 +33,11 @@ from amplifier_app.sources.vendor import vendor as copy
 from amplifier_app.trust.renewal import keeping_trust
 
 if TYPE_CHECKING:
-    from amplifier_app.commands.settings.modules import Target
+    from amplifier_app.commands.settings import Target
     from amplifier_app.sources.update import Update
     from amplifier_app.sources.vendor import Vendored
 
 
-update_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@update_app.command()
 @takes_plan_options("profile", "plan")
 def update(
     modules: Annotated[
@@ -112,10 +113,6 @@ def _short(version: str | None) -> str:
     return version[:12] if len(version) >= 40 else version
 
 
-vendor_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@vendor_app.command()
 @takes_plan_options("profile", "plan")
 def vendor(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Target folder.", file_okay=False)],

@@ -18,13 +18,12 @@ from amplifier_app.base.outcome import to_outcome
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import terminal_width
 from amplifier_app.commands.module.description import ModuleFacts, collect_facts
-from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.plan_options import chosen_plan, skipped_lines, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.modules import SourcedModule, sourced_modules
 from amplifier_app.plan.schema.module_schemas import current_keys
 from amplifier_app.plan.tree.entries import mounted_entries
-from amplifier_app.render.ansi import wrapped
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolved import Considered, ResolvedSource
@@ -40,32 +39,27 @@ _COLUMNS = (
 )
 _DOCSTRING = re.compile(r"\A(?:\s|#.*\n)*[rR]?(?:\"\"\"|\'\'\')\s*(.+?)\s*(?:\"\"\"|\'\'\'|\n|\Z)")
 
-list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@list_app.command()
 @takes_plan_options("profile", "plan")
-def list_modules(
-    *,
-    request: Request,
-    output: OutputOption = "text",
-) -> None:
+def list_modules(*, request: Request, output: OutputOption = "text") -> None:
     """List the modules in the plan and other available modules."""
     rows = _rows(chosen_plan(request))
     if output == "json":
         print(json_text(rows))
         return
-    print_table(_COLUMNS, [_cells(row) for row in rows])
-    skipped = [f"{row['id']} skipped: {row['left_out']}" for row in rows if row["left_out"]]
-    width = terminal_width(1)
-    for index, reason in enumerate(map(one_line, skipped)):
-        lines = [reason] if width is None else wrapped(reason, width, "  ")
-        print("\n".join(lines if index else ["", *lines]))
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    use = "skipped" if row["left_out"] else row["plan"]
-    return row["id"], row["type"], use, row["summary"] or "", row["source"]
+    cells = [
+        (
+            row["id"],
+            row["type"],
+            "skipped" if row["left_out"] else row["plan"],
+            row["summary"] or "",
+            row["source"],
+        )
+        for row in rows
+    ]
+    print_table(_COLUMNS, cells)
+    for line in skipped_lines(rows, "id", terminal_width(1)):
+        print(line)
 
 
 def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
@@ -78,10 +72,10 @@ def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
 
     def add(
         module_id: str,
-        kind: str | None,
-        use: str,
-        source: str | None,
-        at: str | None,
+        kind: str | None = None,
+        use: str = "",
+        source: str | None = None,
+        at: str | None = None,
         left_out: str | None = None,
     ) -> None:
         found = available.get(module_id) if source is None else None
@@ -107,9 +101,9 @@ def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
         add(left.module, "provider", f"no: {left.reason}", left.source, str(left.at), left.reason)
     named = {row["id"] for row in rows}
     for module_id in sorted(available.keys() - named):
-        add(module_id, None, "", None, None)
+        add(module_id)
     for module_id in sorted(folders.keys() - named - available.keys()):
-        add(module_id, None, "", None, None)
+        add(module_id)
     return rows
 
 
@@ -129,10 +123,6 @@ def _summary(module_id: str, entry_point: str) -> str | None:
     return None
 
 
-show_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@show_app.command()
 @takes_plan_options("profile", "plan", "sets")
 def show(
     module: Annotated[
@@ -152,11 +142,7 @@ def show(
     Downloads the module if it is not on this machine. Exits with 3 if it is unavailable.
     """
     chosen = chosen_plan(request, keep_unset=True)
-    entries = [
-        sourced_module
-        for sourced_module in sourced_modules(chosen)
-        if sourced_module.module == module
-    ]
+    entries = [entry for entry in sourced_modules(chosen) if entry.module == module]
     source = _one_source(chosen, entries)
     resolver = resolver_for(chosen, offline=True if offline else None)
     considered = resolver.considered(module, source)

@@ -27,10 +27,7 @@ from amplifier_app.sources.requirements.missing_packages import missing_package
 from amplifier_app.sources.resolver import resolver_for
 from amplifier_app.trust.renewal import keeping_trust
 
-require_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@require_app.command()
 @takes_options(Request, "plan", "profile", "offline", "trust", "no_project")
 def require(
     context: typer.Context,

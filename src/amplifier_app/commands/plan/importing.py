@@ -24,10 +24,7 @@ from amplifier_app.plan.tree.writing import yaml_text
 from amplifier_app.sources.loading import read_source
 from amplifier_app.trust import folder_if_trusted
 
-import_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@import_app.command("import")
 def import_bundle(
     bundle: Annotated[
         str, typer.Argument(metavar="BUNDLE", help="File, folder, source or name of a bundle.")

@@ -24,10 +24,7 @@ from amplifier_app.sources.plan_lock import Difference, make_lock
 from amplifier_app.sources.plan_lock import differences as lock_differences
 from amplifier_app.trust.renewal import keeping_trust
 
-lock_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@lock_app.command()
 @takes_plan_options("profile", "plan")
 def lock(
     *,

@@ -1,33 +1,36 @@
-"""`amplifier plan show|explain`."""
+"""`amplifier plan show|explain|diff`."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.json_text import json_text
+from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
+from amplifier_app.plan.documents.plan_files import MergedPlan
+from amplifier_app.plan.explain.diff import Change, differences
 from amplifier_app.plan.explain.explanation import Explained, explain
 from amplifier_app.plan.explain.history import as_json, dotted
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.source_spec import without_password
 from amplifier_app.plan.tree.nodes import MapNode, Node, plain_data
-from amplifier_app.plan.tree.writing import collect_origins, describe_place, yaml_text
+from amplifier_app.plan.tree.writing import collect_origins, describe_place, show_place, yaml_text
 from amplifier_app.render.table import OutputOption
+from amplifier_app.sources.loading import load_plan, load_profile
+from amplifier_app.trust import folder_if_trusted
 
-show_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@show_app.command()
 @takes_plan_options("profile", "plan", "provider", "model", "sets")
 def show(
     *,
@@ -89,10 +92,6 @@ def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> N
     print(json_text(facts))
 
 
-explain_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@explain_app.command("explain")
 @takes_plan_options("profile", "plan", "provider", "model", "sets")
 def explain_command(
     path: Annotated[
@@ -153,7 +152,8 @@ def _lines(one: Explained) -> list[str]:
         if one.value.gone is not None:
             rows.append(("but", one.value.gone))
         rows += [
-            ("replaces", f"{_short(old)}  ({describe_place(old)})") for old in one.value.replaced
+            ("replaces", f"{_short(old, 80)}  ({describe_place(old)})")
+            for old in one.value.replaced
         ]
     rule = one.rule or {}
     if "default" in rule:
@@ -165,5 +165,70 @@ def _lines(one: Explained) -> list[str]:
     return [*text.splitlines(), *details]
 
 
-def _short(node: Node) -> str:
-    return one_line(json.dumps(plain_data(node), ensure_ascii=False), 80)
+def _short(node: Node, width: int) -> str:
+    return one_line(json.dumps(plain_data(node), ensure_ascii=False), width)
+
+
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+
+
+def diff(
+    old: Annotated[str, typer.Argument(metavar="A", help="A profile or a plan file.")],
+    new: Annotated[
+        str, typer.Argument(metavar="B", help="The profile or plan file to compare it with.")
+    ],
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 9 if there are differences.")
+    ] = False,
+    output: OutputOption = "text",
+) -> None:
+    """Show how two plans differ, with everything they extend.
+
+    \b
+      amplifier plan diff default plan.yaml
+
+    Compares them as written: variables are not replaced, and providers are included even without
+    credentials on this machine.
+    """
+    project = folder_if_trusted()
+    changes = differences(_read_merged(old, project), _read_merged(new, project))
+    if output == "json":
+        print(json_text([_describe_change(change) for change in changes]))
+    else:
+        for change in changes:
+            print(for_terminal(_line(change)))
+    if changes and exit_code:
+        raise typer.Exit(Ending.CHECK_FAILED.exit_code)
+
+
+def _read_merged(name: str, project: Path | None) -> MergedPlan:
+    """The plan of a profile name or a file; a folder or an extension marks a file."""
+    path = Path(name)
+    is_file = len(path.parts) > 1 or path.suffix in (".yaml", ".yml", ".md") or path.is_absolute()
+    loaded = load_plan(name, project=project) if is_file else load_profile(name, project=project)
+    return loaded.merged
+
+
+def _describe_change(change: Change) -> dict[str, Any]:
+    sides = {"old": change.old, "new": change.new}
+    values = {
+        side: None if node is None else {"value": plain_data(node), "at": str(node.at)}
+        for side, node in sides.items()
+    }
+    return {"path": dotted(change.path), "change": change.kind, **values}
+
+
+def _line(change: Change) -> str:
+    sides = [node for node in (change.old, change.new) if node is not None]
+    values = " → ".join(_short(node, 60) for node in sides)
+    places = " → ".join(one_line(_place(node)) for node in sides)
+    return f"{_SIGNS[change.kind]} {one_line(dotted(change.path))}: {values}  ({places})"
+
+
+def _place(node: Node) -> str:
+    """Return the place of a value: relative to the working directory, or to the home with `~`."""
+    place = show_place(node)
+    for folder, short in ((Path.cwd(), ""), (Path.home(), f"~{os.sep}")):
+        if place.startswith(f"{folder}{os.sep}"):
+            return short + place[len(str(folder)) + 1 :]
+    return place

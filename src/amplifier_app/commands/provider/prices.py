@@ -13,7 +13,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.price_files import PROVIDERS, describe_prices, price_lists, shipped_lists
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.confirmation import YesOption, confirm
+from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import Column, OutputOption, print_table
@@ -37,8 +37,6 @@ from amplifier_support.price_lists import (
     parse_fetched,
 )
 
-prices_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 COLUMNS = (
     Column("PROVIDER", drop=2),
     Column("MODEL", "middle", least=20),
@@ -51,7 +49,6 @@ COLUMNS = (
 )
 
 
-@prices_app.command()
 @takes_plan_options("profile", "plan")
 def prices(
     *,

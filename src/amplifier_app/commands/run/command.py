@@ -13,8 +13,6 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_support.named_tuple import NamedTuple
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 
 class Variation(NamedTuple):
     """The part of running and showing a request that is not in the request itself."""
@@ -58,7 +56,6 @@ class Variation(NamedTuple):
     ] = False
 
 
-@app.command()
 @takes_options(Request)
 @takes_options(Variation)
 def run(

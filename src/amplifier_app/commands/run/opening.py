@@ -17,24 +17,24 @@ import json
 import shlex
 import sys
 import threading
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.base.slow_steps import report_slow_steps
-from amplifier_app.base.stdio import Output, diverted_stderr, is_dumb
+from amplifier_app.base.stdio import Output, diverted_stderr, is_dumb, stderr_is_tty
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, open_sources, terminal_to_ask_on
-from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.resolution import unset
 from amplifier_app.plan.tree.entries import entry_keys
 from amplifier_app.render import text
 from amplifier_app.runtime.approvals import MEANINGS, Approvals
+from amplifier_app.runtime.capabilities import credential_variable
 from amplifier_app.runtime.describe import count
 from amplifier_app.runtime.module_modes import OFF, switch_module_mode
 from amplifier_app.runtime.mounting.mount import Opening
@@ -53,10 +53,13 @@ if TYPE_CHECKING:
     from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 
+_Answer = TypeVar("_Answer")
+
+
 # -- output of modules while a screen is drawn, as whole lines of that screen ------------
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def printed_lines(renderer: Renderer) -> AsyncGenerator[None]:
     """Show what is printed to stdout and stderr with `renderer`, if it takes that."""
     lines = _Lines(renderer, asyncio.get_running_loop())
@@ -99,7 +102,7 @@ class _Lines:
         if threading.get_ident() == self._thread:
             self._print(line)
         else:
-            with suppress(RuntimeError):  # the loop has ended, and with it the session
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the session
                 self._loop.call_soon_threadsafe(self._print, line)
 
     def _print(self, line: str) -> None:
@@ -144,30 +147,71 @@ def show_plan_notices(plan: ResolvedPlan, renderer: Renderer, command: str) -> N
 def _are_known(plan: ResolvedPlan, notices: Sequence[str]) -> bool:
     """Return True if the plan had the same notices the last time; otherwise remember them."""
     file = paths.state_dir() / "notices.json"
-    known = _read(file)
+    known = _known_notices(file)
     key = _digest([plan.name, *map(str, plan.files)])
     digest = _digest(sorted(notices))
     if known.pop(key, None) == digest:
         return True
     known[key] = digest
     latest = dict(list(known.items())[-_MAX_PLANS:])
-    # What cannot be remembered is shown again.
-    with contextlib.suppress(SessionError):
-        make_private_folder(file.parent)
-        write_private(file, json.dumps(latest))
+    _keep(file, json.dumps(latest))
     return False
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _known_notices(file: Path) -> dict[str, Any]:
     try:
-        found: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found: Any = json.loads(_read_kept(file))
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
+def _read_kept(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _keep(file: Path, text: str) -> None:
+    """Remember a notice in a file; one that cannot be remembered is shown again."""
+    with contextlib.suppress(SessionError):
+        make_private_folder(file.parent)
+        write_private(file, text)
+
+
 def _digest(texts: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode(errors="surrogatepass")).hexdigest()
+
+
+# -- the notice of which provider answers, and why, when the user did not name one --------
+
+
+def _notify_provider(plan: ResolvedPlan, session: OpenSession, renderer: Renderer) -> None:
+    """Show the provider if the file that lists it also lists others, which were left out.
+
+    Shown on a terminal only, and again only when the choice changes.
+    """
+    if not plan.dropped or not stderr_is_tty():
+        return
+    file = plan.origin(["providers", 0]).file
+    left_out = [entry for entry in plan.dropped if entry.at.file == file]
+    facts = session.facts
+    chosen = f"{facts.provider} ({facts.model})" if facts.model else facts.provider
+    key = credential_variable(session.session)
+    missing = tuple(name for entry in left_out for name in entry.variables)
+    if not (left_out and (key or missing)):
+        return
+    if facts.provider == "local" and not key:
+        text = f"the demo model ({facts.model}) answers; set up another one: amplifier init"
+    else:
+        verb = "stored" if key in session.mounting.stored_keys else "set"
+        why = f"{key} is {verb}" if key else unset(missing)
+        text = f"using {chosen} because {why}; change with --provider, --model or --profile"
+    file = paths.state_dir() / "provider-notice"
+    if _read_kept(file) != text:
+        _keep(file, text)
+        renderer.notice(text, "info", "session")
 
 
 # -- open the session of a request: its renderer, its approvals, and what is shown first -
@@ -214,7 +258,7 @@ async def open_requested_session(
         show_plan_notices(plan, renderer, _check_command(request))
         _notice_unread_instructions(session, renderer)
         if request.provider is None and not request.is_set_up:
-            notify_provider(plan, session, renderer)
+            _notify_provider(plan, session, renderer)
         yield session
 
 
@@ -398,47 +442,42 @@ def _default_approvals(
     if terminal is None:
         return Approvals(request.approve or "deny")
 
-    async def stop_turn() -> None:
-        """Stop the turn, and with it what asks; the answer is no if that waits elsewhere."""
-        approvals.stop()
-        await asyncio.sleep(_STOP_SECONDS)
-
-    async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
-        from amplifier_app.chat.ask import Stopped, ask_on_terminal
-
-        await renderer.typing_paused()
-        try:
-            with renderer.paused():
-                return await ask_on_terminal(terminal, prompt, options, timeout)
-        except Stopped:
-            return await stop_turn()
-
-    async def ask_about_tool(
-        about: ToolApproval, agent: str, timeout: float | None
-    ) -> ToolApprovalAnswer | None:
-        from amplifier_app.chat import approval_card
+    async def on_terminal(question: Callable[[], Awaitable[_Answer]]) -> _Answer | None:
+        """Ask on the terminal; Ctrl-C stops the turn, and with it what asks."""
         from amplifier_app.chat.ask import Stopped
 
         await renderer.typing_paused()
         try:
             with renderer.paused():
-                return await approval_card.ask_about_tool(
-                    *(terminal, about, agent, timeout),
-                    is_plain=is_plain,
-                    names=renderer.approval_keys,
-                )
+                return await question()
         except Stopped:
-            return await stop_turn()
+            approvals.stop()
+            # The answer is none if that waits elsewhere.
+            await asyncio.sleep(_STOP_SECONDS)
+            return None
+
+    async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
+        from amplifier_app.chat.ask import ask_on_terminal
+
+        return await on_terminal(lambda: ask_on_terminal(terminal, prompt, options, timeout))
+
+    async def ask_about_tool(
+        about: ToolApproval, agent: str, timeout: float | None
+    ) -> ToolApprovalAnswer | None:
+        from amplifier_app.chat import approval_card
+
+        return await on_terminal(
+            lambda: approval_card.ask_about_tool(
+                *(terminal, about, agent, timeout),
+                is_plain=is_plain,
+                names=renderer.approval_keys,
+            )
+        )
 
     async def ask_for_text(prompt: str, timeout: float | None) -> str | None:
-        from amplifier_app.chat.ask import Stopped, ask_for_text_on_terminal
+        from amplifier_app.chat.ask import ask_for_text_on_terminal
 
-        await renderer.typing_paused()
-        try:
-            with renderer.paused():
-                return await ask_for_text_on_terminal(terminal, prompt, timeout)
-        except Stopped:
-            return await stop_turn()
+        return await on_terminal(lambda: ask_for_text_on_terminal(terminal, prompt, timeout))
 
     approvals = Approvals(request.approve or "ask", ask, ask_about_tool, ask_for_text)
     return approvals

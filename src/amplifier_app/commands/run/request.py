@@ -1,23 +1,28 @@
-"""The options of `run`, each declared once, as the field that holds its value."""
+"""The options of `run`, each declared once, as the field that holds its value.
+
+A usual command line is read without Typer, whose import takes a tenth of a short run.
+"""
 
 # Without `from __future__ import annotations`, whose strings would be compiled at every start.
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import is_dumb
-from amplifier_app.commands.duration import parse_duration
-from amplifier_app.commands.option import Option
+from amplifier_app.commands.finish import OutputFormat
+from amplifier_app.commands.option import Option, parse_duration
 from amplifier_support.named_tuple import NamedTuple
 
-_PLAN = "What runs"
-_SESSION = "Session"
-_LIMITS = "Limits"
-_PERMISSIONS = "Permissions"
-_CHECKS = "Checked answers"
-_OUTPUT = "Output"
-_REPRODUCIBLE = "Reproducible runs"
+_plan = partial(Option, group="What runs")
+_session = partial(Option, group="Session")
+_limit = partial(Option, group="Limits")
+_permission = partial(Option, group="Permissions")
+_check = partial(Option, group="Checked answers")
+_output = partial(Option, group="Output")
+_reproducible = partial(Option, group="Reproducible runs")
 
 _PATHS = ("plan", "schema", "lock", "record", "replay")
 
@@ -41,113 +46,88 @@ class Request(NamedTuple):
     is_set_up: bool = False
     module_mode: str | None = None
     profile: Annotated[
-        str | None,
-        Option("--profile", "-P", metavar="NAME", group=_PLAN, help="Profile to use."),
+        str | None, _plan("--profile", "-P", metavar="NAME", help="Profile to use.")
     ] = None
     plan: Annotated[
-        Path | None,
-        Option("--plan", "-f", metavar="FILE", group=_PLAN, help="Plan file to use."),
+        Path | None, _plan("--plan", "-f", metavar="FILE", help="Plan file to use.")
     ] = None
     provider: Annotated[
-        str | None,
-        Option("--provider", "-p", metavar="NAME", group=_PLAN, help="Provider to use."),
+        str | None, _plan("--provider", "-p", metavar="NAME", help="Provider to use.")
     ] = None
-    model: Annotated[
-        str | None,
-        Option("--model", "-m", metavar="NAME", group=_PLAN, help="Model to use."),
-    ] = None
+    model: Annotated[str | None, _plan("--model", "-m", metavar="NAME", help="Model to use.")] = (
+        None
+    )
     sets: Annotated[
         list[str] | None,
-        Option(
-            "--set",
-            metavar="PATH=VALUE",
-            group=_PLAN,
-            help="Change a value of the plan; repeatable.",
-        ),
+        _plan("--set", metavar="PATH=VALUE", help="Change a value of the plan; repeatable."),
     ] = None
     attach: Annotated[
         list[str] | None,
-        Option(
+        _session(
             "--attach",
             metavar="FILE",
-            group=_SESSION,
             help="Add an image (PNG, JPEG, GIF, WebP) or a text file to the prompt; repeatable.",
         ),
     ] = None
     session: Annotated[
         str | None,
-        Option(
+        _session(
             "--session",
             metavar="ID",
-            group=_SESSION,
             help="Resume this session, or create it if it does not exist.",
         ),
     ] = None
     resume: Annotated[
-        str | None,
-        Option("--resume", metavar="ID", group=_SESSION, help="Resume this session."),
+        str | None, _session("--resume", metavar="ID", help="Resume this session.")
     ] = None
     continue_last: Annotated[
-        bool,
-        Option("--continue", group=_SESSION, help="Resume the last session of this directory."),
+        bool, _session("--continue", help="Resume the last session of this directory.")
     ] = False
     fork: Annotated[
         str | None,
-        Option(
-            "--fork",
-            metavar="ID",
-            group=_SESSION,
-            help="Start a new session from a copy of this one.",
-        ),
+        _session("--fork", metavar="ID", help="Start a new session from a copy of this one."),
     ] = None
-    no_save: Annotated[
-        bool, Option("--no-save", group=_SESSION, help="Do not save the session.")
-    ] = False
+    no_save: Annotated[bool, _session("--no-save", help="Do not save the session.")] = False
     max_steps: Annotated[
         int | None,
-        Option(
+        _limit(
             "--max-steps",
             "--max-turns",
             min=1,
             metavar="N",
-            group=_LIMITS,
             help="Stop after N model calls per prompt.",
         ),
     ] = None
     max_tokens: Annotated[
         int | None,
-        Option(
+        _limit(
             "--max-tokens-total",
             min=1,
             metavar="N",
-            group=_LIMITS,
             help="Stop when the session, including its sub-agents, has used N tokens.",
         ),
     ] = None
     max_cost: Annotated[
         float | None,
-        Option(
+        _limit(
             "--max-cost",
             metavar="DOLLARS",
-            group=_LIMITS,
             help="Stop when the session has cost this many US dollars.",
         ),
     ] = None
     timeout: Annotated[
         float | None,
-        Option(
+        _limit(
             "--timeout",
             metavar="TIME",
             parser=parse_duration,
-            group=_LIMITS,
             help="Stop after this time: 90, 90s, 5m, 1h.",
         ),
     ] = None
     approve: Annotated[
         Literal["ask", "deny", "allow", "policy", "park"] | None,
-        Option(
+        _permission(
             "--approve",
-            group=_PERMISSIONS,
             help="How to handle tool calls that need approval; 'policy' uses each request's own "
             "default, 'park' ends with exit code 10 and waits for 'amplifier session approve'. [default: ask on a terminal, otherwise deny]",
             show_default=False,
@@ -155,20 +135,18 @@ class Request(NamedTuple):
     ] = None
     approve_with: Annotated[
         str | None,
-        Option(
+        _permission(
             "--approve-with",
             metavar="COMMAND",
-            group=_PERMISSIONS,
             help="Ask this program about each call that needs approval: it gets the call as JSON on stdin and "
             "answers allow, deny or ask (see 'amplifier docs scripts').",
         ),
     ] = None
     mode: Annotated[
         str | None,
-        Option(
+        _permission(
             "--mode",
             metavar="ask|edits|propose|read-only|auto|NAME",
-            group=_PERMISSIONS,
             help="Which tool calls need no approval: 'ask' reading only, 'edits' also changes of files "
             "here, 'auto' all but dangerous ones; 'read-only' denies changes, 'propose' until you accept a "
             "proposal of the model. [default: the plan's] NAME "
@@ -177,136 +155,119 @@ class Request(NamedTuple):
     ] = None
     sandbox: Annotated[
         str | None,
-        Option(
+        _permission(
             "--sandbox",
             metavar="POLICY",
-            group=_PERMISSIONS,
             help="What commands may do: 'workspace' (change files here), 'read-only', 'off', or a mapping "
             "such as '{network: all}'. [default: the plan's, or workspace]",
         ),
     ] = None
     trust: Annotated[
         bool,
-        Option(
-            "--trust",
-            group=_PERMISSIONS,
-            help="Trust the project this once: its .amplifier folder and its AGENTS.md.",
+        _permission(
+            "--trust", help="Trust the project this once: its .amplifier folder and its AGENTS.md."
         ),
     ] = False
     no_project: Annotated[
         bool,
-        Option(
-            "--no-project",
-            group=_PERMISSIONS,
-            help="Ignore the project's .amplifier folder and its AGENTS.md.",
+        _permission(
+            "--no-project", help="Ignore the project's .amplifier folder and its AGENTS.md."
         ),
     ] = False
     no_context_files: Annotated[
         bool,
-        Option(
+        _plan(
             "--no-context-files",
-            group=_PLAN,
             help="Leave out hooks-context-files: read no AGENTS.md, not even your own.",
         ),
     ] = False
-    no_web: Annotated[
-        bool, Option("--no-web", group=_PLAN, help="Leave out tool-web: read no web pages.")
-    ] = False
+    no_web: Annotated[bool, _plan("--no-web", help="Leave out tool-web: read no web pages.")] = (
+        False
+    )
     no_skills: Annotated[
-        bool, Option("--no-skills", group=_PLAN, help="Leave out tool-skills: offer no skills.")
+        bool, _plan("--no-skills", help="Leave out tool-skills: offer no skills.")
     ] = False
     no_plugins: Annotated[
-        bool,
-        Option("--no-plugins", group=_PLAN, help="Leave out the plugins of plan and settings."),
+        bool, _plan("--no-plugins", help="Leave out the plugins of plan and settings.")
     ] = False
     tools: Annotated[
         str | None,
-        Option(
+        _permission(
             "--tools",
             metavar="NAMES",
             empty=True,
-            group=_PERMISSIONS,
             help="Offer only these tools of the plan, separated by commas; '' offers none.",
         ),
     ] = None
     schema: Annotated[
         Path | None,
-        Option(
+        _check(
             "--schema",
             metavar="FILE",
-            group=_CHECKS,
             help="Require an answer that is JSON and matches the JSON Schema in FILE.",
         ),
     ] = None
     check: Annotated[
         list[str] | None,
-        Option(
+        _check(
             "--check",
             metavar="COMMAND",
-            group=_CHECKS,
             help="Require this shell command to succeed after the answer; repeatable.",
         ),
     ] = None
     retries: Annotated[
         int,
-        Option(
+        _check(
             "--retries",
             min=0,
             max=20,
             metavar="N",
-            group=_CHECKS,
             help="How often the model may correct an answer that fails --schema or a check.",
         ),
     ] = 2
     report: Annotated[
         list[str] | None,
-        Option(
+        _check(
             "--report",
             metavar="KIND=FILE",
-            group=_CHECKS,
             help="Write the checks to FILE; KIND is 'junit' or 'md'; repeatable.",
         ),
     ] = None
     notify: Annotated[
         str | None,
-        Option(
+        _output(
             "--notify",
             metavar="COMMAND",
-            group=_OUTPUT,
             help="Run this shell command at the end, with the JSON result on stdin.",
         ),
     ] = None
     stream: Annotated[
         bool,
-        Option(
+        _output(
             "--stream",
-            group=_OUTPUT,
             help="Write all text of the model to a pipe as it comes, including remarks before "
             "tool calls. Without tools, answers always stream.",
         ),
     ] = False
     quiet: Annotated[
-        bool,
-        Option("--quiet", "-q", group=_OUTPUT, help="Print only warnings and errors to stderr."),
+        bool, _output("--quiet", "-q", help="Print only warnings and errors to stderr.")
     ] = False
     show: Annotated[
         Literal["user", "developer", "internal"] | None,
-        Option(
+        _output(
             "--show",
             # typing returns an equal type that exists, such as the kernel's, in its order.
             metavar="user|developer|internal",
-            group=_OUTPUT,
             help="Show answer blocks up to this visibility; 'internal' shows all. [default: user]",
             show_default=False,
         ),
     ] = None
     screen: Annotated[
         Screen | None,
-        Option(
+        _output(
             "--screen",
             # 'plain' is the value of the setting; here it is the same as --plain.
             metavar="full|answer",
-            group=_OUTPUT,
             help="Terminal output: 'answer' leaves the screen to a module that draws it, such as "
             "hooks-streaming-ui. [default: full]",
             show_default=False,
@@ -314,45 +275,36 @@ class Request(NamedTuple):
     ] = None
     locked: Annotated[
         bool,
-        Option(
+        _reproducible(
             "--locked",
-            group=_REPRODUCIBLE,
             help="Require the versions in the plan's lock file (see 'amplifier plan lock').",
         ),
     ] = False
     lock: Annotated[
         Path | None,
-        Option(
-            "--lock",
-            metavar="FILE",
-            group=_REPRODUCIBLE,
-            help="Like --locked, using the lock in FILE.",
-        ),
+        _reproducible("--lock", metavar="FILE", help="Like --locked, using the lock in FILE."),
     ] = None
     offline: Annotated[
         bool,
-        Option(
+        _reproducible(
             "--offline",
-            group=_REPRODUCIBLE,
             help="Do not download anything; only the provider is contacted. "
             "[env: AMPLIFIER_OFFLINE=1]",
         ),
     ] = False
     record: Annotated[
         Path | None,
-        Option(
+        _reproducible(
             "--record",
             metavar="FILE",
-            group=_REPRODUCIBLE,
             help="Record all model requests and responses to FILE (must be new or empty).",
         ),
     ] = None
     replay: Annotated[
         Path | None,
-        Option(
+        _reproducible(
             "--replay",
             metavar="FILE",
-            group=_REPRODUCIBLE,
             help="Answer from a recording instead of asking a model; needs no key or network.",
         ),
     ] = None
@@ -438,3 +390,54 @@ class Request(NamedTuple):
             if not (folder := Path(file).absolute().parent).is_dir():
                 raise UsageError(f"--report: folder {folder} does not exist")
         return self._replace(locked=self.locked or self.lock is not None)
+
+
+def read_words(words: Sequence[str]) -> Request | None:
+    """Return the request of a command line; None if Typer has to read it.
+
+    Only what needs no explanation is read: options in their usual spelling, each followed by its
+    value, and at most one prompt. `--output` is not part of a request.
+
+    Raises:
+        UsageError: Two options contradict each other.
+    """
+    fields: dict[str, Any] = {}
+    options = _options()
+    rest = iter(words)
+    for word in rest:
+        name, kind, may_be_empty = options.get(word, ("prompt", str, True))
+        if kind is bool:
+            value: Any = True
+        else:
+            text = word if name == "prompt" else next(rest, "-")
+            explained = text.startswith("-") or not (text or may_be_empty)
+            value = None if explained else _value(kind, text)
+        if get_origin(kind) is list and value is not None:
+            value = [*fields.pop(name, []), value]
+        if value is None or name in fields:
+            return None
+        fields[name] = value
+    fields.pop("output", None)
+    return Request(**fields).validate()
+
+
+def _options() -> dict[str, tuple[str, Any, bool]]:
+    """The field and type of each option, and whether it may be empty, by its spellings."""
+    options: dict[str, tuple[str, Any, bool]] = {"--output": ("output", OutputFormat, False)}
+    for name, hint in Request.__annotations__.items():
+        declared, *marks = get_args(hint) or (hint,)
+        for mark in marks:
+            if isinstance(mark, Option):
+                kinds = [kind for kind in get_args(declared) if kind is not NoneType]
+                kind = kinds[0] if get_origin(declared) is not Literal and kinds else declared
+                options |= dict.fromkeys(mark.flags, (name, kind, mark.empty))
+    return options
+
+
+def _value(kind: Any, text: str) -> Any:
+    """The value of an option; None for a type that Typer has to read."""
+    if get_origin(kind) is Literal:
+        return text if text in get_args(kind) else None
+    if kind in (str, list[str]):
+        return text
+    return Path(text) if kind is Path else None

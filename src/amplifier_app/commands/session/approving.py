@@ -12,7 +12,7 @@ from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.approval_options import (
+from amplifier_app.commands.answers import (
     AllowOption,
     AnswerOption,
     DenyOption,
@@ -26,10 +26,7 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import short_id
 from amplifier_app.sessions.waiting import WEEK, Decision, Question, Waiting
 
-approve_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@approve_app.command()
 def approve(
     session_id: SessionArgument,
     number: Annotated[

@@ -26,15 +26,12 @@ from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import short_id
 
-join_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _LOOK_SECONDS = 0.3
 _STOP_SECONDS = 30.0
 _RESULT_SECONDS = 5.0
 _PIPE_WIDTH = 100
 
 
-@join_app.command()
 def join(context: typer.Context, session_id: SessionArgument) -> None:
     """Show a session that runs in another process, as it goes on, until it ends.
 
@@ -108,10 +105,6 @@ def _outcome(folder: Path) -> Outcome:
     return Outcome(ending, result["error"]["message"], result["error"].get("hint"))
 
 
-stop_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@stop_app.command()
 def stop(session_id: SessionArgument) -> None:
     """Stop a session that runs in another process, as Ctrl-C would. It can be resumed."""
     folder = SessionStore().find(session_id).path

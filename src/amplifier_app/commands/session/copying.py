@@ -27,10 +27,7 @@ from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import short_id
 
-export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@export_app.command()
 def export(
     session_id: SessionArgument,
     md: Annotated[bool, typer.Option("--md", help="Markdown. [default]")] = False,
@@ -96,10 +93,6 @@ def _pieces(session: Exported, kind: str) -> Iterable[str]:
     return itertools.chain(json_pieces(data), ["\n"])
 
 
-import_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@import_app.command("import")
 def import_sessions(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A bundle made by 'session export --bundle'.")

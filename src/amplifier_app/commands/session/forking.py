@@ -10,7 +10,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import Output, to_stderr
-from amplifier_app.commands.confirmation import YesOption, confirm
+from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_app.commands.plan_options import takes_plan_options
 from amplifier_app.commands.run.choose import choose, fork_with
 from amplifier_app.commands.run.request import Request
@@ -23,10 +23,7 @@ from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import short_id
 
-fork_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@fork_app.command()
 @takes_plan_options("plan", "provider", "model", "sets")
 def fork(
     session_id: SessionArgument,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from typing import Annotated, Any
@@ -14,8 +15,8 @@ from amplifier_app.base.paths import short_path, working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import terminal_width, to_stderr
-from amplifier_app.commands.confirmation import YesOption, confirm
-from amplifier_app.commands.duration import parse_duration
+from amplifier_app.commands.answers import YesOption, confirm
+from amplifier_app.commands.option import parse_duration
 from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
@@ -31,14 +32,11 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary, short_id, time_text
 from amplifier_support.named_tuple import NamedTuple
 
-list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _ON_A_TERMINAL = 20
 _MAX_STATES = 100
 """Sessions of a list whose folders are looked into."""
 
 
-@list_app.command("list")
 def list_sessions(
     limit: Annotated[
         int | None,
@@ -80,10 +78,7 @@ def list_sessions(
         print(json_text(listed))
         return
     page = from_index(lambda index: index.page(where, limit))
-    if page.listed:
-        states = _states(page.listed)
-        columns = _columns(page, states, everywhere, width)
-        print_table(columns, _rows(page.listed, states, everywhere, width))
+    _print_sessions(page.listed, everywhere, width)
     for line in _remarks(page, where):
         to_stderr(line)
 
@@ -93,53 +88,50 @@ def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
         {
             **session._asdict(),
             "sub_sessions": [
-                sub_session._asdict() for sub_session in index.list_sub_sessions(session.id)
-            ]
-            if spawned
-            else [],
+                below._asdict()
+                for below in (index.list_sub_sessions(session.id) if spawned else ())
+            ],
         }
         for session, spawned in page.listed
     ]
 
 
-def _columns(page: Page, states: list[str], everywhere: bool, width: int | None) -> list[Column]:
-    agents = any(entry.spawned for entry in page.listed)
-    return [
-        Column("ID", fit="middle", least=8),
-        Column("AGE" if width is not None else "UPDATED"),
-        Column("PROMPTS", right=True, drop=2),
-        Column("COST", right=True, drop=3),
-        *([Column("AGENTS", drop=4)] if agents else []),
-        *([Column("STATE")] if any(states) else []),
-        Column("TITLE", fit="end", least=36),
-        *([Column("DIRECTORY", fit="middle", drop=5, least=16)] if everywhere else []),
-        Column("MODEL", fit="end", drop=6),
-    ]
-
-
-def _rows(
-    listed: list[Listed], states: list[str], everywhere: bool, width: int | None
-) -> list[list[str]]:
-    shown = [short_id(entry.session.id) for entry in listed] if width is not None else []
-    agents = any(entry.spawned for entry in listed)
+def _print_sessions(listed: list[Listed], everywhere: bool, width: int | None) -> None:
+    names = [short_id(entry.session.id) for entry in listed]
     rows: list[list[str]] = []
-    for (session, spawned), state in zip(listed, states, strict=True):
-        short = short_id(session.id)
-        is_clear = width is not None and shown.count(short) == 1
+    for (session, spawned), name, state in zip(listed, names, _states(listed), strict=True):
+        directory = one_line(session.project or "", 10_000) if everywhere else ""
         rows.append(
             [
-                short if is_clear else session.id,
-                describe.age(session.updated) if width is not None else session.updated,
+                name if width is not None and names.count(name) == 1 else session.id,
+                session.updated if width is None else describe.age(session.updated),
                 "" if session.prompts is None else str(session.prompts),
-                _cost(session),
-                *([f"+{spawned}" if spawned else ""] if agents else []),
-                *([state] if any(states) else []),
+                "" if session.cost is None else describe.cost(session.cost),
+                f"+{spawned}" if spawned else "",
+                state,
                 one_line(session.about, 10_000),
-                *([_directory(session.project, width)] if everywhere else []),
+                directory if width is None else short_path(directory),
                 session.model or "",
             ]
         )
-    return rows
+    columns = [
+        Column("ID", fit="middle", least=8),
+        Column("UPDATED" if width is None else "AGE"),
+        Column("PROMPTS", right=True, drop=2),
+        Column("COST", right=True, drop=3),
+        Column("AGENTS", drop=4),
+        Column("STATE"),
+        Column("TITLE", fit="end", least=36),
+        Column("DIRECTORY", fit="middle", drop=5, least=16),
+        Column("MODEL", fit="end", drop=6),
+    ]
+    optional = {"AGENTS", "STATE"} if everywhere else {"AGENTS", "STATE", "DIRECTORY"}
+    shown = [
+        n
+        for n, column in enumerate(columns)
+        if column.head not in optional or any(row[n] for row in rows)
+    ]
+    print_table([columns[n] for n in shown], [[row[n] for n in shown] for row in rows])
 
 
 def _states(listed: list[Listed]) -> list[str]:
@@ -147,16 +139,6 @@ def _states(listed: list[Listed]) -> list[str]:
     root = SessionStore().root
     states = [describe_state(root / entry.session.id) for entry in listed[:_MAX_STATES]]
     return [*states, *([""] * (len(listed) - len(states)))]
-
-
-def _cost(session: SessionSummary) -> str:
-    cost = session.cost
-    return "" if cost is None else describe.cost(cost)
-
-
-def _directory(project: str | None, width: int | None) -> str:
-    text = one_line(project or "", 10_000)
-    return text if width is None else short_path(text)
 
 
 def _remarks(page: Page, where: str | None) -> list[str]:
@@ -172,10 +154,6 @@ def _remarks(page: Page, where: str | None) -> list[str]:
     return remarks
 
 
-search_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@search_app.command()
 def search(
     words: Annotated[
         list[str],
@@ -201,28 +179,22 @@ def search(
     if not text.strip():
         raise UsageError("no words to search for")
     found = from_index(lambda index: index.search(text, limit))
+    snippets = ["".join(text for text, _ in match.snippet) for match in found.matches]
     if output == "json":
-        print(json_text([_as_json(match) for match in found.matches]))
+        pairs = zip(found.matches, snippets, strict=True)
+        print(json_text([{**match.session._asdict(), "snippet": text} for match, text in pairs]))
     elif os.isatty(1):
         for match in found.matches:
             _print(match)
     else:
-        for match in found.matches:
-            print(f"{match.session.id}: {_snippet(match)}")
+        for match, snippet in zip(found.matches, snippets, strict=True):
+            print(f"{match.session.id}: {one_line(snippet, 400)}")
     more = found.total - len(found.matches)
     if not found.total:
         to_stderr(f"no session contains {one_line(text)!r}")
         raise typer.Exit(1)
     if more and output == "text":
         to_stderr(f"{more:,} more: -n 0")
-
-
-def _as_json(match: Match) -> dict[str, object]:
-    return {**match.session._asdict(), "snippet": "".join(text for text, _ in match.snippet)}
-
-
-def _snippet(match: Match) -> str:
-    return one_line("".join(text for text, _ in match.snippet), 400)
 
 
 def _print(match: Match) -> None:
@@ -247,10 +219,6 @@ def _print(match: Match) -> None:
     console.print(Padding(line, (0, 0, 0, 4)))
 
 
-rename_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@rename_app.command()
 def rename(
     session_id: SessionArgument,
     title: Annotated[list[str], typer.Argument(metavar="TITLE", help="The new title.")],
@@ -264,10 +232,6 @@ def rename(
     print(f'Renamed {session.id} to "{text}".')
 
 
-delete_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@delete_app.command()
 def delete(
     session_ids: Annotated[
         list[str],
@@ -286,12 +250,8 @@ def delete(
     store = SessionStore()
     summaries = store.summaries()
     by_id = {summary.id: summary for summary in summaries}
-    wanted: list[str] = []
-    for session_id in session_ids:
-        found = store.find(session_id).id
-        wanted += [
-            session for session in with_sub_sessions(found, summaries) if session not in wanted
-        ]
+    found = [with_sub_sessions(store.find(one).id, summaries) for one in session_ids]
+    wanted = list(dict.fromkeys(itertools.chain.from_iterable(found)))
     for session_id in reversed(wanted):
         size = describe.size(measure_size(store.root / session_id))
         title = one_line(by_id[session_id].about, 60)
@@ -300,12 +260,8 @@ def delete(
         to_stderr("Nothing was deleted.")
         return
     remove_sessions(store.root, wanted)
-    remove_leftovers(store.root)
-    from_index(lambda index: index.forget_removed())
+    _forget_removed(store)
     print(f"Deleted {describe.count(len(wanted), 'session')}.")
-
-
-prune_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class _Family(NamedTuple):
@@ -317,7 +273,6 @@ class _Family(NamedTuple):
     size: int
 
 
-@prune_app.command()
 def prune(
     older: Annotated[
         float | None,
@@ -353,16 +308,11 @@ def prune(
     families = _old_families(store, older, keep)
     if output == "json":
         found = [
-            {
-                "id": family.session.id,
-                "deletes": family.ids,
-                "updated": family.updated,
-                "bytes": family.size,
-            }
-            for family in families
+            {"id": one.session.id, "deletes": one.ids, "updated": one.updated, "bytes": one.size}
+            for one in families
         ]
         print(json_text(found))
-    elif families:
+    else:
         _print_prune(families)
     total = describe.count(sum(len(family.ids) for family in families), "session")
     size = describe.size(sum(family.size for family in families))
@@ -373,7 +323,7 @@ def prune(
     elif confirm(f"Delete {total} ({size})?", yes):
         # Some may have been used while the question was open.
         now = {family.session.id: family.ids for family in _old_families(store, older, keep)}
-        _remove(store, [family for family in families if now.get(family.session.id) == family.ids])
+        _prune(store, [family for family in families if now.get(family.session.id) == family.ids])
     else:
         to_stderr("Nothing was deleted.")
 
@@ -422,7 +372,7 @@ def _print_prune(families: list[_Family]) -> None:
     print_table(columns, rows)
 
 
-def _remove(store: SessionStore, families: list[_Family]) -> None:
+def _prune(store: SessionStore, families: list[_Family]) -> None:
     deleted = 0
     for family in families:
         try:
@@ -431,6 +381,10 @@ def _remove(store: SessionStore, families: list[_Family]) -> None:
             to_stderr(f"amplifier: skipped {family.session.id}: {error.message}")
         else:
             deleted += len(family.ids)
+    _forget_removed(store)
+    to_stderr(f"Deleted {describe.count(deleted, 'session')}.")
+
+
+def _forget_removed(store: SessionStore) -> None:
     remove_leftovers(store.root)
     from_index(lambda index: index.forget_removed())
-    to_stderr(f"Deleted {describe.count(deleted, 'session')}.")

@@ -116,10 +116,6 @@ async def play(events: Sequence[Mapping[str, Any]], renderer: Renderer, speed: f
 # -- amplifier session replay ------------------------------------------------------------
 
 
-replay_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@replay_app.command()
 def replay(
     context: typer.Context,
     session_id: SessionArgument,

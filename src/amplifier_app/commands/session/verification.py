@@ -17,10 +17,7 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import session_ids
 from amplifier_app.sessions.verification import Finding, repair, verify
 
-verify_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@verify_app.command("verify")
 def verify_sessions(
     ids: Annotated[
         list[str] | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -83,13 +83,12 @@ def _with_script(plan: ResolvedPlan, replies: Sequence[Any]) -> ResolvedPlan:
     return plan.with_tree(without_default_of_others(tree, list_entries(tree, "providers")))
 
 
-def find_tool(session: OpenSession, name: str) -> Any:
-    """A tool of the session.
+def _find_tool(tools: Mapping[str, Any], name: str) -> Any:
+    """A tool of a session.
 
     Raises:
         UsageError: It has none of that name.
     """
-    tools = session.session.coordinator.get("tools")
     if name in tools:
         return tools[name]
     listed = f"Available tools: {', '.join(tools)}" if tools else "It has no tools."
@@ -106,12 +105,9 @@ def describe_tool(name: str, tool: Any) -> dict[str, Any]:
     }
 
 
-list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _COLUMNS = (Column("TOOL"), Column("DESCRIPTION", "end", least=20))
 
 
-@list_app.command()
 @takes_options(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
 def list_tools(context: typer.Context, request: Request, output: OutputOption = "text") -> None:
     """List the tools of the plan. Mounts its modules and asks no model.
@@ -121,7 +117,7 @@ def list_tools(context: typer.Context, request: Request, output: OutputOption = 
       amplifier tool list -f plan.yaml --output json
     """
     invocation: Invocation = context.obj
-    tools = run_loop(_tools(request, invocation))
+    tools = run_loop(_describe_tools(request, invocation))
     if output == "json":
         invocation.stdout.write(json_text(tools) + "\n")
         return
@@ -130,16 +126,16 @@ def list_tools(context: typer.Context, request: Request, output: OutputOption = 
     invocation.stdout.write("".join(f"{line}\n" for line in table(_COLUMNS, rows, width)))
 
 
-async def _tools(request: Request, invocation: Invocation) -> list[dict[str, Any]]:
+async def _describe_tools(
+    request: Request, invocation: Invocation, name: str | None = None
+) -> list[dict[str, Any]]:
+    """The tools of the plan, or the one of that name, as data."""
     async with tool_session(request, invocation, StderrNotices(quiet=False)) as (session, _):
         tools = session.session.coordinator.get("tools")
-        return [describe_tool(name, tool) for name, tool in tools.items()]
+        chosen = tools if name is None else {name: _find_tool(tools, name)}
+        return [describe_tool(name, tool) for name, tool in chosen.items()]
 
 
-info_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@info_app.command()
 @takes_options(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
 def info(
     context: typer.Context,
@@ -154,7 +150,7 @@ def info(
       amplifier tool info read_file --output json
     """
     invocation: Invocation = context.obj
-    tool = run_loop(_tool(name, request, invocation))
+    (tool,) = run_loop(_describe_tools(request, invocation, name))
     if output == "json":
         text = json_text(tool)
     else:
@@ -162,13 +158,6 @@ def info(
         text = for_terminal(f"{tool['name']}\n\n{tool['description'].strip()}\n\nInput:\n{schema}")
     invocation.stdout.write(f"{text}\n")
 
-
-async def _tool(name: str, request: Request, invocation: Invocation) -> dict[str, Any]:
-    async with tool_session(request, invocation, StderrNotices(quiet=False)) as (session, _):
-        return describe_tool(name, find_tool(session, name))
-
-
-invoke_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _MAX_ERROR = 100_000
 
@@ -196,7 +185,6 @@ class _Result(StderrNotices):
         self.text = describe.error_text(data, _MAX_ERROR)
 
 
-@invoke_app.command()
 @takes_options(Request, *OPTIONS)
 def invoke(
     context: typer.Context,
@@ -227,16 +215,14 @@ def invoke(
 
 def _arguments(given: str) -> dict[str, Any]:
     text = read_piped(wait=True) if given == "-" else given
+    hint = """Write an object in quotes: '{"file_path": "README.md"}'"""
     try:
         value = json.loads(text or "")
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"INPUT is not valid JSON: {error}", hint=_EXAMPLE) from None
+        raise UsageError(f"INPUT is not valid JSON: {error}", hint=hint) from None
     if not isinstance(value, dict):
-        raise UsageError("INPUT is not a JSON object", hint=_EXAMPLE)
+        raise UsageError("INPUT is not a JSON object", hint=hint)
     return value
-
-
-_EXAMPLE = """Write an object in quotes: '{"file_path": "README.md"}'"""
 
 
 async def _invoke(
@@ -245,7 +231,7 @@ async def _invoke(
     result = _Result()
     replies = [{"tool_calls": [{"name": name, "input": arguments}]}, "done"]
     async with tool_session(request, invocation, result, replies) as (session, approvals):
-        find_tool(session, name)
+        _find_tool(session.session.coordinator.get("tools"), name)
         # The script of the model has no lines for sub-agents.
         for capability in (SPAWN, RESUME):
             capability.register(session.session.coordinator, _no_agents)

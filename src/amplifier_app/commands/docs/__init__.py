@@ -1,23 +1,124 @@
-"""The bundled documentation: pages next to the code they describe."""
+"""`amplifier docs`: the bundled documentation, pages next to the code they describe."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.own_packages import MODULE_PACKAGES
+from amplifier_app.base.pager import show_paged
 from amplifier_app.base.paths import bundled_examples_dir
+from amplifier_app.base.stdio import terminal_width
 from amplifier_app.commands.group import amplifier_command
 from amplifier_app.commands.help import plain_record, walk_commands
+from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
+
+
+def docs(
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TOPIC", help="Page to show. [default: list all pages]", show_default=False
+        ),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", "-s", metavar="TEXT", help="List the lines that contain TEXT."),
+    ] = None,
+    output: OutputOption = "text",
+) -> None:
+    """Show the documentation.
+
+    \b
+      amplifier docs
+      amplifier docs output
+      amplifier docs --search "exit code"
+      amplifier docs man > ~/.local/share/man/man1/amplifier.1
+
+    `amplifier docs man` prints a manual page of all commands, for man(1).
+
+    Exits with 1 if a search finds nothing.
+    """
+    if topic == "man":
+        sys.stdout.write(_manual())
+        return
+    chosen = pages() if topic is None else [_find_page(topic)]
+    matches = [] if search is None else _find_lines(chosen, search)
+    if output == "json" and search is None:
+        print(
+            json_text(
+                [{"topic": page.topic, "title": page.title, "text": page.text} for page in chosen]
+            )
+        )
+    elif output == "json":
+        print(json_text([match._asdict() for match in matches]))
+    elif search is not None:
+        for match in matches:
+            print(f"{match.topic}:{match.line}: {match.text}")
+    elif topic is None:
+        rows = [(page.topic, page.about) for page in chosen]
+        print_table((Column("TOPIC"), Column("ABOUT", "wrap")), rows)
+        print("\nShow one with: amplifier docs TOPIC")
+    else:
+        _show(chosen[0])
+    if search is not None and not matches:
+        raise typer.Exit(1)
+
+
+class _Match(NamedTuple):
+    """A line of a page."""
+
+    topic: str
+    line: int
+    text: str
+
+
+def _find_lines(chosen: list[Page], text: str) -> list[_Match]:
+    wanted = text.casefold()
+    return [
+        _Match(page.topic, number, line.strip())
+        for page in chosen
+        for number, line in enumerate(page.text.splitlines(), 1)
+        if wanted in line.casefold()
+    ]
+
+
+def _show(page: Page) -> None:
+    """Print a page: rendered, in a pager, on a terminal, otherwise as Markdown."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(page.text)
+        return
+    from amplifier_app.render.markdown import markdown_lines
+
+    lines = markdown_lines(_unwrap_paragraphs(page.text), terminal_width(1) or 80)
+    show_paged("".join(f"{line}\n" for line in lines))
+
+
+def _unwrap_paragraphs(text: str) -> str:
+    """Markdown with each paragraph on one line: the breaks are those of the file, not of the terminal."""
+    from markdown_it import MarkdownIt
+
+    lines = text.split("\n")
+    for token in reversed(MarkdownIt("commonmark").enable("table").parse(text)):
+        if token.type == "inline" and token.map is not None:
+            first, end = token.map
+            rest = (line.strip() for line in lines[first + 1 : end])
+            lines[first:end] = [" ".join([lines[first].rstrip(), *rest])]
+    return "\n".join(lines)
+
 
 _APP_PAGES = {
     "chat": "chat/README.md",
@@ -81,7 +182,7 @@ def pages() -> list[Page]:
     return [*_of_the_app(), *_contracts(), *_of_modules()]
 
 
-def find_page(topic: str) -> Page:
+def _find_page(topic: str) -> Page:
     """The page of `topic`.
 
     Raises:
@@ -127,7 +228,7 @@ def _read(file: Traversable) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def manual() -> str:
+def _manual() -> str:
     """Return the manual page in the format of man(7)."""
     root = amplifier_command()
     context = root.context_class(root, info_name="amplifier")

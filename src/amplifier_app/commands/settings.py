@@ -1,20 +1,22 @@
-"""Adds, removes and overrides modules in settings files.
-
-Only the value in question is changed (`amplifier_app.plan.tree.edit`): comments and order are kept, and
-a file that cannot be read is never written.
-"""
+"""Add, remove and override modules in settings files."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import typer
 
 from amplifier_app.base import installed, paths
 from amplifier_app.base.errors import ConfigError, Location, UsageError
+from amplifier_app.base.locks import changing_settings
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan.documents.scopes import SCOPES, USER, Settings, read_settings, settings_path
 from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.overrides import apply_sets, parse_sets
@@ -28,20 +30,21 @@ from amplifier_app.plan.source_spec import (
     parse_source,
 )
 from amplifier_app.plan.tree import edit
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, SECTION_OF, entry_key
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, SECTION_OF, entry_key, list_entries
 from amplifier_app.plan.tree.interpolation import names_in
 from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, MapNode, Node, plain_data, read_text
 from amplifier_app.plan.tree.problems import PlanError, Problems, suggest
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.layout import find_layout
 from amplifier_app.trust import ignored_by_environment
+from amplifier_app.trust.renewal import keeping_trust
 from amplifier_core.module_sources import PARTS
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.secret_shapes import names_variable
 from amplifier_support.text import did_you_mean
 
 
-def check_id(module: str) -> None:
+def _check_id(module: str) -> None:
     """Check the form of a module id.
 
     Raises:
@@ -54,19 +57,7 @@ def check_id(module: str) -> None:
         )
 
 
-def refuse_near_miss(module: str, known: Iterable[str]) -> None:
-    """Refuse an unknown id that resembles a known one.
-
-    Raises:
-        UsageError: The id is probably misspelt.
-    """
-    names = set(known)
-    near = did_you_mean(module, names) if module not in names else None
-    if near is not None:
-        raise UsageError(f"unknown module {module!r}; {near}")
-
-
-def check_config(module: str, config: MapNode) -> None:
+def _check_config(module: str, config: MapNode) -> None:
     """Validate the configuration of a bundled module against its schema.
 
     Raises:
@@ -180,10 +171,13 @@ def override_source(module: str, source: str, where: Target) -> Changed:
         SourceError: The folder does not contain the module.
         ConfigError: The settings cannot be read or written.
     """
-    check_id(module)
+    _check_id(module)
     parsed = _parse(source)
     if not _offers(parsed, module):
-        refuse_near_miss(module, known_modules(where.project))
+        known = _known_modules(where.project)
+        near = did_you_mean(module, known) if module not in known else None
+        if near is not None:
+            raise UsageError(f"unknown module {module!r}; {near}")
     text = _as_written(parsed, source, where)
     edit.set_value(where.file, ("sources", module), text)
     return Changed(where.file, f"{module} is now loaded from {text}")
@@ -213,9 +207,9 @@ def remove_override(module: str, where: Target) -> Changed:
             f"the {where.scope} settings do not override {module}",
             hint=f"The override is set in {elsewhere.at}.",
         )
-    raise ConfigError(
-        f"no settings override {module}", hint=_overrides_hint(module, settings.sources)
-    )
+    listed = sorted(settings.sources)
+    hint = f"Overridden: {', '.join(listed)}" if listed else "There are no overrides."
+    raise ConfigError(f"no settings override {module}", hint=did_you_mean(module, listed) or hint)
 
 
 # -- modules of every plan ---------------------------------------------------------------
@@ -239,7 +233,7 @@ def add_module(
         ConfigError: The module is already used, its configuration does not match its schema, or
             the settings cannot be read or written.
     """
-    check_id(module)
+    _check_id(module)
     entry: dict[str, Any] = {"module": module}
     if source is not None:
         parsed = _parse(source)
@@ -250,7 +244,7 @@ def add_module(
     settings = read_settings(where.project)
     _check_new(module, entry, settings, where)
     if source is None:
-        check_config(module, config)
+        _check_config(module, config)
     excluded = _is_excluded(settings, where, module)
     if excluded:
         edit.remove_value(where.file, ("exclude", module))
@@ -268,19 +262,19 @@ def remove_module(module: str, where: Target) -> Changed:
         ConfigError: The module is not used, or the settings cannot be read or written.
     """
     settings = read_settings(where.project)
-    at = _entries(settings, where.file).get(module)
-    if at is not None:
-        edit.remove_value(where.file, (at.section, module))
+    own = _entries(settings, where.file).get(module)
+    if own is not None:
+        edit.remove_value(where.file, (own[0], module))
         inherited = _modules(load_profile(project=where.project).merged.document).get(module)
         rest = f"it is still used by {inherited}; remove it again to exclude it"
-        what = f"removed {module} from {at.section}"
+        what = f"removed {module} from {own[0]}"
         return Changed(where.file, what if inherited is None else f"{what}; {rest}")
     for scope in SCOPES:
         other = _entries(settings, settings_path(scope, where.project)).get(module)
         if other is not None:
             raise ConfigError(
                 f"the {where.scope} settings do not contain {module}",
-                hint=f"It is set at {other.at}; use --scope {scope}.",
+                hint=f"It is set at {other[1]}; use --scope {scope}.",
             )
     return _exclude(module, settings, where)
 
@@ -320,7 +314,7 @@ def parse_config(texts: Sequence[str]) -> MapNode:
 # -- known modules -----------------------------------------------------------------------
 
 
-def known_modules(project: Path | None) -> set[str]:
+def _known_modules(project: Path | None) -> set[str]:
     """Ids of the modules in the profile, settings and workspace, and of bundled and installed ones."""
     known = installed.known_ids()
     known |= set(_modules(load_profile(project=project).merged.document))
@@ -330,33 +324,28 @@ def known_modules(project: Path | None) -> set[str]:
     return known
 
 
-class _Entry(NamedTuple):
-    section: str
-    at: Location
-
-
-def _entries(settings: Settings, path: Path | None) -> dict[str, _Entry]:
-    """The entries of one settings file, by instance id or module id."""
-    entries: dict[str, _Entry] = {}
-    for file in settings.files:
-        for section in ENTRY_SECTIONS if file.path == path else ():
-            node = file.tree.items.get(section)
-            for entry in node.items if isinstance(node, ListNode) else ():
-                key = entry_key(entry)
-                if key is not None:
-                    entries[key] = _Entry(section, entry.at)
-    return entries
+def _entries(settings: Settings, path: Path | None) -> dict[str, tuple[str, Location]]:
+    """The section and place of each entry of one settings file, by instance id or module id."""
+    return {
+        key: (section, entry.at)
+        for file in settings.files
+        if file.path == path
+        for section, key, entry in _keyed_entries(file.tree)
+    }
 
 
 def _modules(document: MapNode) -> dict[str, Location]:
-    modules = dict(_parts(document))
+    listed = {key: entry.at for _, key, entry in _keyed_entries(document)}
+    return {**_parts(document), **listed}
+
+
+def _keyed_entries(document: MapNode) -> Iterator[tuple[str, str, MapNode]]:
+    """The section, key and node of each entry."""
     for section in ENTRY_SECTIONS:
-        node = document.items.get(section)
-        for entry in node.items if isinstance(node, ListNode) else ():
+        for entry in list_entries(document, section):
             key = entry_key(entry)
             if key is not None:
-                modules[key] = entry.at
-    return modules
+                yield section, key, entry
 
 
 def _parts(document: MapNode) -> dict[str, Location]:
@@ -381,7 +370,7 @@ def _check_new(module: str, entry: dict[str, Any], settings: Settings, where: Ta
     present = _entries(settings, where.file).get(module)
     if present is not None:
         raise ConfigError(
-            f"the {where.scope} settings already contain {module}, at {present.at}",
+            f"the {where.scope} settings already contain {module}, at {present[1]}",
             hint=f"Change it there, or remove it first: amplifier module remove {module}",
         )
     if "source" in entry or _is_excluded(settings, where, module):
@@ -392,18 +381,12 @@ def _check_new(module: str, entry: dict[str, Any], settings: Settings, where: Ta
             f"{module} is already used by {inherited}",
             hint="Pass --config or --source to change it.",
         )
-    known = {*known_modules(where.project), *settings.sources}
+    known = {*_known_modules(where.project), *settings.sources}
     if module not in known:
         raise UsageError(
             f"unknown module {module!r}",
             hint=did_you_mean(module, known) or "Pass its location: --source SOURCE",
         )
-
-
-def _overrides_hint(module: str, names: Iterable[str]) -> str:
-    listed = sorted(names)
-    near = did_you_mean(module, listed)
-    return near or (f"Overridden: {', '.join(listed)}" if listed else "There are no overrides.")
 
 
 # -- sources -----------------------------------------------------------------------------
@@ -439,3 +422,34 @@ def _as_written(source: Source, given: str, where: Target) -> str:
         return f"{path}{rest}"
     relative = Path(os.path.relpath(path, where.file.parent)).as_posix()
     return f"{relative if relative.startswith('.') else f'./{relative}'}{rest}"
+
+
+ScopeOption = Annotated[
+    Literal["user", "project", "local"] | None,
+    typer.Option(
+        "--scope",
+        help="Settings to change: your own, the project's, or your own for this project.",
+    ),
+]
+
+
+@contextlib.contextmanager
+def changing(scope: str | None, *, in_project: str) -> Generator[Target]:
+    """The settings file to change; a trusted project stays trusted after the change.
+
+    Other processes that change settings wait until the block ends.
+
+    Args:
+        scope: The scope option.
+        in_project: The default scope inside a project.
+    """
+    where = target(scope, in_project=in_project)
+    with changing_settings(), keeping_trust(where.project, where.file):
+        yield where
+
+
+def report(changed: Changed) -> None:
+    """Report a change on stderr."""
+    to_stderr(one_line(f"amplifier: {changed.what} ({changed.file})", 1000))
+    if changed.warning:
+        to_stderr(one_line(f"amplifier: {changed.warning}", 1000))
