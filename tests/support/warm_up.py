@@ -23,6 +23,7 @@ from pkgutil import walk_packages
 from typing import Any, cast
 
 from amplifier_app.base.own_packages import OWN_PACKAGES
+from amplifier_support.sandbox import available
 
 _HUGE_PAGE = 2 << 20
 _COLLAPSE = 25
@@ -83,6 +84,7 @@ def warm_up() -> None:
     _complete_models()
     with _nothing_left():
         contextvars.copy_context().run(_rehearse)
+    _probe_sandbox()
     gc.collect()
     gc.freeze()
     use_huge_pages()
@@ -114,6 +116,23 @@ def _rehearse() -> None:
     # Code is specialized when it has been called eight times.
     for arguments in (run, [*run, "--output", "json"], ["session", "list"]) * 4:
         main(arguments)
+
+
+def _probe_sandbox() -> None:
+    """Spare clones the process that finds out whether commands can start in namespaces.
+
+    A clone whose rights or machine differ starts one itself, as does one where it fails here.
+    """
+    machine, start_one = available._machine(), available._start_one
+    if start_one(inside=True) is None:
+
+        def start_where_it_differs(*, inside: bool) -> str | None:
+            if inside and available._machine() == machine:
+                return None
+            return start_one(inside=inside)
+
+        cast("Any", available)._start_one = start_where_it_differs
+    available._machine.cache_clear()
 
 
 @contextlib.contextmanager
