@@ -59,7 +59,7 @@ _THIRD_PARTY = (
     "httpx",
     "jsonschema",
     "keyring.core",
-    "mcp",
+    "mcp.server.mcpserver",
     "opentelemetry.sdk.trace.export",
     "pathspec",
     "prompt_toolkit.input.vt100",
