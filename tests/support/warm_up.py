@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from copy import copy
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -101,6 +101,9 @@ def _complete_models() -> None:
     """Build the validators that pydantic puts off until a model is first used."""
     from pydantic import BaseModel
 
+    # With each default made by a factory, it would copy all of sys.modules, and so the memory of every module.
+    fields = cast("Any", import_module("pydantic._internal._fields"))
+    fields.takes_validated_data_argument = cache(fields.takes_validated_data_argument)
     models = [BaseModel]
     while models:
         for model in models.pop().__subclasses__():
