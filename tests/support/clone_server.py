@@ -134,6 +134,13 @@ def _run_python() -> None:
     _execute(code, arguments)
 
 
+def _run_script() -> None:
+    _, script, *arguments = sys.argv
+    sys.argv = [script, *arguments]
+    sys.path[0] = str(Path(script).parent)
+    runpy.run_path(script, run_name="__main__")
+
+
 def _execute(code: str, arguments: list[str]) -> None:
     sys.argv = ["-c", *arguments]
     sys.path[0] = ""
@@ -146,6 +153,7 @@ _PROGRAMS = {
     "limited program": _run_limited_program,
     "module": _run_own_module,
     "python": _run_python,
+    "script": _run_script,
 }
 
 

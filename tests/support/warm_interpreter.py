@@ -92,6 +92,7 @@ class WarmInterpreter:
         requests = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         requests.connect(f"\0{address}")
         cls._instances.append(cls(requests, environment))
+        cls._instances[-1].address = address
 
     def close(self) -> None:
         """End the interpreter; what was cloned from it goes on."""
@@ -146,7 +147,7 @@ class WarmInterpreter:
         Args:
             arguments: Its command line.
             program: What it runs: "amplifier", the "limited program" that runs a module's checks, a "module" of the
-                program, or "python" with the option -c.
+                program, a "script", or "python" with the option -c.
             cwd: Its working directory; that of this process if None.
             environment: Its environment.
             streams: The descriptors of its standard input, output and error.

@@ -22,7 +22,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from tests.support.cli import amplifier_command
+from tests.support.cli import amplifier_command, child_environment
 from tests.support.warm_interpreter import WarmInterpreter, WarmProcess, is_available
 
 _SCRIPT = """\
@@ -39,6 +39,20 @@ if code < 0:
 os._exit(code)
 """
 _LIMIT = 1 << 20
+
+
+def script_command(script: Path, *arguments: str) -> list[str]:
+    """The command line of a Python script which reads its input to the end, such as a server
+    made with the MCP SDK. It cannot be started in a sandbox.
+
+    Its process finds imported what the program imports, and what `warm_up` lists.
+    """
+    command = [sys.executable, str(script), *arguments]
+    interpreter = WarmInterpreter.suited_to(child_environment(Path(os.devnull)))
+    if interpreter is None:
+        return command
+    relay = Path(__file__).with_name("warm_script.py")
+    return [sys.executable, "-IS", str(relay), interpreter.address, *command]
 
 
 @contextlib.contextmanager

@@ -16,13 +16,14 @@ import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from copy import copy
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any, cast
 
 from amplifier_app.base.own_packages import OWN_PACKAGES
+from amplifier_support.sandbox import available
 
 _HUGE_PAGE = 2 << 20
 _COLLAPSE = 25
@@ -58,7 +59,7 @@ _THIRD_PARTY = (
     "httpx",
     "jsonschema",
     "keyring.core",
-    "mcp",
+    "mcp.server.mcpserver",
     "opentelemetry.sdk.trace.export",
     "pathspec",
     "prompt_toolkit.input.vt100",
@@ -76,6 +77,8 @@ _THIRD_PARTY = (
 
 def warm_up() -> None:
     """Import the program, run some commands, and arrange the memory so that a clone copies little."""
+    # Only a power failure loses what was written and not synced, and the disk is most of what a run waits for.
+    os.fsync = os.fdatasync = _skip_sync
     for name in (*_THIRD_PARTY, "conditions", "kill_points", *_modules()):
         # Extras need not be installed.
         with contextlib.suppress(ImportError):
@@ -83,15 +86,24 @@ def warm_up() -> None:
     _complete_models()
     with _nothing_left():
         contextvars.copy_context().run(_rehearse)
+    _probe_sandbox()
     gc.collect()
     gc.freeze()
     use_huge_pages()
+
+
+def _skip_sync(file: Any) -> None:
+    """Fail where syncing would: at a descriptor that is not open."""
+    os.fstat(file if isinstance(file, int) else file.fileno())
 
 
 def _complete_models() -> None:
     """Build the validators that pydantic puts off until a model is first used."""
     from pydantic import BaseModel
 
+    # With each default made by a factory, it would copy all of sys.modules, and so the memory of every module.
+    fields = cast("Any", import_module("pydantic._internal._fields"))
+    fields.takes_validated_data_argument = cache(fields.takes_validated_data_argument)
     models = [BaseModel]
     while models:
         for model in models.pop().__subclasses__():
@@ -114,6 +126,23 @@ def _rehearse() -> None:
     # Code is specialized when it has been called eight times.
     for arguments in (run, [*run, "--output", "json"], ["session", "list"]) * 4:
         main(arguments)
+
+
+def _probe_sandbox() -> None:
+    """Spare clones the process that finds out whether commands can start in namespaces.
+
+    A clone whose rights or machine differ starts one itself, as does one where it fails here.
+    """
+    machine, start_one = available._machine(), available._start_one
+    if start_one(inside=True) is None:
+
+        def start_where_it_differs(*, inside: bool) -> str | None:
+            if inside and available._machine() == machine:
+                return None
+            return start_one(inside=inside)
+
+        cast("Any", available)._start_one = start_where_it_differs
+    available._machine.cache_clear()
 
 
 @contextlib.contextmanager

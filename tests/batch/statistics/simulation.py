@@ -51,7 +51,8 @@ KINDS: Mapping[str, Kind] = {
     "equal plans": _passed(0.1, 0.1),
     "20 points": _passed(0.32, 0.12),
     "rare": _passed(0.03, 0.0),
-    "score": Kind(_score, sum(_score(random.Random(n)) for n in range(200_000)) / 200_000),
+    # The mean of 200,000 draws, each from a seed of its own.
+    "score": Kind(_score, 0.0751936),
     "cost": Kind(lambda source: source.lognormvariate(0, 1) - source.lognormvariate(0, 1), 0.0),
 }
 

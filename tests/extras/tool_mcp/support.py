@@ -15,6 +15,7 @@ from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_extras.tool_mcp import mount
 from amplifier_extras.tool_mcp.hub import MCP_EVENTS
+from tests.support.warm_program import script_command
 
 HERE = Path(__file__).parent
 RAW = HERE / "raw_server.py"
@@ -27,7 +28,8 @@ def raw(*options: str, **settings: Any) -> dict[str, Any]:
 
 def sdk(**settings: Any) -> dict[str, Any]:
     """The config of a server made with the SDK."""
-    return {"command": sys.executable, "args": [str(HERE / "sdk_server.py")], **settings}
+    command, *arguments = script_command(HERE / "sdk_server.py")
+    return {"command": command, "args": arguments, **settings}
 
 
 def serve_http(port: int, is_stateless: bool) -> None:

@@ -18,7 +18,9 @@ from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.results import read_text, to_exception
 from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.warm_program import script_command
 
+ASKING = HERE / "asking_server.py"
 PAGE = "https://a.example/sign?id=1"
 Answer = str | None | Callable[[], Awaitable[str]]
 
@@ -38,14 +40,14 @@ class Person:
         return await answer() if callable(answer) else answer
 
 
-def asking(*arguments: str, **settings: Any) -> dict[str, Any]:
-    args = [str(HERE / "asking_server.py"), *arguments]
-    return {"ask": {"command": sys.executable, "args": args, "required": True, **settings}}
+def asking(command: list[str] | None = None, **settings: Any) -> dict[str, Any]:
+    program, *args = command or [sys.executable, str(ASKING)]
+    return {"ask": {"command": program, "args": args, "required": True, **settings}}
 
 
 @asynccontextmanager
 async def answered_by(person: Any, *arguments: str, **settings: Any) -> AsyncGenerator[Session]:
-    async with session(asking(*arguments, **settings)) as mcp:
+    async with session(asking(script_command(ASKING, *arguments), **settings)) as mcp:
         mcp.coordinator.approval_system = person
         yield mcp
 

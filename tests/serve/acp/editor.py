@@ -13,25 +13,30 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from acp import schema
-from pydantic import BaseModel
-
 from tests.support.cli import start_amplifier
 
-RESPONSES: dict[str, type[BaseModel]] = {
-    "initialize": schema.InitializeResponse,
-    "authenticate": schema.AuthenticateResponse,
-    "session/new": schema.NewSessionResponse,
-    "session/load": schema.LoadSessionResponse,
-    "session/resume": schema.ResumeSessionResponse,
-    "session/list": schema.ListSessionsResponse,
-    "session/close": schema.CloseSessionResponse,
-    "session/delete": schema.DeleteSessionResponse,
-    "session/prompt": schema.PromptResponse,
-    "session/set_mode": schema.SetSessionModeResponse,
-    "session/set_config_option": schema.SetSessionConfigOptionResponse,
+RESPONSES = {
+    "initialize": "InitializeResponse",
+    "authenticate": "AuthenticateResponse",
+    "session/new": "NewSessionResponse",
+    "session/load": "LoadSessionResponse",
+    "session/resume": "ResumeSessionResponse",
+    "session/list": "ListSessionsResponse",
+    "session/close": "CloseSessionResponse",
+    "session/delete": "DeleteSessionResponse",
+    "session/prompt": "PromptResponse",
+    "session/set_mode": "SetSessionModeResponse",
+    "session/set_config_option": "SetSessionConfigOptionResponse",
 }
+"""Methods and the models of their results."""
 SECONDS = 60.0
+
+
+def _check(model: str, value: Any) -> None:
+    # Only workers that start an agent pay for this import.
+    from acp import schema
+
+    getattr(schema, model).model_validate(value)
 
 
 class Refused(Exception):
@@ -155,12 +160,12 @@ class Editor:
         method = message.get("method")
         if method == "session/update":
             params = message["params"]
-            schema.SessionNotification.model_validate(params)
+            _check("SessionNotification", params)
             with self._changed:
                 self.updates.append((params["sessionId"], params["update"]))
                 self._changed.notify_all()
         elif method == "session/request_permission":
-            schema.RequestPermissionRequest.model_validate(message["params"])
+            _check("RequestPermissionRequest", message["params"])
             self.questions.append(message["params"])
             result = self.answer(message["params"])
             if result is not None:
@@ -171,7 +176,7 @@ class Editor:
                 future.set_exception(Refused(message["error"]))
             else:
                 if asked in RESPONSES:
-                    RESPONSES[asked].model_validate(message["result"])
+                    _check(RESPONSES[asked], message["result"])
                 future.set_result(message["result"])
         else:
             self.unrelated.put(message)
