@@ -69,6 +69,7 @@ async def batch(
     workers: int | None = None,
     repeat: int = 1,
     max_cost: float | None = None,
+    max_forecast: float | None = None,
     max_cost_row: float | None = None,
     stop_after: int | None = None,
     timeout: float | None = None,
@@ -91,6 +92,7 @@ async def batch(
         workers: How many rows run at a time; by default 8.
         repeat: How many times each row runs.
         max_cost: US dollars at which the batch stops.
+        max_forecast: US dollars that all rows may cost by the forecast of the first ones.
         max_cost_row: US dollars at which a row stops.
         stop_after: The number of failed rows at which the batch stops.
         timeout: Seconds a row may take.
@@ -124,7 +126,9 @@ async def batch(
         check=list(checks),
         approve=approve,
     ).validate()
-    options = BatchOptions(workers, _text(max_cost), _text(stop_after)).validate()
+    options = BatchOptions(
+        workers, _text(max_cost), _text(max_forecast), _text(stop_after)
+    ).validate()
     call = _Call(chosen, request, rows, schema, RowOptions(prompt, workdir, repeat), options)
     answers: asyncio.Queue[Record] = asyncio.Queue(_MAX_WAITING_ANSWERS)
 

@@ -33,6 +33,7 @@ from amplifier_batch.record.results import result_line
 from amplifier_batch.record.waiting_rows import approve_command
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.scores import store_score
+from amplifier_batch.statistics.forecast import forecast_cost
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.named_tuple import NamedTuple
 
@@ -66,6 +67,7 @@ class Limits(NamedTuple):
     Attributes:
         workers: How many rows run at a time, not counting those that wait for an answer at batch prices.
         max_cost: US dollars for all rows together, over all runs of the batch.
+        max_forecast: US dollars that the whole batch may cost by the forecast of its first rows.
         failures: How many rows may fail, as a number of rows; None for any.
         tries: How often a row may find the provider unavailable.
         waiting: At batch prices, how many rows may run or wait for an answer.
@@ -73,6 +75,7 @@ class Limits(NamedTuple):
 
     workers: int
     max_cost: Decimal | None = None
+    max_forecast: Decimal | None = None
     failures: int | None = None
     tries: int = DEFAULT_TRIES
     waiting: int = 0
@@ -179,6 +182,7 @@ class Dispatcher:
             self._crowd = float(self._limits.workers)
         if self._limits != before:
             await self._check_cost()
+            await self._check_forecast()
             await self._check_failures()
 
     # Starting rows
@@ -265,6 +269,7 @@ class Dispatcher:
         self._writer.end(line)
         if result["steps"] and result["cost"] is None:
             await self._check_has_price()
+        await self._check_forecast()
         if outcome in (Ending.OK.value, WAITING):
             self._crowd = min(self._crowd + 1 / self._crowd, self._limits.workers)
             return
@@ -374,9 +379,13 @@ class Dispatcher:
 
     async def _check_has_price(self) -> None:
         """Stop if the cost of a row is not known and must be."""
-        if self._limits.max_cost is not None:
-            hint = "Run the batch without --max-cost, or use a model with a known price."
-            why = "cannot enforce --max-cost: no price known for this model"
+        limits = (
+            (self._limits.max_cost, "--max-cost"),
+            (self._limits.max_forecast, "--max-forecast"),
+        )
+        for option in (option for limit, option in limits if limit is not None):
+            hint = f"Run the batch without {option}, or use a model with a known price."
+            why = f"cannot enforce {option}: no price known for this model"
             await self.stop(Stop(Ending.BUDGET, why, hint))
 
     async def _check_cost(self) -> None:
@@ -386,3 +395,15 @@ class Dispatcher:
         used = describe_reached("max_cost", float(limit), float(self.cost))
         hint = "Raise it with: amplifier batch resume FOLDER --max-cost DOLLARS"
         await self.stop(Stop(Ending.BUDGET, f"{used} (--max-cost)", hint))
+
+    async def _check_forecast(self) -> None:
+        """Stop if the batch will cost too much even at the lower end of the forecast."""
+        limit = self._limits.max_forecast
+        if limit is None or self.stopped:
+            return
+        forecast = forecast_cost(self._writer.progress.counts, self._writer.folder.runs)
+        if forecast is None or forecast.low <= limit:
+            return
+        why = f"the batch will cost {forecast.text}, more than ${limit} (--max-forecast)"
+        hint = "Go on all the same: amplifier batch resume FOLDER --max-forecast none"
+        await self.stop(Stop(Ending.BUDGET, why, hint))

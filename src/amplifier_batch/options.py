@@ -170,6 +170,7 @@ class BatchOptions(NamedTuple):
     Attributes:
         workers: How many rows run at once.
         max_cost: US dollars for all rows.
+        max_forecast: US dollars that all rows may cost by the forecast.
         stop_after: How many rows may fail, as a number or a percentage.
         deadline: How long to wait for answers at batch prices, as a duration from now.
         waiting: How many rows may run or wait at batch prices.
@@ -196,6 +197,15 @@ class BatchOptions(NamedTuple):
             metavar="DOLLARS",
             group=_LIMITS,
             help="Stop when all rows together have cost this much; 'none' for no limit.",
+        ),
+    ] = None
+    max_forecast: Annotated[
+        str | None,
+        Option(
+            "--max-forecast",
+            metavar="DOLLARS",
+            group=_LIMITS,
+            help="Stop after the first rows if all rows together will cost more than this; 'none' for no limit.",
         ),
     ] = None
     stop_after: Annotated[
@@ -251,8 +261,12 @@ class BatchOptions(NamedTuple):
         Raises:
             UsageError: A value is out of range.
         """
-        if self.max_cost != _NO_LIMIT:
-            parse_dollars(self.max_cost, "--max-cost")
+        for option, dollars in (
+            ("--max-cost", self.max_cost),
+            ("--max-forecast", self.max_forecast),
+        ):
+            if dollars != _NO_LIMIT:
+                parse_dollars(dollars, option)
         if self.stop_after not in (None, _NO_LIMIT) and not _FAILURES.fullmatch(self.stop_after):
             raise UsageError(
                 f"--stop-after: expected a number or a percentage, got {self.stop_after!r}"

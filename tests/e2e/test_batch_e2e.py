@@ -315,6 +315,25 @@ def test_the_budget_stops_the_batch_and_can_be_raised(tmp_path: Path) -> None:
         assert batches.status()["cost"]["usd"] == pytest.approx(each * len(server.completions))
 
 
+def test_the_forecast_is_shown_and_stops_a_batch_that_will_cost_too_much(tmp_path: Path) -> None:
+    reply = Reply("answer", usage=Usage(input_tokens=100_000, output_tokens=0))
+    with ScriptedLLM.running([reply], repeat_last=True) as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(60)
+        done = batches("run", "--workers", "2", "--max-forecast", "10")
+        assert done.code == 7, done.stderr
+        assert re.search(r"will cost about \$18\.00 in all .*\$10 \(--max-forecast\)", done.stderr)
+        assert "amplifier batch resume out --max-forecast none" in done.stderr
+        status = batches.status()
+        assert 20 <= status["ended"] <= 22
+        assert status["forecast"] == pytest.approx({"cost": 18, "low": 18, "high": 18})
+        shown = run_amplifier("batch", "status", str(tmp_path / "out"))
+        assert "forecast: about $18.00 in all" in shown.stdout
+        done = batches("resume", "--max-forecast", "20")
+        assert done.code == 0, done.stderr
+        assert batches.status()["forecast"] is None
+
+
 def test_a_request_that_is_in_progress_at_the_cost_limit_is_counted(tmp_path: Path) -> None:
     used = Usage(input_tokens=100_000, output_tokens=0)
     gates = {"r1": threading.Event(), "r2": threading.Event()}
@@ -345,13 +364,16 @@ def test_a_request_that_is_in_progress_at_the_cost_limit_is_counted(tmp_path: Pa
         assert len(server.completions) == 3
 
 
-def test_a_cost_limit_is_refused_once_the_price_turns_out_to_be_unknown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", ["--max-cost", "--max-forecast"])
+def test_a_cost_limit_is_refused_once_the_price_turns_out_to_be_unknown(
+    tmp_path: Path, limit: str
+) -> None:
     with ScriptedLLM.running(["answer"], repeat_last=True) as server:
         batches = Batches(tmp_path, server, has_prices=False)
         batches.rows(20)
-        done = batches("run", "--workers", "2", "--max-cost", "1")
+        done = batches("run", "--workers", "2", limit, "1")
         assert done.code == 7, done.stderr
-        assert "cannot enforce --max-cost: no price known for this model" in done.stderr
+        assert f"cannot enforce {limit}: no price known for this model" in done.stderr
         assert len(server.completions) <= 4
 
 
@@ -621,7 +643,8 @@ def test_limits_are_changed_while_the_batch_runs(tmp_path: Path) -> None:
         wait_until(lambda: len(server.completions) == 1)
         what = ("set", "--workers", "4", "--max-cost", "none", "--output", "json")
         shown = json.loads(batches(*what).stdout)
-        assert shown == {"schema_version": 1, "workers": 4, "max_cost": None, "stop_after": None}
+        limits = dict.fromkeys(("max_cost", "max_forecast", "stop_after"))
+        assert shown == {"schema_version": 1, "workers": 4, **limits}
         wait_until(lambda: len(server.completions) == 4)
         gate.set()
         assert ended(process) == 0

@@ -20,6 +20,7 @@ from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.results import batch_schema
 from amplifier_batch.record.waiting_rows import approve_command, find_waiting
+from amplifier_batch.statistics.forecast import forecast_cost
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, PassRate
 from amplifier_batch.statistics.summary import cost_in_words, totals
 
@@ -49,6 +50,8 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
         f"{found['ended']:,} of {found['runs']:,} {batch.unit}s, {state}{_and_cost(cost_in_words(counts.cost))}"
         f"{', at batch prices' if found['economy'] else ''}"
     )
+    if forecast := forecast_cost(counts, batch.runs):
+        print(f"forecast: {forecast.text}")
     for open_batch in found["open_batches"]:
         name = (
             f"batch {open_batch['id']}" if open_batch["id"] else "a batch whose id is not known yet"
@@ -92,7 +95,7 @@ set_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @set_app.command()
-@takes_options(BatchOptions, "workers", "max_cost", "stop_after")
+@takes_options(BatchOptions, "workers", "max_cost", "max_forecast", "stop_after")
 def set_limits(
     folder: FolderArgument, *, options: BatchOptions, output: OutputOption = "text"
 ) -> None:
@@ -103,7 +106,7 @@ def set_limits(
       amplifier batch set out --workers 2 --max-cost 20
 
     A running batch applies them within about a second. With fewer workers, running rows are not
-    stopped; with a lower --max-cost or --stop-after, the batch may stop.
+    stopped; with a lower --max-cost, --max-forecast or --stop-after, the batch may stop.
     """
     options = options.validate()
     batch = BatchFolder(folder)
@@ -116,6 +119,10 @@ def set_limits(
     rows = [
         ("workers", str(limits["workers"])),
         ("cost of all rows", f"${cost}" if cost else "no limit"),
+        (
+            "forecast of all rows",
+            f"${forecast}" if (forecast := limits["max_forecast"]) else "no limit",
+        ),
         ("failed rows", failures or "no limit"),
     ]
     print_table(["", Column("AT MOST", right=True)], rows)
@@ -125,6 +132,7 @@ def _limits(facts: dict[str, Any]) -> dict[str, Any]:
     return {
         "workers": facts.get("workers") or DEFAULT_WORKERS,
         "max_cost": facts.get("max_cost"),
+        "max_forecast": facts.get("max_forecast"),
         "stop_after": facts.get("stop_after"),
     }
 

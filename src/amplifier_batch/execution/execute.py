@@ -29,6 +29,7 @@ from amplifier_batch.options import BatchOptions
 from amplifier_batch.record.folder import RESULTS, WORK, BatchFolder, has_begun
 from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.writer import BatchWriter, writing
+from amplifier_batch.statistics.forecast import forecast_cost
 from amplifier_batch.statistics.summary import (
     cost_in_words,
     failed_outcomes,
@@ -286,6 +287,8 @@ class _ProgressLine(StatusLine):
             parts.append(f"{parked:,} waiting for approval")
         if cost := cost_in_words(dispatcher.cost):
             parts.append(cost)
+        if forecast := forecast_cost(writer.progress.counts, self.rows):
+            parts.append(forecast.text)
         if rate:
             parts.append(f"{_time_left_text((self.rows - ended) / rate)} left")
         return " · ".join(parts)

@@ -55,7 +55,9 @@ def read_limits(facts: Mapping[str, Any]) -> Limits:
     Raises:
         UsageError: One was edited, and is out of range.
     """
-    given = {name: facts.get(name) for name in ("workers", "max_cost", "stop_after")}
+    given = {
+        name: facts.get(name) for name in ("workers", "max_cost", "max_forecast", "stop_after")
+    }
     options = BatchOptions(**given).validate()
     workers = options.workers or DEFAULT_WORKERS
     failures, most = None, options.stop_after
@@ -69,6 +71,7 @@ def read_limits(facts: Mapping[str, Any]) -> Limits:
     return Limits(
         workers,
         parse_dollars(options.max_cost, "--max-cost"),
+        parse_dollars(options.max_forecast, "--max-forecast"),
         failures,
         waiting=facts.get("waiting") or (_MAX_WAITING if _rows_share(facts) else workers),
     )

@@ -48,7 +48,7 @@ SCHEMA_VERSION = 1
 _TEXT = (str, NoneType)
 _CHANGEABLE: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("workers", "waiting"), (int, NoneType)),
-    **dict.fromkeys(("max_cost", "stop_after", "engine", "address"), _TEXT),
+    **dict.fromkeys(("max_cost", "max_forecast", "stop_after", "engine", "address"), _TEXT),
     "deadline": (int, float, NoneType),
 }
 """The fields of batch.json that commands change, with their types."""

@@ -110,6 +110,8 @@ class Counts:
         outcomes: Ended rows by outcome.
         running: Rows that were claimed and have not ended.
         cost: US dollars, of all attempts.
+        priced: How often a row has ended whose cost is known.
+        squares: The sum of the squares of these costs.
         size: Bytes of results.jsonl that belong to ended rows.
         replaced: The file that was to replace results.jsonl last, if any.
         open_batches: The batches of requests whose answers were not read yet, by key.
@@ -121,6 +123,8 @@ class Counts:
         self.cells: Counter[Cell] = Counter()
         self.running = 0
         self.cost = Decimal(0)
+        self.priced = 0
+        self.squares = 0.0
         self.size = 0
         self.replaced: str | None = None
         self.open_batches: dict[str, SentBatch] = {}
@@ -139,6 +143,9 @@ class Counts:
             self.running -= 1
             self.outcomes[Ending(record["outcome"]).value] += 1
             self.size = _size_in(record)
+            if record.get("cost") is not None:
+                self.priced += 1
+                self.squares += float(read_cost(record)) ** 2
             if "runs" in record:
                 self._count_run(*record["runs"], has_passed=_has_passed(record))
         elif event == "reopened":
@@ -177,6 +184,8 @@ class Counts:
             "outcomes": dict(self.outcomes),
             "running": self.running,
             "cost": str(self.cost),
+            "priced": self.priced,
+            "squares": self.squares,
             "size": self.size,
             "replaced": self.replaced,
             "open_batches": list(self.open_batches.values()),
@@ -194,8 +203,13 @@ class Counts:
         counts.outcomes.update({name: _count(rows) for name, rows in data["outcomes"].items()})
         counts.running, counts.size = _count(data["running"]), _count(data["size"])
         counts.cost = Decimal(data["cost"])
+        counts.priced, counts.squares = _count(data.get("priced", 0)), float(data.get("squares", 0))
         counts.replaced = data["replaced"]
-        if not (counts.cost.is_finite() and isinstance(counts.replaced, str | None)):
+        if not (
+            counts.cost.is_finite()
+            and counts.squares >= 0
+            and isinstance(counts.replaced, str | None)
+        ):
             raise ValueError("not the counts of a batch")
         batches = (SentBatch(*values) for values in data.get("open_batches", ()))
         counts.open_batches = {batch.key: batch for batch in batches}

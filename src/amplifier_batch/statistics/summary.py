@@ -12,6 +12,7 @@ from amplifier_app.runtime import describe
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.progress import WAITING, Counts, SentBatch
 from amplifier_batch.record.waiting_rows import approve_command
+from amplifier_batch.statistics.forecast import forecast_cost
 from amplifier_batch.statistics.pass_rates import pass_rates, rates_as_data, rates_in_words
 from amplifier_support.clock import utc_time
 
@@ -68,6 +69,7 @@ def in_words(outcomes: Counter[str]) -> str:
 def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, Any]:
     """The progress of a batch, as JSON data."""
     runs = folder.runs
+    forecast = forecast_cost(counts, runs)
     return {
         "schema_version": 1,
         "folder": folder.shown,
@@ -80,6 +82,7 @@ def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, A
         "outcomes": dict(sorted(counts.outcomes.items())),
         "pass_rates": rates_as_data(pass_rates(folder, counts)),
         "cost": {"usd": float(counts.cost)},
+        "forecast": None if forecast is None else forecast._asdict(),
         "is_running": running,
         "economy": bool(folder.facts.get("economy")),
         "open_batches": [_as_data(batch) for batch in _open_batches(folder, counts)],
