@@ -20,7 +20,6 @@ from amplifier_core.message_models import (
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
-    ToolCall,
     ToolCallBlock,
     Usage,
 )
@@ -28,6 +27,7 @@ from amplifier_core.models import ConfigField, ModelInfo, Pricing, ProviderInfo
 from amplifier_modules._shared.history import normalise, portable_id
 from amplifier_modules._shared.history.values import clean_value
 from amplifier_modules._shared.http.event_stream import text_or_none
+from amplifier_modules._shared.providers.answer_stream import find_tool_calls
 from amplifier_modules._shared.providers.base import (
     Chunk,
     HTTPProvider,
@@ -43,7 +43,6 @@ from amplifier_modules._shared.providers.catalogue import (
     find_price_lists,
     limit_in,
 )
-from amplifier_modules._shared.providers.chat_stream import merge_deltas
 from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import (
@@ -214,21 +213,17 @@ class AnthropicProvider(HTTPProvider):
         assembly = StreamAssembly(provider=self.name, model=request.model, names=names)
         answer = await self._batch_answer(request, prepared.body, prepared.headers)
         if answer is not None:
-            for chunk in merge_deltas(assembly.take_message(answer.body)):
+            for chunk in assembly.take_whole(answer.body):
                 yield chunk
-            if assembly.error is not None:
-                raise assembly.error
             yield at_batch_price(self._response(assembly, prepared), answer)
             return
         streamed = self._transport.stream(prepared, assembly, request.timeout)
         try:
             async with aclosing(streamed):
                 async for chunks in streamed:
-                    for chunk in merge_deltas(chunks):
+                    for chunk in chunks:
                         yield chunk
-            if assembly.error is not None:
-                raise assembly.error
-            if not assembly.is_complete:
+            if not assembly.is_whole:
                 raise StreamError(
                     f"{self.name} ended the stream before the answer was finished",
                     provider=self.name,
@@ -255,7 +250,7 @@ class AnthropicProvider(HTTPProvider):
         # The assembled data needs no validation, nor the cost of building validators.
         return ChatResponse.model_construct(
             content=[_BLOCKS[block["type"]].model_construct(**block) for block in assembly.content],
-            tool_calls=_tool_calls(assembly.content) or None,
+            tool_calls=find_tool_calls(assembly.content) or None,
             usage=self._usage(assembly.usage, model),
             degradation=combine_degradations(prepared.degradations),
             finish_reason=_FINISH_REASONS.get(stop_reason or "", "stop"),
@@ -309,18 +304,6 @@ class AnthropicProvider(HTTPProvider):
             capabilities=info.capabilities if info else ["streaming", "tools", "vision"],
             pricing=self._prices.pricing(entry["id"]),
         )
-
-
-def _tool_calls(content: list[dict[str, Any]]) -> list[ToolCall]:
-    calls: list[ToolCall] = []
-    for block in content:
-        if block["type"] == "tool_call":
-            extra = {k: block[k] for k in ("invalid_arguments",) if k in block}
-            call = ToolCall.model_construct(
-                id=block["id"], name=block["name"], arguments=block["input"], **extra
-            )
-            calls.append(call)
-    return calls
 
 
 def _tokens(counts: dict[str, Any]) -> Tokens | None:

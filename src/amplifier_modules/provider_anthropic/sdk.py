@@ -97,7 +97,7 @@ class _SDKRequests:
                 assembly.request_id = answer.response.headers.get("request-id")
                 events = aiter(answer)
                 progress = clock()
-                while assembly.error is None and not assembly.is_complete:
+                while not assembly.has_ended:
                     stalled_at = progress + self._config.idle_timeout
                     until = stalled_at if deadline is None else min(stalled_at, deadline)
                     try:
@@ -109,11 +109,14 @@ class _SDKRequests:
                         raise
                     if event is None:
                         return
-                    if chunks := assembly.take_event(event.to_dict(warnings=False)):
+                    chunks, failure = assembly.take([event.to_dict(warnings=False)])
+                    if failure is not None:
+                        raise failure
+                    if chunks:
                         yield chunks
                         # Pings are not progress.
                         progress = clock()
-                if assembly.is_complete:
+                if assembly.has_ended:
                     with suppress(Exception):
                         async with asyncio.timeout(_END_SECONDS):
                             await anext(events, None)

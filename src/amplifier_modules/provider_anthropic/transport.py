@@ -60,10 +60,8 @@ class Transport(Protocol):
     ) -> AsyncGenerator[Chunks]:
         """Send the request and yield the chunks that `assembly` makes of the response.
 
-        Ends when the response does, or when `assembly` is complete or has met an error.
-
         Raises:
-            LLMError: The request failed or its response was cut off.
+            LLMError: The request failed, or its response is invalid or was cut off.
         """
         ...
 
@@ -104,17 +102,9 @@ class HTTPTransport:
         )
         async with opened as answer:
             assembly.request_id = answer.headers.get("request-id")
-            progress = True
-            while (events := await answer.read(progress=progress)) is not None:
-                chunks = assembly.take(events)
-                progress = bool(chunks)
-                if chunks:
+            async with aclosing(assembly.relay(answer)) as reads:
+                async for chunks in reads:
                     yield chunks
-                if assembly.error is not None:
-                    return
-                if assembly.is_complete:
-                    await answer.finish()
-                    return
 
     async def post(self, path: str, prepared: Prepared) -> dict[str, Any]:
         return await self._endpoint.post_json(

@@ -265,8 +265,7 @@ async def test_searches_of_the_service_are_part_of_the_cost():
     end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": counted}
     async with playing(list_prices=True) as setting:
         assembly = StreamAssembly(provider="anthropic", model=None)
-        for event in (start, end, {"type": "message_stop"}):
-            assembly.take_event(event)
+        assembly.take((start, end, {"type": "message_stop"}))
         found = setting.provider._usage(assembly.usage, "claude-sonnet-5-5")  # pyright: ignore[reportPrivateUsage]
     assert found is not None
     assert found.cost_usd == Decimal("0.0022") + Decimal("0.03")
