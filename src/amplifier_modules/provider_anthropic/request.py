@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from amplifier_core.message_models import ChatRequest, Degradation, Message, ToolSpec
-from amplifier_modules._shared.history import portable_id
-from amplifier_modules._shared.history.values import TOOL_SEARCH, found_tools
+from amplifier_modules._shared.history.values import TOOL_SEARCH, found_tools, portable_id
 from amplifier_modules._shared.providers.catalogue import Catalogue, Model
 from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_anthropic.config import AnthropicConfig, ThinkingConfig

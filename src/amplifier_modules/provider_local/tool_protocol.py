@@ -26,7 +26,7 @@ from amplifier_core.message_models import (
     ToolCall,
     ToolSpec,
 )
-from amplifier_modules._shared.history import arguments_or_text
+from amplifier_modules._shared.history.values import arguments_or_text
 
 _RULES = """\
 You answer with one JSON object and nothing else, in one of two forms:

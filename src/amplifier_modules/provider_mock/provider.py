@@ -17,7 +17,7 @@ from amplifier_core import llm_errors
 from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message, ToolCall, Usage
 from amplifier_core.models import ModelInfo, ProviderInfo
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.request import normalise
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,

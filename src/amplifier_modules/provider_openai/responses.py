@@ -17,8 +17,7 @@ from typing import Any, cast
 
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatRequest, Degradation, Message, ReasoningBlock, Usage
-from amplifier_modules._shared.history import portable_id
-from amplifier_modules._shared.history.values import is_clean
+from amplifier_modules._shared.history.values import is_clean, portable_id
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.event_stream import text_in, text_or_none
 from amplifier_modules._shared.providers.answer_stream import BlockChunk, StreamedBlock

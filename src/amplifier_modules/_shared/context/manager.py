@@ -9,12 +9,12 @@ from typing import Any
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT, PROVIDER_RESPONSE
 from amplifier_core.interfaces import Hooks
 from amplifier_core.models import CompactionResult
-from amplifier_modules._shared.context.budget_view import find_window
 from amplifier_modules._shared.context.compaction import (
     Limits,
     Strategy,
     StrategyInputs,
     View,
+    find_window,
     truncated,
 )
 from amplifier_modules._shared.context.config import ContextConfig

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.message_models import Usage
-from amplifier_modules._shared.context.budget_view import find_window
 from amplifier_modules._shared.context.compaction import (
     LEAST,
     Choice,
@@ -25,11 +24,12 @@ from amplifier_modules._shared.context.compaction import (
     View,
     choose,
     cut_text,
+    find_window,
     newest_first,
     truncated,
 )
 from amplifier_modules._shared.context.ledger import Ledger, Unit
-from amplifier_modules._shared.history import to_chat_request
+from amplifier_modules._shared.history.request import to_chat_request
 from amplifier_modules._shared.history.values import (
     CALL_TYPES,
     as_json_text,

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
-from amplifier_modules._shared.http.certificates import certificates_of_environment
+from amplifier_modules._shared.http.environment import (
+    certificates_of_environment,
+    is_usable,
+    proxy_for,
+)
 from amplifier_modules._shared.http.errors import without_login
 from amplifier_modules._shared.http.lean_httpx import httpx
-from amplifier_modules._shared.http.proxies import is_usable, proxy_for
 
 _KEEPALIVE_SECONDS = 60.0
 

@@ -279,7 +279,7 @@ class TransportFaults(NamedTuple):
 
     def _through(self) -> str:
         """Which proxy was used, if any."""
-        from amplifier_modules._shared.http.proxies import proxy_for
+        from amplifier_modules._shared.http.environment import proxy_for
 
         proxy = proxy_for(self.url)
         return f" through the proxy {without_login(proxy)}" if proxy else ""

@@ -14,13 +14,14 @@ from pydantic import BaseModel, ValidationError
 
 from amplifier_core.hooks import PlainData, plain
 from amplifier_core.message_models import ChatResponse, Usage
-from amplifier_modules._shared.history import InvalidArguments, parse_arguments
-from amplifier_modules._shared.history.arguments import TOO_DEEP
 from amplifier_modules._shared.history.values import (
     MAX_DEPTH,
+    TOO_DEEP_INPUT,
+    InvalidArguments,
     clean_value,
     is_deeper,
     is_plain,
+    parse_arguments,
     plain_block,
     plain_usage,
 )
@@ -87,7 +88,7 @@ def _parse_arguments(arguments: Any) -> dict[str, Any]:
         kind = type(arguments).__name__
         raise InvalidArguments(f"the input must be a JSON object, not {kind}")
     if is_deeper(arguments, MAX_DEPTH):
-        raise InvalidArguments(TOO_DEEP)
+        raise InvalidArguments(TOO_DEEP_INPUT)
     found = cast("dict[str, Any]", arguments)
     return found if is_plain(found) else clean_value(found)
 

@@ -30,8 +30,7 @@ from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.hooks import ToolResultData
 from amplifier_core.message_models import ToolSpec
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.history import portable_id
-from amplifier_modules._shared.history.values import TOOL_SEARCH
+from amplifier_modules._shared.history.values import TOOL_SEARCH, portable_id
 from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import Call
 from amplifier_modules._shared.loop.results import (

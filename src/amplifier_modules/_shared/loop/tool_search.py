@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, cast
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.history.values import (
     CALL_TYPES,
     TOOL_SEARCH,
     found_tools,
     mappings,
+    portable_id,
     read_kind,
 )
 from amplifier_modules._shared.loop.conversation import stored_messages

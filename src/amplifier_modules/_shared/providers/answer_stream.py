@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import ToolCall
-from amplifier_modules._shared.history import arguments_or_text
+from amplifier_modules._shared.history.values import arguments_or_text
 from amplifier_modules._shared.http.event_stream import (
     SSEStream,
     describe_invalid_event,

@@ -45,7 +45,7 @@ from amplifier_core.message_models import (
     Usage,
 )
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.request import normalise
 from amplifier_modules._shared.history.values import plain_usage
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.module.spans import event_ids

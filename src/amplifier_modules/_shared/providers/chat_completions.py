@@ -33,7 +33,7 @@ from amplifier_core.message_models import (
     ToolSpec,
     Usage,
 )
-from amplifier_modules._shared.history import portable_id
+from amplifier_modules._shared.history.values import portable_id
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.providers.answer_stream import (

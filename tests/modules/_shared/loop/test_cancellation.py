@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_core.models import HookResult
 from amplifier_core.testing import wait_for
-from amplifier_modules._shared.history import to_chat_request
+from amplifier_modules._shared.history.request import to_chat_request
 from amplifier_modules._shared.loop import interrupt
 from amplifier_modules._shared.loop.dispatch import INTERRUPTED, NOT_RUN
 from tests.modules._shared.loop.rig import FunctionTool, Rig, call, calls, echo_tool
