@@ -172,10 +172,8 @@ class OpenAIProvider(ChatCompletionsProvider):
         Raises:
             LLMError: The request failed.
         """
-        listed = [
-            entry for entry in await self._list_models() if self._is_chat_model(str(entry["id"]))
-        ]
-        return [self._model_info(entry) for entry in listed]
+        listed = await self._list_models()
+        return [self._model_info(entry) for entry in listed if self._is_chat_model(entry["id"])]
 
     def model_pricing(self, model: str) -> Pricing | None:
         """The prices that the cost of a model's calls is computed from; None if unknown."""
@@ -302,7 +300,7 @@ def models() -> Catalogue:
 
 def find_model(model_id: str) -> Model | None:
     """The model with this id, ignoring a snapshot date or a gateway's prefix; None if unknown."""
-    return next(filter(None, map(models().get, listed_names(model_id))), None)
+    return models().find(listed_names(model_id))
 
 
 def listed_names(model_id: str) -> list[str]:

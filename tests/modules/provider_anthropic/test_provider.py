@@ -16,9 +16,9 @@ from amplifier_core.models import ProviderInfo
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.provider_anthropic import mount
 from amplifier_modules.provider_anthropic.request import (
-    Features,
     find_model,
     known_models,
+    read_features,
     shipped_prices,
 )
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
@@ -338,7 +338,7 @@ def test_the_catalogue_is_whole():
     assert models[0].id == "claude-sonnet-5-5"
     assert len({model.id for model in models}) == len(models)
     for model in models:
-        features = Features(model)
+        features = read_features(model)
         assert set(features.thinking) <= {"adaptive", "enabled", "disabled", "between_tools"}
         prices = shipped_prices().models[model.id].usual
         ranked = [prices.cache_read, prices.input, prices.cache_write, prices.output]

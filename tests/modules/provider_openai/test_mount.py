@@ -174,7 +174,7 @@ def test_the_price_list_is_dated_and_whole():
     file, prices = catalogue.price_list
     assert file.as_of
     assert file.source
-    assert catalogue.get(DEFAULT_MODEL) is not None
+    assert catalogue.find([DEFAULT_MODEL]) is not None
     for model in catalogue:
         assert model.context_window > model.max_output_tokens > 0
         assert prices[model.id].usual.input is not None
