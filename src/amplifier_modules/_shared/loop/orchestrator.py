@@ -27,6 +27,7 @@ class LoopOrchestrator:
 
     Attributes:
         name: Module id; `orchestrator:complete` names it.
+        streams: Whether it streams answers unless its settings say otherwise.
         config: The settings.
         state: The parts that outlive its turns.
         events: Names of the events it emits in addition to those that the kernel defines.
@@ -34,6 +35,7 @@ class LoopOrchestrator:
     """
 
     name: ClassVar[str]
+    streams: ClassVar[bool] = True
     events: ClassVar[tuple[str, ...]] = (
         *STEER_EVENTS,
         PROVIDER_FALLBACK,
@@ -45,9 +47,8 @@ class LoopOrchestrator:
 
     def __init__(self, config: LoopConfig | None = None) -> None:
         self.config = config or LoopConfig()
-        self.state = LoopState(
-            self.name, self.config, stream if self.config.streaming else complete
-        )
+        streams = self.streams and self.config.streaming
+        self.state = LoopState(self.name, self.config, stream if streams else complete)
         self.steer = self.state.steering
         if self.config.debug:
             logging.getLogger("amplifier_modules._shared.loop").setLevel(logging.DEBUG)
