@@ -15,7 +15,6 @@ from typing import Any, Protocol, cast
 from pydantic import BaseModel
 
 from amplifier_core._foreign import describe_exception
-from amplifier_modules._shared.context.config import ContextConfig
 from amplifier_modules._shared.context.ledger import Ledger, Unit
 from amplifier_modules._shared.history.values import as_json_text
 from amplifier_modules._shared.providers.tokens import PER_IMAGE, estimate_message, estimate_text
@@ -430,19 +429,3 @@ class Strategy(Protocol):
     def forget(self) -> None:
         """Drop cached results, because the history has been replaced."""
         ...
-
-
-class StrategyInputs(NamedTuple):
-    """Inputs of a strategy in addition to the conversation.
-
-    Attributes:
-        config: The context's settings.
-        context: The context itself, for injections by hooks.
-        hooks: Where events go; None for nowhere.
-        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`; may be None.
-    """
-
-    config: ContextConfig
-    context: Any
-    hooks: Any
-    coordinator: Any

@@ -25,6 +25,7 @@ from amplifier_core.message_models import (
     ThinkingBlock,
     Usage,
 )
+from amplifier_support.fields import to_mapping
 from amplifier_support.lazy_pattern import lazy_pattern
 
 MAX_DEPTH = 100
@@ -121,6 +122,19 @@ def as_json_text(value: object) -> str:
 
 CALL_TYPES = frozenset({"tool_call", "tool_use"})
 RESULT_ROLES = frozenset({"tool", "function"})
+
+
+def stored_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tool calls of a message: those of its blocks, or else of its list."""
+    blocks = [b for b in mappings(message.get("content")) if read_kind(b) in CALL_TYPES]
+    return blocks or list(mappings(message.get("tool_calls")))
+
+
+def call_parts(call: Mapping[str, Any]) -> tuple[str, object]:
+    """The tool that a stored call names, empty if none, and its input in any form."""
+    inner = to_mapping(call.get("function")) or call
+    given = inner.get("input") if "input" in inner else inner.get("arguments")
+    return str(inner.get("name") or inner.get("tool") or ""), given
 
 
 def call_ids(message: Mapping[str, Any] | Message) -> list[str]:

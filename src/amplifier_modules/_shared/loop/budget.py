@@ -18,11 +18,12 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 from pydantic import Field
 
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
+from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import BUDGET, SPENT
 from amplifier_support.usage import amount_text, dollars, total_tokens
@@ -41,27 +42,22 @@ class Spent:
         seconds: Seconds of completed turns.
     """
 
-    __slots__ = ("cost", "seconds", "steps", "tokens", "tool_calls", "unmeasured", "unpriced")
+    COUNTS = ("steps", "tool_calls", "tokens", "unpriced", "unmeasured")
+
+    __slots__ = ("cost", "seconds", *COUNTS)
 
     def __init__(self) -> None:
-        self.steps = 0
-        self.tool_calls = 0
-        self.tokens = 0
+        self.steps = self.tool_calls = self.tokens = self.unpriced = self.unmeasured = 0
         self.cost = Decimal(0)
-        self.unpriced = 0
-        self.unmeasured = 0
         self.seconds = 0.0
 
     @classmethod
     def read(cls, value: object) -> Spent:
         """Create from the result of `as_dict`; invalid values count as 0."""
-        spent = cls()
-        if not isinstance(value, Mapping):
-            return spent
-        data = dict(cast("Mapping[str, Any]", value))
+        spent, data = cls(), dict(to_mapping(value))
         # Sessions saved by earlier versions.
         data.setdefault("steps", data.get("turns"))
-        for name in ("steps", "tool_calls", "tokens", "unpriced", "unmeasured"):
+        for name in cls.COUNTS:
             if isinstance(data.get(name), int):
                 setattr(spent, name, max(0, data[name]))
         if isinstance(data.get("seconds"), (int, float)):
@@ -71,15 +67,8 @@ class Spent:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; `cost_usd` as a decimal string."""
-        return {
-            "steps": self.steps,
-            "tool_calls": self.tool_calls,
-            "tokens": self.tokens,
-            "cost_usd": str(self.cost),
-            "unpriced": self.unpriced,
-            "unmeasured": self.unmeasured,
-            "seconds": round(self.seconds, 3),
-        }
+        counts = {name: getattr(self, name) for name in self.COUNTS}
+        return {**counts, "cost_usd": str(self.cost), "seconds": round(self.seconds, 3)}
 
     def add(self, usage: Mapping[str, Any]) -> tuple[int, Decimal]:
         """Add the usage of a model call; returns its tokens and dollars, 0 if unknown."""
@@ -368,9 +357,11 @@ class Budget:
             return False
         if any(first is not asking for first in self._first):
             return True
-        return (
-            tokens is not None and spent.tokens + self._under_way * largest.tokens >= tokens
-        ) or (cost is not None and spent.cost + self._under_way * largest.cost >= cost)
+        coming_tokens = spent.tokens + self._under_way * largest.tokens
+        coming_cost = spent.cost + self._under_way * largest.cost
+        return (tokens is not None and coming_tokens >= tokens) or (
+            cost is not None and coming_cost >= cost
+        )
 
     def settle(self, usage: Mapping[str, Any] | None, is_first: bool) -> None:
         """Count the usage of a request; None for one that was not answered."""
@@ -437,10 +428,8 @@ def open_budget(coordinator: Any) -> Budget:
     Raises:
         ValueError: `session.budget` of the plan is not valid.
     """
-    config = getattr(coordinator, "config", None)
-    session: Any = cast("Mapping[str, Any]", config).get("session") if _is_mapping(config) else None
-    given: Any = cast("Mapping[str, Any]", session).get("budget") if _is_mapping(session) else None
-    limits = parse_config(BudgetConfig, given, "session.budget")
+    session = to_mapping(to_mapping(getattr(coordinator, "config", None)).get("session"))
+    limits = parse_config(BudgetConfig, session.get("budget"), "session.budget")
     above = BUDGET.of(coordinator)
     parent = above if isinstance(above, Budget) else None
     if parent is not None:
@@ -456,7 +445,3 @@ def find_budget(coordinator: Any) -> Budget:
         return Budget()
     found = BUDGET.of(coordinator)
     return found if isinstance(found, Budget) else open_budget(coordinator)
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)

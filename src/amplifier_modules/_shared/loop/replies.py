@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from amplifier_core.hooks import PlainData, plain
 from amplifier_core.message_models import ChatResponse, Usage
 from amplifier_modules._shared.history.values import (
+    CALL_TYPES,
     MAX_DEPTH,
     TOO_DEEP_INPUT,
     InvalidArguments,
@@ -28,8 +29,6 @@ from amplifier_modules._shared.history.values import (
 from amplifier_modules._shared.loop.results import warn_of_ignored
 from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.usage import add_counts, dollars, token_count, token_counts
-
-CALL_BLOCKS = ("tool_call", "tool_use")
 
 
 class Call:
@@ -57,7 +56,7 @@ async def find_calls(provider: Any, response: Any, blocks: list[dict[str, Any]])
     if inspect.isawaitable(found):
         found = await found
     if found is None or (parse is None and not found):
-        found = [block for block in blocks if block.get("type") in CALL_BLOCKS]
+        found = [block for block in blocks if block.get("type") in CALL_TYPES]
     return [_call(item) for item in cast("Iterable[Any]", found or ())]
 
 
@@ -154,7 +153,7 @@ def _with_calls(
     placed: set[str] = set()
     result: list[dict[str, Any]] = []
     for block in blocks:
-        if block.get("type") not in CALL_BLOCKS:
+        if block.get("type") not in CALL_TYPES:
             result.append(block)
             continue
         waiting = by_given_id[str(block.get("id") or "")]
