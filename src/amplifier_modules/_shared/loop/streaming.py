@@ -78,8 +78,15 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
                     raise TypeError("a delta of the stream is not a string")
                 if block_type == "text":
                     texts.append(delta)
-                about = {"block_type": block_type, "block_index": block_chunk["index"]}
-                await emit("content_block:delta", {**about, "delta": delta, **ids})
+                await emit(
+                    "content_block:delta",
+                    {
+                        "block_type": block_type,
+                        "block_index": block_chunk["index"],
+                        "delta": delta,
+                        **ids,
+                    },
+                )
             elif kind in (_CHUNK_START, _CHUNK_END):
                 has_blocks = True
                 await _bracket(block_chunk, channel, span)
