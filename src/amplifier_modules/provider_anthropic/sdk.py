@@ -165,7 +165,8 @@ class _SDKRequests:
         if isinstance(error, json.JSONDecodeError) and begun:
             text = f"{self._provider} sent an event that is not JSON: {error.doc[:200]!r}"
             return StreamError(text, **about)
-        named = self._faults(model).as_kernel_error(_transport_fault(error), streaming=begun)
+        faults = self._faults(model)._replace(streaming=begun)
+        named = faults.as_kernel_error(_transport_fault(error))
         if isinstance(named, LLMError):
             return named
         if begun:
