@@ -39,10 +39,10 @@ from amplifier_modules._shared.history.values import (
     read_kind,
     stored_calls,
 )
-from amplifier_modules._shared.loop.budget import Budget, BudgetReached, Ticket
+from amplifier_modules._shared.loop.budget import Budget, BudgetReached, StopSignal, Ticket
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.exchange import choose_provider
-from amplifier_modules._shared.loop.interrupt import StopSignal, interruptible
+from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.replies import (
     apply_hook_changes,
     is_response,

@@ -8,6 +8,10 @@ A request is admitted while no limit is reached, so at most one request exceeds 
 sub-agents make requests at once, a request that may exhaust the budget waits for those in progress.
 With a limit on tokens or dollars, every request also waits while the first request of another session
 is in progress, because its size is still unknown.
+
+When a limit of the session, or of the turn, is reached, hooks may raise it. The event `budget:reached`
+carries `limit`, `allowed`, `spent` and `inherited`, whether the limit is one of a session above. A hook
+that replaces `allowed` by a larger number raises the limit, and the turn continues.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from typing import Any
 
 from pydantic import Field
 
+from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
@@ -445,3 +451,123 @@ def find_budget(coordinator: Any) -> Budget:
         return Budget()
     found = BUDGET.of(coordinator)
     return found if isinstance(found, Budget) else open_budget(coordinator)
+
+
+class StopSignal:
+    """A cancellation token that also turns immediate when the budget's time limit is reached.
+
+    Args:
+        token: The session's cancellation token, or None.
+        budget: The session's budget.
+    """
+
+    def __init__(self, token: Any, budget: Budget) -> None:
+        self._token = token
+        self._budget = budget
+
+    @property
+    def is_requested(self) -> bool:
+        """True if a stop was requested, at once or after the current step."""
+        return self._token is not None and self._token.is_cancelled
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.is_requested or self._budget.time_is_up()
+
+    @property
+    def is_immediate(self) -> bool:
+        asked = self._token is not None and self._token.is_immediate
+        return asked or self._budget.time_is_up()
+
+    def register_tool_start(self, call_id: str, name: str) -> None:
+        if self._token is not None:
+            self._token.register_tool_start(call_id, name)
+
+    def register_tool_complete(self, call_id: str) -> None:
+        if self._token is not None:
+            self._token.register_tool_complete(call_id)
+
+    async def trigger_callbacks(self) -> None:
+        if self._token is not None:
+            await self._token.trigger_callbacks()
+
+
+BUDGET_REACHED = "budget:reached"
+
+RAISABLE = ("max_steps", "max_tokens", "max_cost")
+"""Limits that can be raised while a turn waits."""
+
+
+class LimitRequests:
+    """The requests of one turn to raise limits.
+
+    Args:
+        budget: The session's budget.
+        channel: The turn's hooks.
+        token: The session's cancellation token, or None.
+    """
+
+    def __init__(self, budget: Budget, channel: Channel, token: Any) -> None:
+        self._budget = budget
+        self._channel = channel
+        self._token = token
+
+    async def admit(self, ids: Mapping[str, Any]) -> Ticket:
+        """Admit a request, once the budget has room for it.
+
+        Raises:
+            BudgetReached: The budget is exhausted, and no hook raised the limit.
+            Interrupted: The turn was stopped meanwhile.
+        """
+        while True:
+            try:
+                ticket = self._budget.admit()
+            except BudgetReached as stop:
+                if not await self.request_raise(stop.reached, ids):
+                    raise
+                continue
+            if ticket is not None:
+                return ticket
+            await interruptible(self._budget.wait_for_settlement(), self._token)
+
+    async def check(self, ticket: Ticket, ids: Mapping[str, Any]) -> None:
+        """Check that an admitted request is still allowed; see `Ticket.check`."""
+        while True:
+            try:
+                return ticket.check()
+            except BudgetReached as stop:
+                if not await self.request_raise(stop.reached, ids):
+                    raise
+
+    async def request_raise(self, reached: Reached, ids: Mapping[str, Any]) -> bool:
+        """Return True if a limit of the budget that was reached has been raised."""
+        if reached.limit not in RAISABLE or reached.spent is None:
+            return False
+        owner = self._budget.find_owner(reached)
+        # Sub-agents that reach a common limit at the same time ask once.
+        async with owner.asking:
+            if not owner.has_reached(reached.limit):
+                return True
+            if reached.limit in owner.refused:
+                return False
+            allowed = await self.more(reached, ids, inherited=owner is not self._budget)
+            if allowed is None:
+                owner.refused.add(reached.limit)
+                return False
+            owner.raise_limit(reached.limit, allowed)
+            return True
+
+    async def more(
+        self, reached: Reached, ids: Mapping[str, Any], *, inherited: bool = False
+    ) -> int | float | None:
+        """The larger limit that a hook sets, if one does."""
+        if not self._channel.has_listeners(BUDGET_REACHED):
+            return None
+        data = {**reached._asdict(), "inherited": inherited, **ids}
+        denied, final = await interruptible(
+            self._channel.emit_and_apply(BUDGET_REACHED, data), self._token
+        )
+        allowed = final.get("allowed")
+        if denied is not None or isinstance(allowed, bool) or reached.spent is None:
+            return None
+        return allowed if isinstance(allowed, (int, float)) and allowed > reached.spent else None

@@ -17,6 +17,7 @@ from amplifier_core.llm_errors import (
 from amplifier_core.message_models import Usage
 from amplifier_modules._shared.history.request import to_chat_request
 from amplifier_modules._shared.loop.answered import (
+    PROVIDER_FALLBACK,
     PROVIDER_SWITCHED,
     Answered,
     Use,
@@ -26,7 +27,6 @@ from amplifier_modules._shared.loop.answered import (
 from amplifier_modules._shared.loop.budget import Ticket
 from amplifier_modules._shared.loop.channel import Injection, TurnDenied, error_data
 from amplifier_modules._shared.loop.conversation import measure_size, request_view
-from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import (

@@ -7,12 +7,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from amplifier_modules._shared.loop.answered import PROVIDER_SWITCHED
-from amplifier_modules._shared.loop.budget import open_budget
+from amplifier_modules._shared.loop.answered import PROVIDER_FALLBACK, PROVIDER_SWITCHED
+from amplifier_modules._shared.loop.budget import BUDGET_REACHED, open_budget
 from amplifier_modules._shared.loop.channel import TurnOutcome
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.exchange import CONTEXT_OVERFLOW
-from amplifier_modules._shared.loop.fallback import BUDGET_REACHED, PROVIDER_FALLBACK
 from amplifier_modules._shared.loop.interrupt import finish_despite_cancellation
 from amplifier_modules._shared.loop.parts import LoopState, TurnParts
 from amplifier_modules._shared.loop.steering import STEER_EVENTS

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
+from amplifier_modules._shared.http.connections import AsyncioTransport
 from tests.modules._shared.http.test_client import TLS
 from tests.support.raw_http import (
     STREAM_END,
