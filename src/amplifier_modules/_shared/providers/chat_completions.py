@@ -18,7 +18,7 @@ import hashlib
 import json
 import re
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -679,43 +679,23 @@ class ChatCompletionsProvider(HTTPProvider):
         ]
 
 
+_NO_REASONING_WITH_TOOLS = ("function tools", "reasoning_effort", "'none'")
+
+
 def _lesson(message: str, body: Mapping[str, Any], taste: Taste) -> Taste | None:
     """Return the limits that a refusal teaches about the server; None when the fault is the
     request's own.
     """
     text = message.lower()
-    for marks, learn in _LESSONS:
-        if all(mark in text for mark in marks) and (learned := learn(body, taste)) is not None:
-            return learned
-    return None
-
-
-def _without_stream_usage(body: Mapping[str, Any], taste: Taste) -> Taste | None:
-    return replace(taste, stream_usage=False) if "stream_options" in body else None
-
-
-def _other_limit(body: Mapping[str, Any], taste: Taste) -> Taste | None:
-    if taste.max_tokens not in body:
-        return None
-    other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-    return replace(taste, max_tokens=other[taste.max_tokens])
-
-
-def _no_effort_with_tools(body: Mapping[str, Any], taste: Taste) -> Taste | None:
+    if "stream_options" in text and "stream_options" in body:
+        return replace(taste, stream_usage=False)
+    if "max_completion_tokens" in text and taste.max_tokens in body:
+        other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+        return replace(taste, max_tokens=other[taste.max_tokens])
     # An effort that was explicitly requested is never dropped silently.
-    return None if "reasoning_effort" in body else replace(taste, effort_with_tools="none")
-
-
-def _no_encrypted_reasoning(body: Mapping[str, Any], taste: Taste) -> Taste | None:
+    if all(mark in text for mark in _NO_REASONING_WITH_TOOLS) and "reasoning_effort" not in body:
+        return replace(taste, effort_with_tools="none")
     # Models that do not reason, and servers without encryption, refuse this.
-    return replace(taste, encrypted_reasoning=False) if taste.encrypted_reasoning else None
-
-
-_LESSONS: tuple[tuple[tuple[str, ...], Callable[[Mapping[str, Any], Taste], Taste | None]], ...] = (
-    (("stream_options",), _without_stream_usage),
-    (("max_tokens", "max_completion_tokens"), _other_limit),
-    (("max_completion_tokens",), _other_limit),
-    (("function tools", "reasoning_effort", "'none'"), _no_effort_with_tools),
-    (("encrypted",), _no_encrypted_reasoning),
-    (("include",), _no_encrypted_reasoning),
-)
+    if taste.encrypted_reasoning and ("encrypted" in text or "include" in text):
+        return replace(taste, encrypted_reasoning=False)
+    return None
