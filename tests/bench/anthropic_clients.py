@@ -46,9 +46,10 @@ async def use(client: str, url: str) -> None:
     """Print the CPU seconds of the first request and of a long stream."""
     from amplifier_core.testing import MockCoordinator
     from amplifier_modules._shared.http.lean_httpx import httpx
-    from amplifier_modules.provider_anthropic import mount, mounting
+    from amplifier_modules.provider_anthropic import mount
+    from amplifier_modules.provider_anthropic import provider as code
 
-    assert mounting  # imported, as its cost is no client's
+    assert code  # imported, as its cost is no client's
     if client == "httpx":
         from amplifier_modules._shared.http import connections
 

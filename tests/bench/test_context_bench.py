@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules._shared.history import ParsedMessages, normalise, to_chat_request
+from amplifier_modules._shared.history.parsing import ParsedMessages
+from amplifier_modules._shared.history.request import normalise, to_chat_request
 from amplifier_modules.context_persistent.manager import (
     Journal,
     PersistentContextConfig,

@@ -13,10 +13,17 @@ from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatRequest, Usage
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.loop.answered import fallback_event
+from amplifier_modules._shared.loop.answered import (
+    PROVIDER_FALLBACK,
+    Fallbacks,
+    fallback_event,
+    find_fallbacks,
+)
 from amplifier_modules._shared.loop.budget import (
+    BUDGET_REACHED,
     Budget,
     BudgetReached,
+    LimitRequests,
     Reached,
     Ticket,
     open_budget,
@@ -24,13 +31,6 @@ from amplifier_modules._shared.loop.budget import (
 from amplifier_modules._shared.loop.channel import OUT_OF_BUDGET, Channel
 from amplifier_modules._shared.loop.conversation import last_answer
 from amplifier_modules._shared.loop.dispatch import NOT_ALLOWED
-from amplifier_modules._shared.loop.fallback import (
-    BUDGET_REACHED,
-    PROVIDER_FALLBACK,
-    Fallbacks,
-    LimitRequests,
-    find_fallbacks,
-)
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.loop.replies import lost_usage, read_usage, with_lost

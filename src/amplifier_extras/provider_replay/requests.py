@@ -27,7 +27,7 @@ from amplifier_core.content_models import (
 )
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatResponse
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.request import normalise
 
 _OPTIONS = (
     "temperature",

@@ -644,43 +644,16 @@ class RateLimiter:
         tokens = size / _BYTES_PER_TOKEN
         async with self._turn:
             while True:
-                taken = await self._change(lambda pace: pace.take(tokens, time.time()))
+                taken = await self.change(lambda pace: pace.take(tokens, time.time()))
                 if taken is None:
-                    return await enter_at_once("", size)
+                    return Turn()
                 if isinstance(taken, Ticket):
                     return _PacedTurn(self, taken)
                 # Spreads the processes that wait for the same moment.
                 spread = 1 + random.random() * _SPREAD
                 await asyncio.sleep(min(taken * spread, _MAX_SLEEP))
 
-    async def record_answer(self, ticket: Ticket, status: int, headers: Mapping[str, str]) -> None:
-        """Apply the limits in the head of an answer.
-
-        Args:
-            ticket: That of the request.
-            status: The status of the answer.
-            headers: Its headers, looked up in lower case.
-        """
-        now = time.time()
-        limits = reported_limits(headers, now)
-        if not limits and status not in (_OK, _TOO_MANY):
-            await self.record_failure()
-            return
-        await self._change(
-            lambda pace: pace.record_answer(
-                ticket,
-                limits,
-                now,
-                refused=status == _TOO_MANY,
-                retry_after=retry_after(headers),
-            )
-        )
-
-    async def record_failure(self) -> None:
-        """Note that a request has failed before its answer began."""
-        await self._change(Pace.record_failure)
-
-    async def _change(self, change: Callable[[Pace], _T]) -> _T | None:
+    async def change(self, change: Callable[[Pace], _T]) -> _T | None:
         """Change the state and return the result of `change`; None if the state or its lock is unavailable."""
         if time.monotonic() < self._unused_until:
             return None
@@ -715,10 +688,22 @@ class _PacedTurn(Turn):
         self._ticket = ticket
 
     async def record_answer(self, status: int, headers: Mapping[str, str]) -> None:
-        await self._limiter.record_answer(self._ticket, status, headers)
+        """Apply the limits in the head of the answer; header names are looked up in lower case."""
+        now = time.time()
+        limits = reported_limits(headers, now)
+        if not limits and status not in (_OK, _TOO_MANY):
+            await self.record_failure()
+            return
+        refused, pause = status == _TOO_MANY, retry_after(headers)
+        await self._limiter.change(
+            lambda pace: pace.record_answer(
+                self._ticket, limits, now, refused=refused, retry_after=pause
+            )
+        )
 
     async def record_failure(self) -> None:
-        await self._limiter.record_failure()
+        """Note that the request has failed before its answer began."""
+        await self._limiter.change(Pace.record_failure)
 
 
 def _apply_change(descriptor: int, change: Callable[[Pace], _T]) -> _T:

@@ -6,6 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "provider"
 
-_module = ModuleDeclaration(__name__, "provider-anthropic", ".config:AnthropicConfig", ".mounting")
+_module = ModuleDeclaration(__name__, "provider-anthropic", ".config:AnthropicConfig", ".provider")
 config_schema = _module.config_schema
 mount = _module.mount

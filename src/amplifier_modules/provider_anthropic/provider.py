@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from decimal import Decimal
 from typing import Any
@@ -20,14 +20,16 @@ from amplifier_core.message_models import (
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
-    ToolCall,
     ToolCallBlock,
     Usage,
 )
 from amplifier_core.models import ConfigField, ModelInfo, Pricing, ProviderInfo
-from amplifier_modules._shared.history import normalise, portable_id
-from amplifier_modules._shared.history.values import clean_value
+from amplifier_modules._shared.history.request import normalise
+from amplifier_modules._shared.history.values import clean_value, portable_id
+from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.http.event_stream import text_or_none
+from amplifier_modules._shared.pacing import find_pacing
+from amplifier_modules._shared.providers.answer_stream import find_tool_calls
 from amplifier_modules._shared.providers.base import (
     Chunk,
     HTTPProvider,
@@ -43,10 +45,11 @@ from amplifier_modules._shared.providers.catalogue import (
     find_price_lists,
     limit_in,
 )
-from amplifier_modules._shared.providers.chat_stream import merge_deltas
 from amplifier_modules._shared.providers.deferred import at_batch_price
+from amplifier_modules._shared.providers.settings import from_environment
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import (
+    NEWEST_VERSION,
     UNKNOWN_CONTEXT_WINDOW,
     UNKNOWN_MAX_OUTPUT,
     Prepared,
@@ -66,6 +69,7 @@ from amplifier_modules.provider_anthropic.transport import (
     COUNT_TOKENS,
     MODELS,
     PROVIDER,
+    HTTPTransport,
     Transport,
 )
 from amplifier_support.provider_batches import ProviderBatches
@@ -97,7 +101,61 @@ _PAGE = 1000
 _SEARCH_PRICE = Decimal("0.01")
 """US dollars for a search of the web, from the same price list as `models.json`."""
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__package__)
+
+
+async def mount(
+    coordinator: Any, settings: AnthropicConfig
+) -> Callable[[], Awaitable[None]] | None:
+    """Mount the provider; without credentials only warn and return None.
+
+    Raises:
+        ConfigurationError: The address or the key is invalid, or a package is missing.
+    """
+    transport = open_transport(settings, coordinator)
+    if transport is None:
+        logger.warning(
+            "provider-anthropic skipped: no API key. Set ANTHROPIC_API_KEY or "
+            "ANTHROPIC_AUTH_TOKEN, or `api_key` in its config"
+        )
+        return None
+    provider = AnthropicProvider(settings, transport, coordinator)
+    await coordinator.mount("providers", provider, name=provider.name)
+    return provider.aclose
+
+
+def open_transport(config: AnthropicConfig, coordinator: Any = None) -> Transport | None:
+    """The transport for the settings and the environment; None without credentials.
+
+    Raises:
+        ConfigurationError: The address or the key is invalid, or a package is missing.
+    """
+    if config.transport != "http":
+        from amplifier_modules.provider_anthropic.sdk import CloudTransport
+
+        return CloudTransport(config, PROVIDER)
+    key, token = from_environment(config.api_key), from_environment(config.auth_token)
+    if not (key or token):
+        key, token = from_environment(None, API_KEY), from_environment(None, AUTH_TOKEN)
+    if not (key or token):
+        return None
+    # A key takes precedence over a token, as in Anthropic's clients; sending both is refused.
+    headers = {"x-api-key": key} if key else {"authorization": f"Bearer {token}"}
+    base_url = from_environment(config.base_url, BASE_URL_VARIABLE) or BASE_URL
+    endpoint = Endpoint(
+        base_url.rstrip("/").removesuffix("/v1"),
+        {**headers, "anthropic-version": config.api_version or NEWEST_VERSION},
+        provider=PROVIDER,
+        enter=find_pacing(coordinator),
+        connect_timeout=config.connect_timeout,
+        idle_timeout=config.idle_timeout,
+        address_from="base_url" if config.base_url else BASE_URL_VARIABLE,
+    )
+    if config.client == "sdk":
+        from amplifier_modules.provider_anthropic.sdk import SDKTransport
+
+        return SDKTransport(endpoint, config, key, token)
+    return HTTPTransport(endpoint)
 
 
 class AnthropicProvider(HTTPProvider):
@@ -214,21 +272,17 @@ class AnthropicProvider(HTTPProvider):
         assembly = StreamAssembly(provider=self.name, model=request.model, names=names)
         answer = await self._batch_answer(request, prepared.body, prepared.headers)
         if answer is not None:
-            for chunk in merge_deltas(assembly.take_message(answer.body)):
+            for chunk in assembly.take_whole(answer.body):
                 yield chunk
-            if assembly.error is not None:
-                raise assembly.error
             yield at_batch_price(self._response(assembly, prepared), answer)
             return
         streamed = self._transport.stream(prepared, assembly, request.timeout)
         try:
             async with aclosing(streamed):
                 async for chunks in streamed:
-                    for chunk in merge_deltas(chunks):
+                    for chunk in chunks:
                         yield chunk
-            if assembly.error is not None:
-                raise assembly.error
-            if not assembly.is_complete:
+            if not assembly.is_whole:
                 raise StreamError(
                     f"{self.name} ended the stream before the answer was finished",
                     provider=self.name,
@@ -255,7 +309,7 @@ class AnthropicProvider(HTTPProvider):
         # The assembled data needs no validation, nor the cost of building validators.
         return ChatResponse.model_construct(
             content=[_BLOCKS[block["type"]].model_construct(**block) for block in assembly.content],
-            tool_calls=_tool_calls(assembly.content) or None,
+            tool_calls=find_tool_calls(assembly.content) or None,
             usage=self._usage(assembly.usage, model),
             degradation=combine_degradations(prepared.degradations),
             finish_reason=_FINISH_REASONS.get(stop_reason or "", "stop"),
@@ -309,18 +363,6 @@ class AnthropicProvider(HTTPProvider):
             capabilities=info.capabilities if info else ["streaming", "tools", "vision"],
             pricing=self._prices.pricing(entry["id"]),
         )
-
-
-def _tool_calls(content: list[dict[str, Any]]) -> list[ToolCall]:
-    calls: list[ToolCall] = []
-    for block in content:
-        if block["type"] == "tool_call":
-            extra = {k: block[k] for k in ("invalid_arguments",) if k in block}
-            call = ToolCall.model_construct(
-                id=block["id"], name=block["name"], arguments=block["input"], **extra
-            )
-            calls.append(call)
-    return calls
 
 
 def _tokens(counts: dict[str, Any]) -> Tokens | None:

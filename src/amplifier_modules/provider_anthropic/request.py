@@ -7,14 +7,13 @@ in the response's `degradation`, instead of being sent and refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from amplifier_core.message_models import ChatRequest, Degradation, Message, ToolSpec
-from amplifier_modules._shared.history import portable_id
-from amplifier_modules._shared.history.values import TOOL_SEARCH, found_tools
+from amplifier_modules._shared.history.values import TOOL_SEARCH, found_tools, portable_id
 from amplifier_modules._shared.providers.catalogue import Catalogue, Model
 from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_anthropic.config import AnthropicConfig, ThinkingConfig
@@ -67,7 +66,7 @@ _REMINDER = "<system-reminder"
 
 
 def mark_for_caching(
-    system: list[Block], tools: list[Block], turns: list[dict[str, Any]], ttl: str | None
+    system: list[Block], tools: list[Block], turns: list[dict[str, Any]], *, long: bool
 ) -> None:
     """Set the four breakpoints a request may have: tools, system, and two in the conversation.
 
@@ -75,9 +74,9 @@ def mark_for_caching(
     reads what the last request wrote, even if the API's lookback is exceeded.
 
     Args:
-        ttl: `"1h"` for the longer life; None for the usual 5 minutes.
+        long: Whether the cache lives for an hour instead of the usual 5 minutes.
     """
-    mark = {"type": "ephemeral", "ttl": ttl} if ttl else {"type": "ephemeral"}
+    mark = {"type": "ephemeral", "ttl": "1h"} if long else {"type": "ephemeral"}
     # Tools that are loaded later are not in the prefix, and may have no mark.
     tools = [tool for tool in tools if not tool.get("defer_loading")]
     for blocks in (tools, system):
@@ -156,7 +155,9 @@ def _tool_result(message: Message, found: Iterable[str]) -> Block:
         "tool_use_id": portable_id(message.tool_call_id or ""),
     }
     if found:
-        result["content"] = [_reference(name) for name in found]
+        result["content"] = [
+            {"type": "tool_reference", "tool_name": portable_id(name)} for name in found
+        ]
     elif isinstance(content, str):
         result["content"] = content
     else:
@@ -165,10 +166,6 @@ def _tool_result(message: Message, found: Iterable[str]) -> Block:
     if message.get("is_error") and not _has_image(result["content"]):
         result["is_error"] = True
     return result
-
-
-def _reference(name: str) -> Block:
-    return {"type": "tool_reference", "tool_name": portable_id(name)}
 
 
 def _has_image(content: Any) -> bool:
@@ -204,7 +201,7 @@ def known_models() -> Iterator[Model]:
 
 def find_model(model_id: str) -> Model | None:
     """The model with this id, ignoring snapshot date and cloud spelling; None if unknown."""
-    return next(filter(None, map(_catalogue().get, listed_names(model_id))), None)
+    return _catalogue().find(listed_names(model_id))
 
 
 def listed_names(model_id: str) -> list[str]:
@@ -218,10 +215,11 @@ def shipped_prices() -> PriceList:
     return _catalogue().price_list
 
 
-class Features:
+class Features(NamedTuple):
     """The features of a model. Unknown models are assumed to support everything.
 
     Attributes:
+        known: Whether the model is in the catalogue.
         thinking: Accepted values of `thinking.type`.
         thinks_by_default: Whether it thinks by default.
         efforts: Accepted efforts, rising; None where unknown.
@@ -231,27 +229,19 @@ class Features:
         tool_references: Whether a reference in the conversation can load a tool.
     """
 
-    __slots__ = (
-        "checks_prefix",
-        "efforts",
-        "forced_tools",
-        "known",
-        "sampling",
-        "thinking",
-        "thinks_by_default",
-        "tool_references",
-    )
+    known: bool
+    thinking: Sequence[str] = ("enabled", "adaptive", "disabled")
+    thinks_by_default: bool = False
+    efforts: Sequence[str] | None = None
+    sampling: bool = True
+    forced_tools: bool = True
+    checks_prefix: bool = False
+    tool_references: bool = True
 
-    def __init__(self, model: Model | None) -> None:
-        facts: dict[str, Any] = model.features if model else {}
-        self.known = model is not None
-        self.thinking: list[str] = facts.get("thinking", ["enabled", "adaptive", "disabled"])
-        self.thinks_by_default: bool = facts.get("thinks_by_default", False)
-        self.efforts: list[str] | None = facts.get("efforts")
-        self.sampling: bool = facts.get("sampling", True)
-        self.forced_tools: bool = facts.get("forced_tools", True)
-        self.checks_prefix: bool = facts.get("checks_prefix", False)
-        self.tool_references: bool = facts.get("tool_references", True)
+
+def read_features(model: Model | None) -> Features:
+    """The features of a model of the catalogue, or of an unknown one."""
+    return Features(known=False) if model is None else Features(known=True, **model.features)
 
 
 @lru_cache(maxsize=1)
@@ -322,7 +312,7 @@ class _Builder:
         self.config = config
         self.model_id = request.model or config.model
         self.model = find_model(self.model_id)
-        self.features = Features(self.model)
+        self.features = read_features(self.model)
         self.betas = list(config.beta)
         self.degradations: list[Degradation] = []
 
@@ -341,7 +331,7 @@ class _Builder:
         sampling = self._sampling(thinking)
         output = self._output(system, self._fitting_effort(effort, thinking))
         if self.config.prompt_caching:
-            mark_for_caching(system, tools, turns, self._ttl())
+            mark_for_caching(system, tools, turns, long=self.config.prompt_caching == "1h")
         optional = {
             "system": system,
             "tools": tools,
@@ -504,8 +494,10 @@ class _Builder:
     ) -> tuple[list[Block], dict[str, Any] | None]:
         tools = [_tool(spec, deferred=spec.name in found) for spec in self.request.tools or ()]
         # The API requires a description of every tool in the conversation, even if none may be used.
-        if not tools and (placeholders := [_placeholder(name) for name in _used_tools(turns)]):
-            return placeholders, {"type": "none"}
+        if not tools and (used := _used_tools(turns)):
+            return [{"name": name, "input_schema": {"type": "object"}} for name in used], {
+                "type": "none"
+            }
         choice = _choice(self.request.tool_choice) if tools else None
         if choice and "name" in choice:
             choice["name"] = portable_id(choice["name"])
@@ -530,9 +522,6 @@ class _Builder:
         if config.user_location:
             search["user_location"] = {"type": "approximate", **config.user_location}
         return [search]
-
-    def _ttl(self) -> str | None:
-        return "1h" if self.config.prompt_caching == "1h" else None
 
     def _metadata(self) -> dict[str, str] | None:
         user = (self.request.metadata or {}).get("user_id")
@@ -559,18 +548,9 @@ def _tool(spec: ToolSpec, *, deferred: bool) -> Block:
     return tool
 
 
-def _placeholder(name: str) -> Block:
-    return {"name": name, "input_schema": {"type": "object"}}
-
-
-def _used_tools(turns: list[dict[str, Any]]) -> list[str]:
-    names = {
-        block["name"]: None
-        for turn in turns
-        for block in turn["content"]
-        if block["type"] == "tool_use"
-    }
-    return list(names)
+def _used_tools(turns: list[dict[str, Any]]) -> Iterable[str]:
+    blocks = (block for turn in turns for block in turn["content"])
+    return dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use")
 
 
 def _choice(asked: str | dict[str, Any] | None) -> dict[str, Any] | None:

@@ -97,7 +97,7 @@ class _SDKRequests:
                 assembly.request_id = answer.response.headers.get("request-id")
                 events = aiter(answer)
                 progress = clock()
-                while assembly.error is None and not assembly.is_complete:
+                while not assembly.has_ended:
                     stalled_at = progress + self._config.idle_timeout
                     until = stalled_at if deadline is None else min(stalled_at, deadline)
                     try:
@@ -109,11 +109,14 @@ class _SDKRequests:
                         raise
                     if event is None:
                         return
-                    if chunks := assembly.take_event(event.to_dict(warnings=False)):
+                    chunks, failure = assembly.take([event.to_dict(warnings=False)])
+                    if failure is not None:
+                        raise failure
+                    if chunks:
                         yield chunks
                         # Pings are not progress.
                         progress = clock()
-                if assembly.is_complete:
+                if assembly.has_ended:
                     with suppress(Exception):
                         async with asyncio.timeout(_END_SECONDS):
                             await anext(events, None)
@@ -162,7 +165,8 @@ class _SDKRequests:
         if isinstance(error, json.JSONDecodeError) and begun:
             text = f"{self._provider} sent an event that is not JSON: {error.doc[:200]!r}"
             return StreamError(text, **about)
-        named = self._faults(model).as_kernel_error(_transport_fault(error), streaming=begun)
+        faults = self._faults(model)._replace(streaming=begun)
+        named = faults.as_kernel_error(_transport_fault(error))
         if isinstance(named, LLMError):
             return named
         if begun:

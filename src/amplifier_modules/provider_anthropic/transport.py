@@ -14,8 +14,8 @@ from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.catalogue import entries_in
 from amplifier_modules._shared.providers.deferred import (
     BATCH_WINDOW,
+    EndpointBatches,
     number_in,
-    object_in,
     text_in,
 )
 from amplifier_modules.provider_anthropic.request import Prepared
@@ -60,10 +60,8 @@ class Transport(Protocol):
     ) -> AsyncGenerator[Chunks]:
         """Send the request and yield the chunks that `assembly` makes of the response.
 
-        Ends when the response does, or when `assembly` is complete or has met an error.
-
         Raises:
-            LLMError: The request failed or its response was cut off.
+            LLMError: The request failed, or its response is invalid or was cut off.
         """
         ...
 
@@ -104,17 +102,9 @@ class HTTPTransport:
         )
         async with opened as answer:
             assembly.request_id = answer.headers.get("request-id")
-            progress = True
-            while (events := await answer.read(progress=progress)) is not None:
-                chunks = assembly.take(events)
-                progress = bool(chunks)
-                if chunks:
+            async with aclosing(assembly.relay(answer)) as reads:
+                async for chunks in reads:
                     yield chunks
-                if assembly.error is not None:
-                    return
-                if assembly.is_complete:
-                    await answer.finish()
-                    return
 
     async def post(self, path: str, prepared: Prepared) -> dict[str, Any]:
         return await self._endpoint.post_json(
@@ -128,24 +118,15 @@ class HTTPTransport:
         await self._endpoint.aclose()
 
 
-_PATH = "/v1/messages/batches"
 _PAGE = 100
 
 
-class MessageBatches:
-    """The batches of one account; see `amplifier_support.provider_batches.ProviderBatches`.
+class MessageBatches(EndpointBatches):
+    """Anthropic's Message Batches."""
 
-    Args:
-        endpoint: The service.
-    """
-
+    path = "/v1/messages/batches"
     max_requests = 100_000
     max_bytes = 256 * 1024 * 1024
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._provider = endpoint.provider
-        self.service = endpoint.account
 
     async def submit(self, key: str, group: str, bodies: Sequence[bytes]) -> str:
         """Send a batch; each request has the key and its number as `custom_id`."""
@@ -154,7 +135,7 @@ class MessageBatches:
             for number, body in enumerate(bodies)
         )
         content = b'{"requests":[%b]}' % b",".join(requests)
-        answer = await self._endpoint.post_content(_PATH, content, headers=json.loads(group))
+        answer = await self._endpoint.post_content(self.path, content, headers=json.loads(group))
         return text_in(answer, "id", self._provider)
 
     async def find(
@@ -181,28 +162,20 @@ class MessageBatches:
 
     async def state(self, batch_id: str) -> BatchState:
         """Return the progress; the service counts answers only once all are there."""
-        batch = await self._endpoint.get_json(f"{_PATH}/{batch_id}")
+        batch = await self._endpoint.get_json(f"{self.path}/{batch_id}")
         counts = _counts(batch)
         done = sum(counts.values()) - counts.get("processing", 0)
         return BatchState(text_in(batch, "processing_status", self._provider) == "ended", done)
 
-    async def answers(self, batch_id: str, key: str) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
+    def answers(self, batch_id: str, key: str) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
         """The answers of a batch that has ended."""
-        async with aclosing(self._results(batch_id)) as results:
-            async for item in results:
-                number, answer = number_in(item.get("custom_id"), key), _answer(item.get("result"))
-                if number is not None and answer is not None:
-                    yield number, answer
-
-    async def cancel(self, batch_id: str) -> None:
-        """Ask for the end of a batch."""
-        await self._endpoint.post_json(f"{_PATH}/{batch_id}/cancel", {})
+        return self._answers_in(f"{self.path}/{batch_id}/results", key)
 
     async def _sent_after(self, since: float) -> AsyncGenerator[dict[str, Any]]:
         """The batches of the account, the newest first."""
         params: dict[str, str | int] = {"limit": _PAGE}
         while True:
-            page = await self._endpoint.get_json(_PATH, params=params)
+            page = await self._endpoint.get_json(self.path, params=params)
             for batch in entries_in(page, self._provider):
                 if (_seconds(batch) or since) < since:
                     return
@@ -216,27 +189,19 @@ class MessageBatches:
     async def _has_key(self, batch_id: str, key: str) -> bool:
         # Answers of another batch may have been deleted.
         with suppress(NotFoundError):
-            async with aclosing(self._results(batch_id)) as results:
-                async for item in results:
+            async with aclosing(self._items(f"{self.path}/{batch_id}/results")) as items:
+                async for item in items:
                     return number_in(item.get("custom_id"), key) is not None
         return False
 
-    async def _results(self, batch_id: str) -> AsyncGenerator[dict[str, Any]]:
-        async with aclosing(self._endpoint.get_lines(f"{_PATH}/{batch_id}/results")) as lines:
-            async for line in lines:
-                if line.strip():
-                    yield object_in(line, self._provider)
-
-
-def _answer(result: Any) -> DeferredAnswer | None:
-    """The answer in a result; None if the request was cancelled."""
-    found = to_mapping(result)
-    kind = found.get("type")
-    if kind == "succeeded" and isinstance(found.get("message"), dict):
-        return DeferredAnswer(200, found["message"])
-    if kind == "errored" and isinstance(found.get("error"), dict):
-        return DeferredAnswer(None, found["error"])
-    return None if kind == "canceled" else UNANSWERED
+    def _answer(self, item: Mapping[str, Any]) -> DeferredAnswer | None:
+        result = to_mapping(item.get("result"))
+        kind = result.get("type")
+        if kind == "succeeded" and isinstance(result.get("message"), dict):
+            return DeferredAnswer(200, result["message"])
+        if kind == "errored" and isinstance(result.get("error"), dict):
+            return DeferredAnswer(None, result["error"])
+        return None if kind == "canceled" else UNANSWERED
 
 
 def _counts(batch: Mapping[str, Any]) -> dict[str, int]:

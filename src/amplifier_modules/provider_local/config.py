@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AliasChoices, Field
 
@@ -46,14 +46,7 @@ class LocalConfig(ModuleConfig):
 
     def for_client(self, model_id: str) -> HTTPProviderConfig:
         """The part of this for the client of the running model."""
-        return HTTPProviderConfig(
-            model=model_id,
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            timeout=self.timeout,
-            idle_timeout=self.idle_timeout,
-            max_retries=self.max_retries,
-            priority=self.priority,
-            debug=self.debug,
-        )
+        shared = HTTPProviderConfig.model_fields.keys() & LocalConfig.model_fields.keys()
+        settings: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        settings["model"] = model_id
+        return HTTPProviderConfig(**settings)

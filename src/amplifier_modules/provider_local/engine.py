@@ -12,17 +12,29 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from amplifier_core.llm_errors import ConfigurationError
-from amplifier_modules.provider_local.store import check_gguf
+from amplifier_modules.provider_local.store import check_gguf, configuration_error
 
-_SILENT = -1
-_LOOPBACK = "127.0.0.1"
-_HTTP_THREADS = 4
-# Comments on a quiet stream, so that reading a long prompt on a slow machine is not silence; they
-# also limit how long a stop waits for a client that has left.
-_PING_SECONDS = 5
-# Earlier prompts kept for alternating conversations, such as a sub-agent's and its parent's.
-_PROMPT_CACHE_MIB = 512
+_SETTINGS: dict[str, Any] = {
+    # Map weights from the file instead of repacking them into memory; no trial run.
+    "no_extra_bufts": True,
+    "warmup": False,
+    # Earlier prompts kept for alternating conversations, such as a sub-agent's and its parent's.
+    "cache_ram_mib": 512,
+    "verbosity": -1,
+    "hostnames": ["127.0.0.1"],
+    "port": 0,
+    "ui": False,
+    "cors_origins": "",
+    "cors_methods": "",
+    "cors_headers": "",
+    "cors_credentials": False,
+    "endpoint_slots": False,
+    "n_threads_http": 4,
+    # Comments on a quiet stream, so that reading a long prompt on a slow machine is not silence;
+    # they also limit how long a stop waits for a client that has left.
+    "sse_ping_interval": 5,
+}
+"""The parameters of the server: it starts at once, is silent, and offers only what is needed."""
 
 
 class Engine:
@@ -69,21 +81,19 @@ class Engine:
             if gpu_layers is not None:
                 params.n_gpu_layers = gpu_layers
             params.fit_params = fit_memory
-            _start_at_once(params)
-            _close_doors(params, self.api_key)
+            for setting, value in {**_SETTINGS, "api_keys": [self.api_key]}.items():
+                setattr(params, setting, value)
             self._server: Any = library.Server(params)
         except AttributeError as error:
-            raise ConfigurationError(
-                f"provider-local: the installed xllamacpp is too old ({error}); "
-                "update it with: pip install -U 'amplifier[local]'",
-                provider="local",
+            raise configuration_error(
+                f"the installed xllamacpp is too old ({error}); "
+                "update it with: pip install -U 'amplifier[local]'"
             ) from error
         except RuntimeError as error:
-            raise ConfigurationError(
-                f"provider-local: llama.cpp cannot run {model}: {error}. The file may be damaged, "
+            raise configuration_error(
+                f"llama.cpp cannot run {model}: {error}. The file may be damaged, "
                 "of a kind this version does not know, or too large for the free memory",
-                provider="local",
-                model=str(model),
+                str(model),
             ) from error
         self.base_url = f"{self._server.listening_address}/v1"
 
@@ -106,31 +116,8 @@ def require_library() -> Any:
     try:
         import xllamacpp  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
-        raise ConfigurationError(
-            "provider-local: cannot import the package xllamacpp, which runs local models "
-            f"({error}); install it with: pip install 'amplifier[local]'",
-            provider="local",
+        raise configuration_error(
+            f"cannot import the package xllamacpp, which runs local models ({error}); "
+            "install it with: pip install 'amplifier[local]'"
         ) from error
     return xllamacpp
-
-
-def _start_at_once(params: Any) -> None:
-    # Map weights from the file instead of repacking them into memory; no trial run.
-    params.no_extra_bufts = True
-    params.warmup = False
-    params.cache_ram_mib = _PROMPT_CACHE_MIB
-
-
-def _close_doors(params: Any, key: str) -> None:
-    params.verbosity = _SILENT
-    params.hostnames = [_LOOPBACK]
-    params.port = 0
-    params.api_keys = [key]
-    params.ui = False
-    params.cors_origins = ""
-    params.cors_methods = ""
-    params.cors_headers = ""
-    params.cors_credentials = False
-    params.endpoint_slots = False
-    params.n_threads_http = _HTTP_THREADS
-    params.sse_ping_interval = _PING_SECONDS

@@ -14,7 +14,7 @@ from amplifier_core import capabilities
 from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.request import normalise
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.base import Chunk, combine_degradations
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste

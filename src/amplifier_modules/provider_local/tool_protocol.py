@@ -23,10 +23,14 @@ from amplifier_core.message_models import (
     ChatResponse,
     Message,
     ResponseFormatJsonSchema,
-    ToolCall,
     ToolSpec,
 )
-from amplifier_modules._shared.history import arguments_or_text
+from amplifier_modules._shared.history.values import arguments_or_text
+from amplifier_modules._shared.providers.answer_stream import (
+    BlockChunk,
+    StreamedBlock,
+    find_tool_calls,
+)
 
 _RULES = """\
 You answer with one JSON object and nothing else, in one of two forms:
@@ -129,39 +133,36 @@ class Reading:
 
     def __init__(self) -> None:
         self._raw = ""
+        self._answer = StreamedBlock(0, "text")
         self._text: _JSONString | None = None
-        self._texts: list[str] = []
 
-    def feed(self, piece: str) -> list[dict[str, Any]]:
+    def feed(self, piece: str) -> list[BlockChunk]:
         """The chunks for another piece of the model's output."""
-        if self._text is None:
-            self._raw += piece
-            head = _ANSWER_HEAD.match(self._raw)
-            if head is None:
-                return []
-            self._text = _JSONString()
-            return [_chunk("start"), *self._say(self._text.feed(self._raw[head.end() :]))]
-        return self._say(self._text.feed(piece))
-
-    def finish(self, response: ChatResponse) -> tuple[list[dict[str, Any]], ChatResponse]:
-        """The last chunks, and the response with what was said or called as its content."""
-        if self._text is None and not self._raw.strip():
-            return [], _changed(response, content=[], tool_calls=None)
-        if self._text is None and (head := _TOOL_HEAD.match(self._raw)):
-            return _call(head, self._raw, response)
-        started: list[dict[str, Any]] = []
-        if self._text is None:
-            # Neither shape, so the answer was cut off: showing it is better than losing it.
-            started = [_chunk("start"), *self._say(self._raw)]
-        block = {"type": "text", "text": "".join(self._texts)}
-        end = _chunk("end", block=block)
-        return [*started, end], _changed(response, content=[block], tool_calls=None)
-
-    def _say(self, text: str) -> list[dict[str, Any]]:
-        if not text:
+        if self._text is not None:
+            return self._say(self._text.feed(piece))
+        self._raw += piece
+        head = _ANSWER_HEAD.match(self._raw)
+        if head is None:
             return []
-        self._texts.append(text)
-        return [_chunk("delta", delta=text)]
+        self._text = _JSONString()
+        return [self._answer.start(), *self._say(self._text.feed(self._raw[head.end() :]))]
+
+    def finish(self, response: ChatResponse) -> tuple[list[BlockChunk], ChatResponse]:
+        """The last chunks, and the response with what was said or called as its content."""
+        chunks: list[BlockChunk] = []
+        if self._text is None:
+            if not self._raw.strip():
+                return [], _changed(response, content=[], tool_calls=None)
+            if head := _TOOL_HEAD.match(self._raw):
+                return _call(head, self._raw, response)
+            # Neither shape, so the answer was cut off: showing it is better than losing it.
+            chunks = [self._answer.start(), *self._say(self._raw)]
+        block = {"type": "text", "text": self._answer.text}
+        changed = _changed(response, content=[block], tool_calls=None)
+        return [*chunks, self._answer.end(block)], changed
+
+    def _say(self, text: str) -> list[BlockChunk]:
+        return [self._answer.delta(text)] if text else []
 
 
 class _JSONString:
@@ -343,37 +344,27 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 # --- the answer ---------------------------------------------------------------------------------
 
 
-def _chunk(step: str, **more: Any) -> dict[str, Any]:
-    return {"type": f"content_block_{step}", "index": 0, "block_type": "text", **more}
-
-
 def _changed(response: ChatResponse, **fields: Any) -> ChatResponse:
     return ChatResponse.model_validate({**response.model_dump(), **fields})
 
 
 def _call(
     head: re.Match[str], raw: str, response: ChatResponse
-) -> tuple[list[dict[str, Any]], ChatResponse]:
+) -> tuple[list[BlockChunk], ChatResponse]:
     name = str(json.loads(f'"{head[1]}"'))
-    call_id = f"call_{secrets.token_hex(12)}"
-    call, invalid = arguments_or_text(raw)
-    arguments = call.get("arguments")
-    extra: dict[str, Any] = {}
+    streamed = StreamedBlock(0, "tool_call", id=f"call_{secrets.token_hex(12)}", name=name)
+    reply, invalid = arguments_or_text(raw)
+    arguments = reply.get("arguments")
     if invalid is None and isinstance(arguments, dict):
         written = json.dumps(arguments, ensure_ascii=False)
+        block = {**streamed.call(""), "input": arguments}
     else:
         written = raw[head.end() :].strip()
-        arguments, extra = {}, {"invalid_arguments": written}
-    block = {"type": "tool_call", "id": call_id, "name": name, "input": arguments, **extra}
-    about: dict[str, Any] = {"index": 0, "block_type": "tool_call"}
-    chunks = [
-        {"type": "content_block_start", **about, "id": call_id, "name": name},
-        {"type": "content_block_delta", **about, "delta": written},
-        {"type": "content_block_end", **about, "block": block},
-    ]
+        block = {**streamed.call(""), "invalid_arguments": written}
+    chunks = [streamed.start(), streamed.delta(written), streamed.end(block)]
     return chunks, _changed(
         response,
         content=[block],
-        tool_calls=[ToolCall(id=call_id, name=name, arguments=arguments, **extra)],
+        tool_calls=find_tool_calls([block]),
         finish_reason="length" if response.finish_reason == "length" else "tool_calls",
     )

@@ -17,7 +17,7 @@ from amplifier_core import llm_errors
 from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message, ToolCall, Usage
 from amplifier_core.models import ModelInfo, ProviderInfo
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.request import normalise
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
@@ -353,22 +353,14 @@ class MockProvider:
         if reply.redacted_thinking is not None:
             blocks.append({"type": "redacted_thinking", "data": reply.redacted_thinking})
         if reply.thinking is not None:
-            thinking = {"type": "thinking", "thinking": reply.thinking}
-            blocks.append(
-                {**thinking, "signature": reply.signature} if reply.signature else thinking
-            )
+            signed = {"signature": reply.signature} if reply.signature else {}
+            blocks.append({"type": "thinking", "thinking": reply.thinking, **signed})
         if reply.text is not None:
             blocks.append({"type": "text", "text": reply.text})
         for call in reply.tool_calls:
             call_id = self._next_id()
-            blocks.append(
-                {
-                    "type": "tool_call",
-                    "id": call.id or call_id,
-                    "name": call.name,
-                    "input": call.input,
-                }
-            )
+            named = {"id": call.id or call_id, "name": call.name}
+            blocks.append({"type": "tool_call", **named, "input": call.input})
         return blocks
 
     def _next_id(self) -> str:
@@ -449,12 +441,6 @@ def _text(message: Message) -> str:
     return "".join(text for text in texts if text)
 
 
-class _Script(MockConfig):
-    """The contents of a script file: the replies alone."""
-
-    replies: list[Reply] = Field(default_factory=list[Reply])
-
-
 def read_replies(config: MockConfig, working_dir: str | None) -> list[Reply]:
     """The scripted replies, from the config itself or from its script file.
 
@@ -479,17 +465,15 @@ def read_replies(config: MockConfig, working_dir: str | None) -> list[Reply]:
         raise ValueError(
             f"{MODULE_ID}: script {path} must be a list of replies, or a mapping with 'replies'"
         )
-    return parse_config(_Script, cast("dict[str, Any]", held), f"{MODULE_ID}: {path}").replies
+    return parse_config(MockConfig, cast("dict[str, Any]", held), f"{MODULE_ID}: {path}").replies
 
 
 def _parse(text: str, path: Path) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        where = str(path)
         mark = getattr(error, "problem_mark", None)
-        if mark is not None:
-            where = f"{path}:{mark.line + 1}"
+        where = path if mark is None else f"{path}:{mark.line + 1}"
         problem = getattr(error, "problem", None) or error
         raise ValueError(f"{MODULE_ID}: script {where} is not valid YAML: {problem}") from error
 

@@ -8,38 +8,27 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from amplifier_core.llm_errors import ProviderUnavailableError
-from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.catalogue import entries_in
 from amplifier_modules._shared.providers.deferred import (
     BATCH_WINDOW,
-    number_in,
-    object_in,
+    EndpointBatches,
     text_in,
 )
 from amplifier_support.fields import to_mapping
 from amplifier_support.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 
-_PATH = "/batches"
 _PAGE = 100
 _KEY = "amplifier_batch"
 _ENDED = frozenset({"completed", "expired", "cancelled", "failed"})
 _FILES = ("output_file_id", "error_file_id")
 
 
-class OpenAIBatches:
-    """The batches of one account; see `amplifier_support.provider_batches.ProviderBatches`.
+class OpenAIBatches(EndpointBatches):
+    """The batches of OpenAI's Batch API."""
 
-    Args:
-        endpoint: The service.
-    """
-
+    path = "/batches"
     max_requests = 50_000
     max_bytes = 200 * 1024 * 1024
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._provider = endpoint.provider
-        self.service = endpoint.account
 
     async def submit(self, key: str, group: str, bodies: Sequence[bytes]) -> str:
         """Upload the requests and send a batch of them, with the key in its metadata."""
@@ -53,7 +42,7 @@ class OpenAIBatches:
         headers = {"content-type": kind}
         file = await self._endpoint.post_content("/files", content, headers=headers)
         batch = await self._endpoint.post_json(
-            _PATH,
+            self.path,
             {
                 "input_file_id": text_in(file, "id", self._provider),
                 "endpoint": url,
@@ -69,7 +58,7 @@ class OpenAIBatches:
         """The batch that was sent with the key."""
         params: dict[str, str | int] = {"limit": _PAGE}
         while True:
-            page = await self._endpoint.get_json(_PATH, params=params)
+            page = await self._endpoint.get_json(self.path, params=params)
             batches = entries_in(page, self._provider)
             for batch in batches:
                 if to_mapping(batch.get("metadata")).get(_KEY) == key and batch["id"] not in others:
@@ -83,43 +72,30 @@ class OpenAIBatches:
 
     async def state(self, batch_id: str) -> BatchState:
         """Return the progress."""
-        batch = await self._endpoint.get_json(f"{_PATH}/{batch_id}")
+        batch = await self._endpoint.get_json(f"{self.path}/{batch_id}")
         status = text_in(batch, "status", self._provider)
         refused = _faults(batch) if status == "failed" else None
         return BatchState(status in _ENDED, _done(batch), refused)
 
     async def answers(self, batch_id: str, key: str) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
         """The answers of a batch that has ended: those of its output and those of its error file."""
-        batch = await self._endpoint.get_json(f"{_PATH}/{batch_id}")
+        batch = await self._endpoint.get_json(f"{self.path}/{batch_id}")
         files = [one for name in _FILES if isinstance(one := batch.get(name), str)]
         if not files and _done(batch):
             text = f"{self._provider} shows no files of answers for batch {batch_id}"
             raise ProviderUnavailableError(text, provider=self._provider)
         for file_id in files:
-            lines = self._endpoint.get_lines(f"/files/{file_id}/content")
-            async with aclosing(lines):
-                async for line in lines:
-                    if not line.strip():
-                        continue
-                    item = object_in(line, self._provider)
-                    number, answer = number_in(item.get("custom_id"), key), _answer(item)
-                    if number is not None and answer is not None:
-                        yield number, answer
+            async with aclosing(self._answers_in(f"/files/{file_id}/content", key)) as answers:
+                async for numbered in answers:
+                    yield numbered
 
-    async def cancel(self, batch_id: str) -> None:
-        """Ask for the end of a batch."""
-        await self._endpoint.post_json(f"{_PATH}/{batch_id}/cancel", {})
-
-
-def _answer(item: Mapping[str, Any]) -> DeferredAnswer | None:
-    """The answer in a line; None if the request was cancelled."""
-    response, error = item.get("response"), item.get("error")
-    if isinstance(response, dict):
-        found = cast("dict[str, Any]", response)
-        status, body = found.get("status_code"), found.get("body")
+    def _answer(self, item: Mapping[str, Any]) -> DeferredAnswer | None:
+        response = to_mapping(item.get("response"))
+        status, body = response.get("status_code"), response.get("body")
         if type(status) is int and isinstance(body, dict):
             return DeferredAnswer(status, cast("dict[str, Any]", body))
-    return None if to_mapping(error).get("code") == "batch_cancelled" else UNANSWERED
+        code = to_mapping(item.get("error")).get("code")
+        return None if code == "batch_cancelled" else UNANSWERED
 
 
 def _done(batch: Mapping[str, Any]) -> int:

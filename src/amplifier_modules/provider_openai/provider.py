@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from types import ModuleType
+from typing import Any
 from urllib.parse import urlsplit
 
 from amplifier_core import capabilities
 from amplifier_core.llm_errors import ConfigurationError
-from amplifier_core.message_models import ChatRequest, Usage
+from amplifier_core.message_models import ChatRequest, Degradation, Usage
 from amplifier_core.models import ConfigField, ModelInfo, Pricing, ProviderInfo
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.pacing import find_pacing
-from amplifier_modules._shared.providers.base import Chunk
 from amplifier_modules._shared.providers.catalogue import (
     Catalogue,
     Model,
@@ -28,13 +27,15 @@ from amplifier_modules._shared.providers.catalogue import (
     find_price_lists,
     limit_in,
 )
-from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
+from amplifier_modules._shared.providers.chat_completions import (
+    API,
+    ChatCompletionsProvider,
+    Taste,
+)
 from amplifier_modules._shared.providers.settings import from_environment
 from amplifier_modules.provider_openai.config import OpenAIConfig
+from amplifier_support.fields import to_mapping
 from amplifier_support.provider_batches import ProviderBatches
-
-if TYPE_CHECKING:
-    from amplifier_modules.provider_openai.responses import ResponsesClient
 
 MODULE_ID = "provider-openai"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -123,8 +124,6 @@ class OpenAIProvider(ChatCompletionsProvider):
             idle_timeout=config.idle_timeout,
             address_from="base_url" if config.base_url else "OPENAI_BASE_URL",
         )
-
-        self._responses: ResponsesClient | None = None
         self._batches: ProviderBatches | None = None
 
     @property
@@ -173,10 +172,8 @@ class OpenAIProvider(ChatCompletionsProvider):
         Raises:
             LLMError: The request failed.
         """
-        listed = [
-            entry for entry in await self._list_models() if self._is_chat_model(str(entry["id"]))
-        ]
-        return [self._model_info(entry) for entry in listed]
+        listed = await self._list_models()
+        return [self._model_info(entry) for entry in listed if self._is_chat_model(entry["id"])]
 
     def model_pricing(self, model: str) -> Pricing | None:
         """The prices that the cost of a model's calls is computed from; None if unknown."""
@@ -186,12 +183,20 @@ class OpenAIProvider(ChatCompletionsProvider):
         """The file of the prices of a model; see `PriceSource.price_file`."""
         return self._prices.price_file(model)
 
-    # -- one attempt ---------------------------------------------------------------------------
+    # -- the two APIs --------------------------------------------------------------------------
 
-    def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
-        if self._speaks_responses(request.model or self.model):
-            return self._ask_responses(request)
-        return super()._attempt(request)
+    def _api(self, model: str) -> API:
+        return _responses().RESPONSES if self._speaks_responses(model) else super()._api(model)
+
+    def _body(self, request: ChatRequest, model: str, taste: Taste) -> dict[str, Any]:
+        if self._speaks_responses(model):
+            return _responses().build_body(request, model, taste, self._config)
+        return super()._body(request, model, taste)
+
+    def _degradations(self, request: ChatRequest, body: Mapping[str, Any]) -> list[Degradation]:
+        if self._speaks_responses(body["model"]):
+            return _responses().departures(request, self.name)
+        return super()._degradations(request, body)
 
     def _speaks_responses(self, model: str) -> bool:
         """Return True if a model uses the Responses API."""
@@ -210,20 +215,6 @@ class OpenAIProvider(ChatCompletionsProvider):
         by_chat = known.features.get("api") == "responses" and not self._speaks_responses(known.id)
         lost = {capabilities.TOOLS} if by_chat else set[str]()
         return [able for able in known.capabilities if able not in lost]
-
-    async def _ask_responses(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
-        if self._responses is None:
-            from amplifier_modules.provider_openai.responses import ResponsesClient
-
-            self._responses = ResponsesClient(
-                self.name, self._endpoint, self._config, self._cost, self._batch_answer
-            )
-        model = await self._choose_model(request)
-        known = self._known(model)
-        reasons = known is None or capabilities.THINKING in known.capabilities
-        async with aclosing(self._responses.attempt(request, model, reasons=reasons)) as chunks:
-            async for chunk in chunks:
-                yield chunk
 
     # -- what the Chat Completions client asks -------------------------------------------------
 
@@ -244,9 +235,12 @@ class OpenAIProvider(ChatCompletionsProvider):
         return self.model
 
     def _taste(self, model: str) -> Taste:
+        known = self._known(model)
+        if self._speaks_responses(model):
+            reasons = known is None or capabilities.THINKING in known.capabilities
+            return Taste(encrypted_reasoning=reasons)
         if not self._is_openai:
             return Taste()
-        known = self._known(model)
         effort = known.features.get("effort_with_tools") if known else None
         return Taste(max_tokens="max_completion_tokens", effort_with_tools=effort)
 
@@ -279,10 +273,8 @@ class OpenAIProvider(ChatCompletionsProvider):
             facts = {"id": model, "pricing": pricing, "capabilities": able}
             return known.info().model_copy(update=facts)
         # vLLM and llama-server report the window, each in a different place.
-        meta = entry.get("meta")
-        window = limit_in(entry, "max_model_len")
-        if not window and isinstance(meta, dict):
-            window = limit_in(cast("dict[str, Any]", meta), "n_ctx_train")
+        meta = to_mapping(entry.get("meta"))
+        window = limit_in(entry, "max_model_len") or limit_in(meta, "n_ctx_train")
         return ModelInfo(
             id=model,
             display_name=model,
@@ -293,6 +285,13 @@ class OpenAIProvider(ChatCompletionsProvider):
         )
 
 
+def _responses() -> ModuleType:
+    """The Responses API, which few sessions need."""
+    from amplifier_modules.provider_openai import responses
+
+    return responses
+
+
 @cache
 def models() -> Catalogue:
     """Facts on OpenAI's chat models: limits, features, prices."""
@@ -301,7 +300,7 @@ def models() -> Catalogue:
 
 def find_model(model_id: str) -> Model | None:
     """The model with this id, ignoring a snapshot date or a gateway's prefix; None if unknown."""
-    return next(filter(None, map(models().get, listed_names(model_id))), None)
+    return models().find(listed_names(model_id))
 
 
 def listed_names(model_id: str) -> list[str]:

@@ -1,52 +1,41 @@
-"""A client of the Responses API: one attempt at an answer, in the form providers give it.
-
-The body of a request to the Responses API.
+"""The Responses API: the body of a request, and the events of an answer.
 
 Nothing is stored at the service: the whole conversation is sent each time, including the reasoning
 of earlier responses, which the service has encrypted. Items have no ids where the API allows it, so
 that it looks nothing up.
+
+Each item of an answer becomes blocks: a message one for each part, a function call and a reasoning
+item one each. Reasoning is shown as thinking while it streams; what is stored is the item itself,
+to be sent back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
-from decimal import Decimal
-from itertools import chain, takewhile
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from amplifier_core.llm_errors import InvalidRequestError, StreamError
-from amplifier_core.message_models import (
-    ChatRequest,
-    ChatResponse,
-    Degradation,
-    Message,
-    ReasoningBlock,
-    Usage,
-)
-from amplifier_modules._shared.history import portable_id
-from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.http.event_stream import SSEStream, text_or_none
-from amplifier_modules._shared.providers.base import (
-    Chunk,
-    add_lost,
-    combine_degradations,
-    estimate_lost,
-)
+from amplifier_core.llm_errors import LLMError
+from amplifier_core.message_models import ChatRequest, Degradation, Message, ReasoningBlock, Usage
+from amplifier_modules._shared.history.values import is_clean, portable_id
+from amplifier_modules._shared.http.errors import error_for_body
+from amplifier_modules._shared.http.event_stream import text_in, text_or_none
+from amplifier_modules._shared.providers.answer_stream import BlockChunk, StreamedBlock
 from amplifier_modules._shared.providers.chat_completions import (
+    API,
+    OpenAIStream,
+    Taste,
     image_url,
     wire_call_id,
     wire_response_format,
     wire_tool_choice,
     wire_tools,
 )
-from amplifier_modules._shared.providers.chat_stream import find_tool_calls, merge_deltas
-from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_openai.config import OpenAIConfig
-from amplifier_modules.provider_openai.responses_stream import ResponsesStream, read_usage
-from amplifier_support.provider_batches import DeferredAnswer
+from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.usage import token_count, token_counts
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 
@@ -189,162 +178,291 @@ def _image(source: Mapping[str, Any]) -> Item:
     }
 
 
-_PATH = "/responses"
-_BATCH_URL = "/v1/responses"
 _LEAST_OUTPUT_TOKENS = 16
 """Minimum for a response; the API refuses less."""
 
-Cost = Callable[[str, Usage, str | None], Decimal | None]
-Defer = Callable[
-    [ChatRequest, Mapping[str, Any], Mapping[str, str]], Awaitable[DeferredAnswer | None]
-]
+
+def build_body(
+    request: ChatRequest, model: str, taste: Taste, config: OpenAIConfig
+) -> dict[str, Any]:
+    """The body of a normalised request."""
+    limit = first_given(request.max_output_tokens, config.max_tokens)
+    reasoning = {
+        "effort": first_given(request.reasoning_effort, config.reasoning_effort),
+        "summary": config.reasoning_summary,
+    }
+    reasoning = {key: value for key, value in reasoning.items() if value is not None}
+    optional = {
+        "max_output_tokens": None if limit is None else max(limit, _LEAST_OUTPUT_TOKENS),
+        "temperature": first_given(request.temperature, config.temperature),
+        "top_p": first_given(request.top_p, config.top_p),
+        "reasoning": reasoning or None,
+        "include": [ENCRYPTED_REASONING] if taste.encrypted_reasoning else None,
+    }
+    return {
+        "model": model,
+        "input": wire_input(request.messages),
+        "stream": True,
+        "store": False,
+        **{key: value for key, value in optional.items() if value is not None},
+        **wire_options(request),
+        **config.extra_body,
+    }
 
 
-class ResponsesClient:
-    """A client for one service.
+_ENDS = frozenset(("response.completed", "response.incomplete", "response.failed"))
+_TEXTS = {
+    "response.output_text.delta": "text",
+    "response.refusal.delta": "text",
+    "response.reasoning_summary_text.delta": "thinking",
+    "response.reasoning_text.delta": "thinking",
+    "response.function_call_arguments.delta": "tool_call",
+}
+_KINDS = {"reasoning": "thinking", "function_call": "tool_call"}
+_BETWEEN_SUMMARIES = "\n\n"
+_MAX_TYPE = 100
+"""Characters of the name of an unknown item type that are kept."""
 
-    Args:
-        name: What its provider is mounted as.
-        endpoint: The service.
-        config: The provider's settings.
-        cost: What a call cost: (model, usage, service tier) -> US dollars.
-        defer: Waits for the answer of a batch: (request, body, group) -> answer; None to ask now.
-    """
 
-    def __init__(
-        self, name: str, endpoint: Endpoint, config: OpenAIConfig, cost: Cost, defer: Defer
-    ) -> None:
-        self._name = name
-        self._endpoint = endpoint
-        self._config = config
-        self._cost = cost
-        self._defer = defer
-        self._without_reasoning: set[str] = set()
+class Key(NamedTuple):
+    """The position of a block in the output: its item, and the part of a message."""
 
-    async def attempt(
-        self, request: ChatRequest, model: str, *, reasons: bool
-    ) -> AsyncGenerator[Chunk]:
-        """The chunks of an answer, the `ChatResponse` last.
+    item: int
+    part: int = 0
 
-        Args:
-            request: Normalised.
-            model: The model to ask.
-            reasons: Whether the model may reason, so that its reasoning is returned.
 
-        Raises:
-            LLMError: The request failed or its response was cut off.
-        """
-        encrypted = reasons and model not in self._without_reasoning
-        begun = False
-        try:
-            body = self._body(request, model, encrypted=encrypted)
-            async with aclosing(self._stream(request, body)) as chunks:
-                async for chunk in chunks:
-                    begun = True
-                    yield chunk
-                return
-        except InvalidRequestError as error:
-            # Models that do not reason, and servers without encryption, refuse this.
-            text = str(error).lower()
-            if begun or not encrypted or not ("encrypted" in text or "include" in text):
-                raise
-        self._without_reasoning.add(model)
-        body = self._body(request, model, encrypted=False)
-        async with aclosing(self._stream(request, body)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+class ResponsesStream(OpenAIStream):
+    """An answer of the Responses API."""
 
-    async def _stream(self, request: ChatRequest, body: Mapping[str, Any]) -> AsyncGenerator[Chunk]:
-        model: str = body["model"]
-        names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
-        answer = ResponsesStream(provider=self._name, model=model, names=names)
-        whole = await self._defer(request, body, {"url": _BATCH_URL, "model": model})
-        if whole is not None:
-            for piece in merge_deltas(answer.take_response(whole.body)):
-                yield piece
-            answer.response = {**answer.response, "service_tier": None}
-            yield at_batch_price(self._response(request, answer, None), whole)
-            return
-        opened = self._endpoint.stream_sse(_PATH, body, model=model, timeout=request.timeout)
-        async with opened as stream:
-            progress = True
-            try:
-                while not answer.ended:
-                    events = await stream.read(progress=progress)
-                    if events is None:
-                        raise self._unfinished(model)
-                    read = takewhile(lambda data: data != "[DONE]", (data for _, data in events))
-                    progress = False
-                    for piece in merge_deltas(chain.from_iterable(map(answer.feed, read))):
-                        progress = True
-                        yield piece
-            except BaseException as error:
-                lost = estimate_lost(request, answer.written(), error)
-                add_lost(self._usage(answer, model), self._with_cost(lost, answer, model))
-                raise
-            await stream.finish()
-            yield self._response(request, answer, stream)
+    def __init__(self, *, provider: str, model: str, names: Mapping[str, str]) -> None:
+        super().__init__(provider=provider, model=model, names=names)
+        self._response: Item = {}
+        self._omitted: list[str] = []
+        self._refused = False
+        self._open: dict[Key, StreamedBlock] = {}
+        self._finished: dict[int, dict[str, Any]] = {}
 
-    def _unfinished(self, model: str) -> StreamError:
-        return StreamError(
-            f"{self._name} ended its answer without finishing it", provider=self._name, model=model
+    def events_in(self, answer: Mapping[str, Any]) -> Iterator[Item]:
+        for index, item in enumerate(answer["output"]):
+            yield {"type": "response.output_item.done", "item": item, "output_index": index}
+        kind = f"response.{answer['status']}"
+        if kind not in _ENDS:
+            raise self._to_error(answer.get("error"))
+        yield {"type": kind, "response": answer}
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        return [self._finished[index] for index in sorted(self._finished)]
+
+    @property
+    def finish_reason(self) -> str:
+        if self._refused or self._stop_reason() == "content_filter":
+            return "content_filter"
+        if self._response.get("status") == "incomplete":
+            return "length"
+        calls = any(block["type"] == "tool_call" for block in self.content)
+        return "tool_calls" if calls else "stop"
+
+    def usage(self) -> Usage | None:
+        raw = to_mapping(self._response.get("usage"))
+        counts = token_counts(raw, "input_tokens", "output_tokens") if raw else None
+        if counts is None:
+            return None
+        prompt, output = counts
+        read = to_mapping(raw.get("input_tokens_details"))
+        written = to_mapping(raw.get("output_tokens_details"))
+        return Usage(
+            input_tokens=prompt,
+            output_tokens=output,
+            total_tokens=token_count(raw.get("total_tokens")) or prompt + output,
+            reasoning_tokens=token_count(written.get("reasoning_tokens")),
+            cache_read_tokens=token_count(read.get("cached_tokens")),
+            cache_write_tokens=token_count(read.get("cache_write_tokens")),
         )
 
-    def _usage(self, answer: ResponsesStream, model: str) -> Usage | None:
-        return self._with_cost(read_usage(answer.response.get("usage")), answer, model)
-
-    def _with_cost(self, usage: Usage | None, answer: ResponsesStream, model: str) -> Usage | None:
-        if usage is not None:
-            tier = text_or_none(answer.response.get("service_tier"))
-            usage.cost_usd = self._cost(model, usage, tier)
-        return usage
-
-    def _response(
-        self, request: ChatRequest, answer: ResponsesStream, stream: SSEStream | None
-    ) -> ChatResponse:
-        final = answer.response
-        model = text_or_none(final.get("model")) or request.model or ""
+    def metadata(self, request_id: str | None) -> dict[str, Any]:
         metadata: dict[str, Any] = {
-            "model": model,
-            "provider": self._name,
-            "stop_reason": answer.stop_reason,
-            "request_id": stream.headers.get("x-request-id") if stream else None,
-            "response_id": text_or_none(final.get("id")),
-            "omitted_items": answer.omitted,
+            "model": self.model,
+            "provider": self._provider,
+            "stop_reason": self._stop_reason(),
+            "request_id": request_id,
+            "response_id": text_or_none(self._response.get("id")),
+            "omitted_items": self._omitted,
         }
-        if answer.refused:
-            refusals = [block["text"] for block in answer.content if block.get("refusal")]
+        if self._refused:
+            refusals = [block["text"] for block in self.content if block.get("refusal")]
             metadata["refusal"] = "".join(refusals)
-        return ChatResponse(
-            content=cast("Any", answer.content),
-            tool_calls=find_tool_calls(answer.content) or None,
-            usage=self._usage(answer, model),
-            degradation=combine_degradations(departures(request, self._name)),
-            finish_reason=answer.finish_reason,
-            metadata={key: value for key, value in metadata.items() if value not in (None, [])},
-        )
+        return {key: value for key, value in metadata.items() if value not in (None, [])}
 
-    def _body(self, request: ChatRequest, model: str, *, encrypted: bool) -> dict[str, Any]:
-        config = self._config
-        limit = first_given(request.max_output_tokens, config.max_tokens)
-        reasoning = {
-            "effort": first_given(request.reasoning_effort, config.reasoning_effort),
-            "summary": config.reasoning_summary,
-        }
-        reasoning = {key: value for key, value in reasoning.items() if value is not None}
-        optional = {
-            "max_output_tokens": None if limit is None else max(limit, _LEAST_OUTPUT_TOKENS),
-            "temperature": first_given(request.temperature, config.temperature),
-            "top_p": first_given(request.top_p, config.top_p),
-            "reasoning": reasoning or None,
-            "include": [ENCRYPTED_REASONING] if encrypted else None,
-        }
-        return {
-            "model": model,
-            "input": wire_input(request.messages),
-            "stream": True,
-            "store": False,
-            **{key: value for key, value in optional.items() if value is not None},
-            **wire_options(request),
-            **config.extra_body,
-        }
+    def _stop_reason(self) -> str:
+        """The service's own reason for the end of the response."""
+        reason = to_mapping(self._response.get("incomplete_details")).get("reason")
+        for given in (reason, self._response.get("status")):
+            if isinstance(given, str) and given:
+                return given
+        return "completed"
+
+    # -- events ------------------------------------------------------------------------------
+
+    def _take(self, event: Item, chunks: list[BlockChunk]) -> None:
+        kind = event["type"]
+        if kind in _TEXTS:
+            self._delta(event, _TEXTS[kind], chunks)
+        elif kind == "response.output_item.added":
+            self._handle_added(event["item"], Key(event["output_index"]), chunks)
+        elif kind == "response.reasoning_summary_part.added":
+            block = self._open.get(Key(event["output_index"]))
+            if block is not None and block.texts:
+                chunks.append(block.delta(_BETWEEN_SUMMARIES))
+        elif kind == "response.output_item.done":
+            self._handle_done(event["item"], event["output_index"], chunks)
+        elif kind in ("response.created", "response.in_progress"):
+            self._report(event["response"])
+        elif kind in _ENDS:
+            self._report(event["response"])
+            if self._response.get("status") in ("failed", "cancelled") or kind.endswith("failed"):
+                raise self._to_error(self._response.get("error"))
+            self._end_the_rest(chunks)
+            self.is_whole = self.has_ended = True
+        elif kind == "error":
+            raise self._to_error(event.get("error") or event)
+
+    def _report(self, response: Any) -> None:
+        """Take over the service's report on the whole response: id, model, status, usage."""
+        if not isinstance(response, dict):
+            raise TypeError("response")
+        self._response = cast("Item", response)
+        self.model = text_or_none(self._response.get("model")) or self.model
+        self.service_tier = text_or_none(self._response.get("service_tier"))
+
+    def _handle_added(self, item: Item, key: Key, chunks: list[BlockChunk]) -> None:
+        kind = _KINDS.get(item["type"])
+        if kind is None:
+            return  # a message begins with its first part
+        block = self._start(key, kind)
+        if kind == "tool_call":
+            block.id = self._call_id(item.get("call_id"))
+            block.name = self._tool_name(item.get("name"))
+        chunks.append(block.start())
+
+    def _delta(self, event: Item, kind: str, chunks: list[BlockChunk]) -> None:
+        key = Key(event["output_index"], event["content_index"] if kind == "text" else 0)
+        block = self._open.get(key)
+        if block is None:
+            if kind == "tool_call":
+                return  # of an item that never began
+            block = self._start(key, kind)
+            chunks.append(block.start())
+        if text := text_in(event, "delta"):
+            chunks.append(block.delta(text))
+
+    def _handle_done(self, item: Item, at: int, chunks: list[BlockChunk]) -> None:
+        if item["type"] == "message":
+            for part, content in enumerate(item.get("content") or ()):
+                finished = self._message_part(item, content)
+                if finished is not None:
+                    self._end(Key(at, part), "text", finished, finished["text"], chunks)
+        elif item["type"] == "reasoning":
+            texts = [text_in(p, "text") for p in item.get("summary") or item.get("content") or ()]
+            finished = _reasoning_block(item)
+            self._end(Key(at), "thinking", finished, _BETWEEN_SUMMARIES.join(texts), chunks)
+        elif item["type"] == "function_call":
+            if Key(at) not in self._open:
+                self._handle_added(item, Key(at), chunks)
+            text = text_in(item, "arguments")
+            self._end(Key(at), "tool_call", self._open[Key(at)].call(text), text, chunks)
+        else:
+            self._omitted.append(str(item["type"])[:_MAX_TYPE])
+
+    def _message_part(self, item: Item, content: Item) -> dict[str, Any] | None:
+        phase = {"phase": item["phase"]} if isinstance(item.get("phase"), str) else {}
+        if content["type"] == "refusal":
+            self._refused = True
+            return {"type": "text", "text": text_in(content, "refusal"), "refusal": True, **phase}
+        if content["type"] != "output_text":
+            return None
+        annotations = content.get("annotations")
+        cited = {"citations": annotations} if annotations and is_clean(annotations) else {}
+        return {"type": "text", "text": text_in(content, "text"), **cited, **phase}
+
+    # -- blocks ------------------------------------------------------------------------------
+
+    def _start(self, key: Key, kind: str) -> StreamedBlock:
+        block = self._open[key] = StreamedBlock(len(self._blocks), kind)
+        self._blocks.append(block)
+        return block
+
+    def _end(
+        self,
+        key: Key,
+        kind: str,
+        finished: dict[str, Any] | None,
+        text: str,
+        chunks: list[BlockChunk],
+    ) -> None:
+        block = self._open.pop(key, None)
+        if block is None:
+            block = self._start(key, kind)
+            del self._open[key]
+            chunks.append(block.start())
+        if text and not block.texts:  # a service that sends items whole
+            chunks.append(block.delta(text))
+        if finished is not None:
+            self._finished[block.index] = finished
+        shown = finished
+        if kind == "thinking":
+            shown = {"type": "thinking", "thinking": block.text}
+        chunks.append(block.end(shown))
+
+    def _end_the_rest(self, chunks: list[BlockChunk]) -> None:
+        """End the blocks whose items the service did not end, as in a response that was cut off."""
+        for key, block in list(self._open.items()):
+            text = block.text
+            finished: dict[str, Any] | None = {"type": "text", "text": text}
+            if block.kind == "tool_call":
+                finished = block.call(text)
+            elif block.kind == "thinking":
+                finished = None  # Half a reasoning item is refused when it is sent back.
+            self._end(key, block.kind, finished, text, chunks)
+
+    # -- errors ------------------------------------------------------------------------------
+
+    def _to_error(self, error: Any) -> LLMError:
+        details: Item = dict(to_mapping(error))
+        code = str(details.get("code") or "")
+        if code.startswith(("invalid_", "image_", "unsupported_", "empty_")):
+            # Error codes about the request's content; the API gives no type with them.
+            details["type"] = "invalid_request_error"
+        if code.endswith("_policy") or "policy_violation" in code:
+            details["code"] = "content_policy_violation"
+        details.pop("sequence_number", None)
+        return error_for_body({"error": details}, provider=self._provider, model=self._model)
+
+
+def _reasoning_block(item: Item) -> dict[str, Any] | None:
+    """The item as it is sent back; None if the service could not have sent it."""
+    block = {
+        "type": "reasoning",
+        "id": item.get("id"),
+        "summary": item.get("summary") or [],
+        "content": item.get("content") or [],
+        "encrypted_content": item.get("encrypted_content"),
+    }
+    opaque = (block["id"], block["encrypted_content"])
+    valid = all(value is None or isinstance(value, str) for value in opaque)
+    # What is encrypted belongs to its item.
+    valid = valid and bool(block["id"] or not block["encrypted_content"])
+    kinds = ((block["summary"], "summary_text"), (block["content"], "reasoning_text"))
+    for parts, kind in kinds:
+        valid = valid and isinstance(parts, list) and all(_is_part(part, kind) for part in parts)
+    if not valid or not is_clean(block):
+        return None
+    return {key: value for key, value in block.items() if value is not None}
+
+
+def _is_part(part: object, kind: str) -> bool:
+    fields = cast("Item", part) if isinstance(part, dict) else {}
+    return fields.get("type") == kind and isinstance(fields.get("text"), str)
+
+
+RESPONSES = API("/responses", "/v1/responses", ResponsesStream)

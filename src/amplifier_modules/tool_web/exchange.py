@@ -33,10 +33,9 @@ from urllib.parse import urljoin, urlsplit
 
 import idna
 
-from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
-from amplifier_modules._shared.http.connections import trusted_context
+from amplifier_modules._shared.http.connections import AsyncioTransport, trusted_context
+from amplifier_modules._shared.http.environment import is_loopback, proxy_for
 from amplifier_modules._shared.http.lean_httpx import httpx
-from amplifier_modules._shared.http.proxies import is_loopback, proxy_for
 from amplifier_modules.tool_web.config import WebConfig
 from amplifier_support.addresses import AddressPolicy, RefusedAddress
 from amplifier_support.named_tuple import NamedTuple

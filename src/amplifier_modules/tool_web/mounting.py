@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from amplifier_modules._shared.module.lazy_tool import LazyTool
+from amplifier_modules._shared.module.declaration import LazyTool
 from amplifier_modules.tool_web.config import MODULE_ID, WebConfig
 from amplifier_modules.tool_web.offers import FETCH, SEARCH, WEB_EVENTS
 

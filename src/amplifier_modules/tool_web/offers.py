@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amplifier_modules._shared.module.lazy_tool import Offer
+from amplifier_modules._shared.module.declaration import Offer
 
 WEB_FETCHED = "web:fetched"
 WEB_REFUSED = "web:refused"

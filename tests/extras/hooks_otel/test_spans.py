@@ -43,7 +43,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def plan(replies: list[Any], **config: Any) -> dict[str, Any]:
     return {
         "session": {
-            "orchestrator": {"module": "loop-basic"},
+            "orchestrator": {"module": "loop-streaming"},
             "context": {"module": "context-simple"},
         },
         "providers": [{"module": "provider-mock", "config": {"replies": replies}}],

@@ -16,9 +16,9 @@ from amplifier_core.models import ProviderInfo
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.provider_anthropic import mount
 from amplifier_modules.provider_anthropic.request import (
-    Features,
     find_model,
     known_models,
+    read_features,
     shipped_prices,
 )
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
@@ -265,8 +265,7 @@ async def test_searches_of_the_service_are_part_of_the_cost():
     end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": counted}
     async with playing(list_prices=True) as setting:
         assembly = StreamAssembly(provider="anthropic", model=None)
-        for event in (start, end, {"type": "message_stop"}):
-            assembly.take_event(event)
+        assembly.take((start, end, {"type": "message_stop"}))
         found = setting.provider._usage(assembly.usage, "claude-sonnet-5-5")  # pyright: ignore[reportPrivateUsage]
     assert found is not None
     assert found.cost_usd == Decimal("0.0022") + Decimal("0.03")
@@ -339,7 +338,7 @@ def test_the_catalogue_is_whole():
     assert models[0].id == "claude-sonnet-5-5"
     assert len({model.id for model in models}) == len(models)
     for model in models:
-        features = Features(model)
+        features = read_features(model)
         assert set(features.thinking) <= {"adaptive", "enabled", "disabled", "between_tools"}
         prices = shipped_prices().models[model.id].usual
         ranked = [prices.cache_read, prices.input, prices.cache_write, prices.output]

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from amplifier_core.message_models import ToolSpec
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.request import normalise
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
-from amplifier_modules.provider_anthropic.mounting import open_transport
-from amplifier_modules.provider_anthropic.provider import AnthropicProvider
+from amplifier_modules.provider_anthropic.provider import AnthropicProvider, open_transport
 from amplifier_modules.provider_anthropic.request import Prepared, prepare
 
 OLD = "claude-haiku-4-5"  # budgets, sampling, forced tools

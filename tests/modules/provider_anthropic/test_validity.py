@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.request import normalise
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import known_models, prepare
 from tests.support.llm.anthropic_rules import REDACTED_DATA, Issued, check_request, sign
@@ -99,9 +99,9 @@ def test_every_request_is_valid(
 
 @pytest.mark.parametrize("model", [model.id for model in known_models()])
 def test_thinking_goes_to_every_model_in_a_form_it_takes(model: str):
-    from amplifier_modules.provider_anthropic.request import Features, find_model
+    from amplifier_modules.provider_anthropic.request import find_model, read_features
 
-    features = Features(find_model(model))
+    features = read_features(find_model(model))
     for thinking in (None, True, False, "adaptive", {"budget_tokens": 2048}):
         for choice in (None, "any"):
             request = normalise(

@@ -23,6 +23,8 @@ from amplifier_modules.provider_local.config import LocalConfig
 from amplifier_modules.provider_local.provider import LocalProvider, _Running
 from amplifier_modules.provider_local.store import FetchNotices, Progress, catalogue, models_dir
 from tests.modules.provider_local.packages import build_weights
+from tests.support.fixtures import StartLLM
+from tests.support.llm.script import Item
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
 
 QWEN = "qwen2.5-coder-1.5b"
@@ -31,7 +33,7 @@ TOOL = {
     "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
 }
 
-Started = Callable[..., Awaitable[LocalProvider]]
+Served = Callable[..., Awaitable[tuple[LocalProvider, ScriptedLLM]]]
 
 
 class Idle:
@@ -48,21 +50,29 @@ def coordinator() -> MockCoordinator:
     return MockCoordinator()
 
 
+async def mounted(coordinator: MockCoordinator, **config: Any) -> LocalProvider:
+    await mount(coordinator, config)
+    provider = coordinator.get("providers", "local")
+    assert isinstance(provider, LocalProvider)
+    return provider
+
+
 @pytest.fixture
-async def started(coordinator: MockCoordinator) -> AsyncIterator[Started]:
-    """Factory: a mounted provider whose model is the scripted server."""
+async def served(coordinator: MockCoordinator, llm_server: StartLLM) -> AsyncIterator[Served]:
+    """Factory: a mounted provider whose model is a scripted server with these replies."""
     async with AsyncExitStack() as stack:
 
-        async def start(server: ScriptedLLM, **config: Any) -> LocalProvider:
+        async def serve(*replies: Item, **config: Any) -> tuple[LocalProvider, ScriptedLLM]:
+            server = await llm_server(list(replies), strict=False)
             stack.push_async_callback(await mount(coordinator, config))
             provider = coordinator.get("providers", "local")
             endpoint = Endpoint(
                 server.openai_base_url, {"authorization": "Bearer k"}, provider="local"
             )
             provider._running[provider.model] = _Running(Idle(), endpoint)
-            return provider
+            return provider, server
 
-        yield start
+        yield serve
 
 
 def ask(**fields: Any) -> dict[str, Any]:
@@ -78,8 +88,7 @@ async def test_mounting_costs_next_to_nothing_and_needs_no_model(coordinator):
 
 
 async def test_the_default_model_is_chat_only_and_says_so(coordinator):
-    await mount(coordinator, {})
-    provider = coordinator.get("providers", "local")
+    provider = await mounted(coordinator)
     assert provider.supports_tools is False
     info = provider.get_info()
     assert "tools" not in info.capabilities
@@ -88,21 +97,19 @@ async def test_the_default_model_is_chat_only_and_says_so(coordinator):
 
 
 async def test_a_larger_model_has_tools(coordinator):
-    await mount(coordinator, {"default_model": QWEN, "priority": 7})
-    provider = coordinator.get("providers", "local")
+    provider = await mounted(coordinator, default_model=QWEN, priority=7)
     assert provider.supports_tools is True
     assert "tools" in provider.get_info().capabilities
     assert provider.priority == 7
 
 
 async def test_config_decides_how_tools_are_called(coordinator):
-    await mount(coordinator, {"model": QWEN, "tool_calling": "off"})
-    assert coordinator.get("providers", "local").supports_tools is False
+    assert (await mounted(coordinator, model=QWEN, tool_calling="off")).supports_tools is False
 
 
 async def test_models_are_listed_with_size_and_licence(coordinator, tmp_path):
-    await mount(coordinator, {"model": str(tmp_path / "own.gguf")})
-    listed = {m.id: m for m in await coordinator.get("providers", "local").list_models()}
+    provider = await mounted(coordinator, model=str(tmp_path / "own.gguf"))
+    listed = {m.id: m for m in await provider.list_models()}
     assert set(listed) == {"smollm2-135m", QWEN, str(tmp_path / "own.gguf")}
     assert listed["smollm2-135m"].defaults["licence"] == "Apache-2.0"
     assert listed["smollm2-135m"].defaults["size_bytes"] == 98362432
@@ -134,17 +141,17 @@ async def test_without_xllamacpp_the_error_names_the_extra_and_nothing_is_fetche
     coordinator, monkeypatch, tmp_path
 ):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    await mount(coordinator, {"cache_dir": str(tmp_path / "c")})
+    provider = await mounted(coordinator, cache_dir=str(tmp_path / "c"))
     with pytest.raises(ConfigurationError, match=r"pip install 'amplifier\[local\]'"):
-        await coordinator.get("providers", "local").complete(ask())
+        await provider.complete(ask())
     assert not (tmp_path / "c").exists()
 
 
 async def test_offline_missing_weights_are_a_clear_error(coordinator):
     coordinator.register_capability("offline", True)
-    await mount(coordinator, {})
+    provider = await mounted(coordinator)
     with pytest.raises(ConfigurationError, match=r"smollm2-135m.*offline"):
-        await coordinator.get("providers", "local").complete(ask())
+        await provider.complete(ask())
 
 
 def test_missing_weights_are_reported_without_mounting(tmp_path):
@@ -169,17 +176,17 @@ async def test_a_file_that_is_not_a_model_is_a_clear_error(coordinator, tmp_path
     path = tmp_path / "own.gguf"
     if content is not None:
         path.write_bytes(content)
-    await mount(coordinator, {"model": str(path)})
+    provider = await mounted(coordinator, model=str(path))
     with pytest.raises(ConfigurationError, match=r"own\.gguf"):
-        await coordinator.get("providers", "local").complete(ask())
+        await provider.complete(ask())
 
 
 async def test_a_damaged_model_is_a_clear_error_and_prints_nothing(coordinator, tmp_path, capfd):
     path = tmp_path / "own.gguf"
     path.write_bytes(b"GGUF" + bytes(1000))
-    await mount(coordinator, {"model": str(path)})
+    provider = await mounted(coordinator, model=str(path))
     with pytest.raises(ConfigurationError, match=r"llama\.cpp cannot run"):
-        await coordinator.get("providers", "local").complete(ask())
+        await provider.complete(ask())
     assert capfd.readouterr() == ("", "")
 
 
@@ -202,9 +209,9 @@ class TestWhereWeightsAre:
 
 
 class TestRequests:
-    async def test_the_models_own_defaults_are_sent(self, llm_server, started):
-        server = await llm_server(["fine"], strict=False)
-        response = await (await started(server)).complete(ask())
+    async def test_the_models_own_defaults_are_sent(self, served):
+        provider, server = await served("fine")
+        response = await provider.complete(ask())
         body = server.completions[0].body
         assert (body["model"], body["temperature"]) == ("smollm2-135m", 0)
         assert body["max_tokens"] == 1024
@@ -212,18 +219,15 @@ class TestRequests:
         assert response.usage.cost_usd == Decimal(0)
         assert response.degradation is None
 
-    async def test_config_and_request_win_over_the_models_defaults(self, llm_server, started):
-        server = await llm_server(["fine"], strict=False)
-        provider = await started(server, max_tokens=5, temperature=0.5)
+    async def test_config_and_request_win_over_the_models_defaults(self, served):
+        provider, server = await served("fine", max_tokens=5, temperature=0.5)
         await provider.complete(ask(temperature=0.7))
         body = server.completions[0].body
         assert (body["max_tokens"], body["temperature"]) == (5, 0.7)
 
-    async def test_a_chat_only_model_is_sent_no_tools_and_the_answer_says_so(
-        self, llm_server, started
-    ):
-        server = await llm_server(["fine"], strict=False)
-        response = await (await started(server)).complete(ask(tools=[TOOL], tool_choice="auto"))
+    async def test_a_chat_only_model_is_sent_no_tools_and_the_answer_says_so(self, served):
+        provider, server = await served("fine")
+        response = await provider.complete(ask(tools=[TOOL], tool_choice="auto"))
         body = server.completions[0].body
         assert "tools" not in body
         assert "tool_choice" not in body
@@ -231,10 +235,9 @@ class TestRequests:
         assert response.degradation.requested == "tools"
         assert "chat only" in response.degradation.reason
 
-    async def test_tools_are_called_by_constrained_output(self, llm_server, started):
+    async def test_tools_are_called_by_constrained_output(self, served):
         written = json.dumps({"tool": "read_file", "arguments": {"path": "a"}})
-        server = await llm_server([written], strict=False)
-        provider = await started(server, model=QWEN)
+        provider, server = await served(written, model=QWEN)
         response = await provider.complete(ask(tools=[TOOL]))
         body = server.completions[0].body
         assert "tools" not in body
@@ -243,58 +246,52 @@ class TestRequests:
         assert response.finish_reason == "tool_calls"
         assert response.usage.total_tokens == 15
 
-    async def test_answers_stream_when_tools_are_offered(self, llm_server, started):
+    async def test_answers_stream_when_tools_are_offered(self, served):
         reply = Reply(json.dumps({"answer": "Hello there"}), chars_per_delta=5, event_delay=0.02)
-        server = await llm_server([reply], strict=False)
-        provider = await started(server, model=QWEN)
+        provider, _ = await served(reply, model=QWEN)
         *pieces, response = [c async for c in provider.stream_complete(ask(tools=[TOOL]))]
         assert isinstance(response, ChatResponse)
         assert "".join(piece.get("delta", "") for piece in pieces) == "Hello there"
         assert len([piece for piece in pieces if "delta" in piece]) > 1
 
-    async def test_without_tools_the_same_model_writes_freely(self, llm_server, started):
-        server = await llm_server(["fine", "fine"], strict=False)
-        provider = await started(server, model=QWEN)
+    async def test_without_tools_the_same_model_writes_freely(self, served):
+        provider, server = await served("fine", "fine", model=QWEN)
         await provider.complete(ask())
         await provider.complete(ask(tools=[TOOL], tool_choice="none"))
         assert ["response_format" in r.body for r in server.completions] == [False, False]
 
-    async def test_a_schema_the_engine_cannot_hold_to_is_let_go(self, llm_server, started):
+    async def test_a_schema_the_engine_cannot_hold_to_is_let_go(self, served):
         def answer(request: Request):
             shapes = request.body["response_format"]["json_schema"]["schema"]["anyOf"]
             if "properties" in shapes[0]["properties"]["arguments"]:
                 return Status(400, message="Failed to parse JSON schema")
             return json.dumps({"tool": "read_file", "arguments": {}})
 
-        server = await llm_server([answer] * 3, strict=False)
-        provider = await started(server, model=QWEN)
+        provider, server = await served(answer, answer, answer, model=QWEN)
         for _ in range(2):
             response = await provider.complete(ask(tools=[TOOL]))
             assert response.tool_calls[0].name == "read_file"
         assert len(server.completions) == 3
 
-    async def test_any_other_refusal_goes_up(self, llm_server, started):
-        server = await llm_server([Status(400, message="no")], strict=False)
+    async def test_any_other_refusal_goes_up(self, served):
+        provider, server = await served(Status(400, message="no"), model=QWEN)
         with pytest.raises(InvalidRequestError):
-            await (await started(server, model=QWEN)).complete(ask(tools=[TOOL]))
+            await provider.complete(ask(tools=[TOOL]))
         assert len(server.completions) == 1
 
-    async def test_a_model_of_ones_own_is_offered_tools_natively(
-        self, llm_server, started, tmp_path
-    ):
+    async def test_a_model_of_ones_own_is_offered_tools_natively(self, served, tmp_path):
         reply = Reply(tool_calls=[ToolCall("read_file", {"path": "a"}, id="c")])
-        server = await llm_server([reply], strict=False)
-        provider = await started(server, model=str(tmp_path / "own.gguf"))
+        provider, server = await served(reply, model=str(tmp_path / "own.gguf"))
         response = await provider.complete(ask(tools=[TOOL]))
         assert server.completions[0].body["tools"][0]["function"]["name"] == "read_file"
         assert response.tool_calls[0].id == "c"
 
-    async def test_images_are_not_sent_and_the_answer_says_so(self, llm_server, started):
+    async def test_images_are_not_sent_and_the_answer_says_so(self, served):
         pixel = {"type": "base64", "media_type": "image/png", "data": "AA=="}
         content = [{"type": "text", "text": "see"}, {"type": "image", "source": pixel}]
-        server = await llm_server(["fine"], strict=False)
+        provider, server = await served("fine")
         request = {"messages": [{"role": "user", "content": content}]}
-        response = await (await started(server)).complete(request)
+        response = await provider.complete(request)
         assert isinstance(server.completions[0].body["messages"][-1]["content"], str)
         assert response.degradation.requested == "images"
 
@@ -305,6 +302,12 @@ class Display:
 
     def show_message(self, message: str, level: str, source: str = "hook") -> None:
         self.messages.append((message, level, source))
+
+
+async def notice(coordinator: MockCoordinator, steps: list[Progress]) -> None:
+    notices = FetchNotices(coordinator)
+    for step in steps:
+        await notices(step)
 
 
 class TestNotices:
@@ -320,9 +323,7 @@ class TestNotices:
     async def test_hooks_hear_every_step(self, coordinator, steps):
         heard: list[dict] = []
         coordinator.hooks.register("provider:resolve", lambda _, data: heard.append(dict(data)))
-        notices = FetchNotices(coordinator)
-        for step in steps:
-            await notices(step)
+        await notice(coordinator, steps)
         assert len(heard) == len(steps)
         assert heard[-1]["status"] == "ready"
         assert heard[-1]["bytes"] == heard[-1]["total_bytes"]
@@ -330,9 +331,7 @@ class TestNotices:
 
     async def test_a_display_gets_a_few_messages(self, coordinator, steps, capfd):
         coordinator.display_system = Display()
-        notices = FetchNotices(coordinator)
-        for step in steps:
-            await notices(step)
+        await notice(coordinator, steps)
         texts = [message for message, _, _ in coordinator.display_system.messages]
         assert "Apache-2.0" in texts[0]
         assert texts[1:] == ["Downloading tiny: 30 %", "Downloading tiny: 60 %", "tiny is ready"]
@@ -340,7 +339,5 @@ class TestNotices:
 
     async def test_without_display_and_terminal_nothing_is_written(self, coordinator, steps, capfd):
         coordinator.display_system = None
-        notices = FetchNotices(coordinator)
-        for step in steps:
-            await notices(step)
+        await notice(coordinator, steps)
         assert capfd.readouterr() == ("", "")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_core.message_models import ChatRequest, ChatResponse
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.request import normalise
 from amplifier_modules.provider_local.tool_protocol import (
     Reading,
     constrain_output,

@@ -11,6 +11,7 @@ import pytest
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.provider_openai import mount
 from amplifier_modules.provider_openai.provider import OpenAIProvider
+from tests.support.fixtures import StartLLM
 from tests.support.llm_server import ScriptedLLM
 
 Mounted = Callable[..., Awaitable[OpenAIProvider]]
@@ -49,3 +50,14 @@ async def mounted(coordinator: MockCoordinator) -> AsyncIterator[Mounted]:
 def ask(text: str = "hi", **fields: Any) -> dict[str, Any]:
     """A request of one user message."""
     return {"messages": [{"role": "user", "content": text}], **fields}
+
+
+@pytest.fixture
+def answered(llm_server: StartLLM, mounted: Mounted) -> Callable[..., Awaitable[Any]]:
+    """Factory: the whole answer of a server that plays one reply."""
+
+    async def complete(reply: Any, **config: Any) -> Any:
+        provider = await mounted(await llm_server([reply]), **config)
+        return await provider.complete(ask())
+
+    return complete

@@ -166,17 +166,15 @@ async def test_permanent_failures_are_not_retried(llm_server, mounted, status, b
         (408, {"message": "t"}, errors.LLMTimeoutError),
     ],
 )
-async def test_error_bodies_determine_the_error_class(llm_server, mounted, status, error, kind):
-    server = await llm_server([Status(status, body={"error": error})])
+async def test_error_bodies_determine_the_error_class(answered, status, error, kind):
     with pytest.raises(kind) as caught:
-        await (await mounted(server)).complete(ask())
+        await answered(Status(status, body={"error": error}))
     assert type(caught.value) is kind
 
 
-async def test_a_reset_before_the_answer_is_a_network_error(llm_server, mounted):
-    server = await llm_server([Reset()])
+async def test_a_reset_before_the_answer_is_a_network_error(answered):
     with pytest.raises(errors.NetworkError) as caught:
-        await (await mounted(server)).complete(ask())
+        await answered(Reset())
     assert caught.value.retryable
 
 

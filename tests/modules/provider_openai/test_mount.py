@@ -174,7 +174,7 @@ def test_the_price_list_is_dated_and_whole():
     file, prices = catalogue.price_list
     assert file.as_of
     assert file.source
-    assert catalogue.get(DEFAULT_MODEL) is not None
+    assert catalogue.find([DEFAULT_MODEL]) is not None
     for model in catalogue:
         assert model.context_window > model.max_output_tokens > 0
         assert prices[model.id].usual.input is not None
@@ -255,10 +255,9 @@ def test_mounting_imports_no_http_client():
     assert done.stdout.strip() == "[]"
 
 
-async def test_a_local_server_is_not_requested_through_a_proxy(llm_server, mounted, monkeypatch):
+async def test_a_local_server_is_not_requested_through_a_proxy(answered, monkeypatch):
     with closed_port() as port:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{port}")
-        server = await llm_server(["ok"])
-        response = await (await mounted(server)).complete(ask())
+        response = await answered("ok")
     assert response.content[0].text == "ok"

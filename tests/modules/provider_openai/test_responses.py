@@ -76,17 +76,6 @@ async def test_blocks_start_grow_and_end_and_the_response_comes_last(llm_server,
     assert response.metadata["request_id"].startswith("req_")
 
 
-async def test_streamed_and_whole_answers_are_the_same(llm_server, mounted):
-    reply = Reply(text="same", tool_calls=[ToolCall("t", {"a": 1}, id="c")])
-    server = await llm_server([reply, reply])
-    provider = await mounted(server, **NEW)
-    streamed = (await chunks_of(provider, ask()))[-1].model_dump()
-    whole = (await provider.complete(ask())).model_dump()
-    for answer in (streamed, whole):
-        del answer["metadata"]["request_id"], answer["metadata"]["response_id"]
-    assert streamed == whole
-
-
 async def test_usage_and_cost(llm_server, mounted):
     usage = Usage(input_tokens=60, output_tokens=500, cache_read=30, cache_creation=10)
     server = await llm_server([Reply(thinking="hm hm", text="ok", usage=usage)])
@@ -111,23 +100,14 @@ async def test_tools_have_their_own_names_again(llm_server, mounted):
     ]
 
 
-async def test_invalid_json_arguments_stay_with_the_call(llm_server, mounted):
-    server = await llm_server([Reply(tool_calls=[ToolCall("t", id="c", raw_input='{"a": ')])])
-    response = await (await mounted(server, **NEW)).complete(ask())
-    assert response.tool_calls[0].arguments == {}
-    assert response.tool_calls[0].invalid_arguments == '{"a": '
-
-
-async def test_an_answer_that_was_cut_short_says_so(llm_server, mounted):
-    server = await llm_server([Reply("half of", stop_reason="max_tokens")])
-    response = await (await mounted(server, **NEW)).complete(ask())
+async def test_an_answer_that_was_cut_short_says_so(answered):
+    response = await answered(Reply("half of", stop_reason="max_tokens"), **NEW)
     assert (response.finish_reason, response.content[0].text) == ("length", "half of")
     assert response.metadata["stop_reason"] == "max_output_tokens"
 
 
-async def test_a_refusal_is_not_an_answer(llm_server, mounted):
-    server = await llm_server([Reply("I cannot help.", stop_reason="refusal")])
-    response = await (await mounted(server, **NEW)).complete(ask())
+async def test_a_refusal_is_not_an_answer(answered):
+    response = await answered(Reply("I cannot help.", stop_reason="refusal"), **NEW)
     assert response.finish_reason == "content_filter"
     assert response.metadata["refusal"] == "I cannot help."
 
@@ -157,10 +137,9 @@ def ended(kind: str = "completed", **response: Any) -> dict[str, Any]:
         (None, errors.ProviderUnavailableError),
     ],
 )
-async def test_a_failed_answer_is_an_error_of_its_kind(llm_server, mounted, error, kind):
-    server = await llm_server([stream_of(ended("failed", error=error))])
+async def test_a_failed_answer_is_an_error_of_its_kind(answered, error, kind):
     with pytest.raises(errors.LLMError) as caught:
-        await (await mounted(server, **NEW)).complete(ask())
+        await answered(stream_of(ended("failed", error=error)), **NEW)
     assert type(caught.value) is kind
     assert caught.value.retryable is kind("").retryable
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_core.message_models import ChatResponse
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.request import normalise
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.provider import OPENAI_URL, OpenAIProvider
 from amplifier_modules.provider_openai.responses import wire_input

@@ -62,14 +62,13 @@ async def test_blocks_start_grow_and_end_and_the_response_comes_last(llm_server,
     assert (start["id"], start["name"]) == ("c1", "a")
 
 
-async def test_the_whole_answer_is_typed(llm_server, mounted):
+async def test_the_whole_answer_is_typed(answered):
     reply = Reply(
         text="ok",
         tool_calls=[ToolCall("weather", {"city": "Rome"}, id="c1")],
         usage=Usage(input_tokens=70, output_tokens=5, cache_read=30),
     )
-    server = await llm_server([reply])
-    response = await (await mounted(server)).complete(ask())
+    response = await answered(reply)
     assert [block.type for block in response.content] == ["text", "tool_call"]
     [call] = response.tool_calls
     assert (call.id, call.name, call.arguments) == ("c1", "weather", {"city": "Rome"})
@@ -84,19 +83,21 @@ async def test_the_whole_answer_is_typed(llm_server, mounted):
     assert response.metadata["request_id"].startswith("req_")
 
 
-async def test_streamed_and_whole_answers_are_the_same(llm_server, mounted):
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_streamed_and_whole_answers_are_the_same(llm_server, mounted, api):
     reply = Reply(text="same", tool_calls=[ToolCall("t", {"a": 1}, id="c")])
     server = await llm_server([reply, reply])
-    provider = await mounted(server)
+    provider = await mounted(server, api=api)
     streamed = (await chunks_of(provider, ask()))[-1].model_dump()
     whole = (await provider.complete(ask())).model_dump()
-    del streamed["metadata"]["request_id"], whole["metadata"]["request_id"]
+    for answer in (streamed, whole):
+        del answer["metadata"]["request_id"]
+        answer["metadata"].pop("response_id", None)
     assert streamed == whole
 
 
-async def test_bytes_may_be_cut_anywhere(llm_server, mounted):
-    server = await llm_server([Reply(text="Grüße 🌍 überall", split_bytes=3)])
-    response = await (await mounted(server)).complete(ask())
+async def test_bytes_may_be_cut_anywhere(answered):
+    response = await answered(Reply(text="Grüße 🌍 überall", split_bytes=3))
     assert response.content[0].text == "Grüße 🌍 überall"
 
 
@@ -111,24 +112,22 @@ async def test_bytes_may_be_cut_anywhere(llm_server, mounted):
         ("eos", "stop"),
     ],
 )
-async def test_finish_reasons(llm_server, mounted, stopped, finish):
-    server = await llm_server([events({"content": "x"}, finish=stopped)])
-    response = await (await mounted(server)).complete(ask())
+async def test_finish_reasons(answered, stopped, finish):
+    response = await answered(events({"content": "x"}, finish=stopped))
     assert response.finish_reason == finish
     assert response.metadata["stop_reason"] == stopped
 
 
-async def test_calls_count_more_than_a_finish_reason_that_forgets_them(llm_server, mounted):
+async def test_calls_count_more_than_a_finish_reason_that_forgets_them(answered):
     call = {"id": "c", "function": {"name": "t", "arguments": "{}"}}
-    server = await llm_server([events({"tool_calls": [call]}, finish="stop")])
-    response = await (await mounted(server)).complete(ask())
+    response = await answered(events({"tool_calls": [call]}, finish="stop"))
     assert response.finish_reason == "tool_calls"
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("raw", ['{"city": "Ro', "[1, 2]", "not json", '"text"'])
-async def test_invalid_arguments_are_kept_next_to_empty_ones(llm_server, mounted, raw):
-    server = await llm_server([Reply(tool_calls=[ToolCall("t", id="c", raw_input=raw)])])
-    response = await (await mounted(server)).complete(ask())
+async def test_invalid_arguments_are_kept_next_to_empty_ones(answered, raw, api):
+    response = await answered(Reply(tool_calls=[ToolCall("t", id="c", raw_input=raw)]), api=api)
     [call] = response.tool_calls
     assert call.arguments == {}
     assert call.invalid_arguments == raw
@@ -161,23 +160,20 @@ class TestOtherServers:
     """Streams as compatible servers write them."""
 
     @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-    async def test_reasoning_is_thinking(self, llm_server, mounted, field):
-        server = await llm_server([events({field: "hm"}, {field: "m"}, {"content": "a"})])
-        response = await (await mounted(server)).complete(ask())
+    async def test_reasoning_is_thinking(self, answered, field):
+        response = await answered(events({field: "hm"}, {field: "m"}, {"content": "a"}))
         assert [block.type for block in response.content] == ["thinking", "text"]
         assert response.content[0].thinking == "hmm"
 
-    async def test_refusals_are_shown_and_named(self, llm_server, mounted):
-        server = await llm_server([events({"refusal": "I can"}, {"refusal": "not."})])
-        response = await (await mounted(server)).complete(ask())
+    async def test_refusals_are_shown_and_named(self, answered):
+        response = await answered(events({"refusal": "I can"}, {"refusal": "not."}))
         assert response.content[0].text == "I cannot."
         assert response.finish_reason == "content_filter"
         assert response.metadata["refusal"] == "I cannot."
 
-    async def test_whole_calls_without_index_or_id(self, llm_server, mounted):
+    async def test_whole_calls_without_index_or_id(self, answered):
         calls = [{"function": {"name": n, "arguments": {"n": n}}} for n in ("a", "b")]
-        server = await llm_server([events({"tool_calls": calls})])
-        response = await (await mounted(server)).complete(ask())
+        response = await answered(events({"tool_calls": calls}))
         assert [(c.name, c.arguments) for c in response.tool_calls] == [
             ("a", {"n": "a"}),
             ("b", {"n": "b"}),
@@ -186,13 +182,12 @@ class TestOtherServers:
         assert len(set(ids)) == 2
         assert all(ids)
 
-    async def test_calls_that_all_have_the_index_zero(self, llm_server, mounted):
+    async def test_calls_that_all_have_the_index_zero(self, answered):
         deltas = [
             {"tool_calls": [{"index": 0, "id": i, "function": {"name": i, "arguments": "{}"}}]}
             for i in ("a", "b")
         ]
-        server = await llm_server([events(*deltas)])
-        response = await (await mounted(server)).complete(ask())
+        response = await answered(events(*deltas))
         assert [c.id for c in response.tool_calls] == ["a", "b"]
 
     async def test_arguments_interleaved_by_index(self, llm_server, mounted):
@@ -206,10 +201,9 @@ class TestOtherServers:
         response = await (await mounted(server)).complete(ask())
         assert [c.arguments for c in response.tool_calls] == [{"a": 1}, {"b": 2}]
 
-    async def test_content_as_a_list_of_parts(self, llm_server, mounted):
+    async def test_content_as_a_list_of_parts(self, answered):
         parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-        server = await llm_server([events({"content": parts})])
-        assert (await (await mounted(server)).complete(ask())).content[0].text == "ab"
+        assert (await answered(events({"content": parts}))).content[0].text == "ab"
 
     async def test_usage_is_optional_and_its_fields_may_be_null(self, llm_server, mounted):
         odd = {"prompt_tokens": 3, "completion_tokens": None, "prompt_tokens_details": None}
@@ -219,32 +213,27 @@ class TestOtherServers:
         usage = (await provider.complete(ask())).usage
         assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (3, 0, 3)
 
-    async def test_deepseek_names_its_cache_hits_otherwise(self, llm_server, mounted):
+    async def test_deepseek_names_its_cache_hits_otherwise(self, answered):
         usage = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 4}
-        server = await llm_server([events({"content": "a"}, usage=usage)])
-        assert (await (await mounted(server)).complete(ask())).usage.cache_read_tokens == 4
+        assert (await answered(events({"content": "a"}, usage=usage))).usage.cache_read_tokens == 4
 
     @pytest.mark.parametrize("event", ['{"choices": [7]}', '{"choices": 7}', "[]", "7", "{"])
-    async def test_events_of_an_unknown_shape_are_a_broken_stream(self, llm_server, mounted, event):
-        server = await llm_server([events({"content": "a"}, event)])
+    async def test_events_of_an_unknown_shape_are_a_broken_stream(self, answered, event):
         with pytest.raises(StreamError):
-            await (await mounted(server)).complete(ask())
+            await answered(events({"content": "a"}, event))
 
     @pytest.mark.parametrize("reason", ["error", "insufficient_system_resource"])
-    async def test_a_server_that_gives_up_has_not_answered(self, llm_server, mounted, reason):
-        server = await llm_server([events({"content": "a"}, finish=reason)])
+    async def test_a_server_that_gives_up_has_not_answered(self, answered, reason):
         with pytest.raises(StreamError):
-            await (await mounted(server)).complete(ask())
+            await answered(events({"content": "a"}, finish=reason))
 
-    async def test_done_without_a_finish_reason_is_an_error(self, llm_server, mounted):
-        server = await llm_server([events({"content": "a"}, finish=None)])
+    async def test_done_without_a_finish_reason_is_an_error(self, answered):
         with pytest.raises(StreamError):
-            await (await mounted(server)).complete(ask())
+            await answered(events({"content": "a"}, finish=None))
 
-    async def test_a_whole_answer_instead_of_a_stream_is_an_error(self, llm_server, mounted):
-        server = await llm_server([Status(200, body={"choices": []})])
+    async def test_a_whole_answer_instead_of_a_stream_is_an_error(self, answered):
         with pytest.raises(LLMError) as caught:
-            await (await mounted(server)).complete(ask())
+            await answered(Status(200, body={"choices": []}))
         assert not caught.value.retryable
 
 

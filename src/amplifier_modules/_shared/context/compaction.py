@@ -8,16 +8,59 @@ order.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from pydantic import BaseModel
 
-from amplifier_modules._shared.context.config import ContextConfig
+from amplifier_core._foreign import describe_exception
 from amplifier_modules._shared.context.ledger import Ledger, Unit
 from amplifier_modules._shared.history.values import as_json_text
 from amplifier_modules._shared.providers.tokens import PER_IMAGE, estimate_message, estimate_text
 from amplifier_support.named_tuple import NamedTuple
+
+logger = logging.getLogger(__name__)
+
+SAFETY_MARGIN = 1000
+"""Tokens kept free in addition to the answer (Context Contract, get_messages_for_request)."""
+
+_USUAL_OUTPUT = 8_192
+
+
+class Window(NamedTuple):
+    """A model's context window in tokens, and the part of it reserved for the answer."""
+
+    whole: int
+    output: int
+
+    @property
+    def budget(self) -> int:
+        """Tokens left for a request."""
+        budget = self.whole - self.output - SAFETY_MARGIN
+        return budget if budget > 0 else self.whole // 2
+
+
+def find_window(provider: Any) -> Window | None:
+    """The window of the provider's model, if it reports one.
+
+    Read from `defaults` of its `get_info()`: `context_window` and `max_output_tokens`. If only the
+    window is known, a common output size is used.
+    """
+    if provider is None:
+        return None
+    try:
+        defaults = provider.get_info().defaults or {}
+        whole, output = defaults.get("context_window"), defaults.get("max_output_tokens")
+        if not whole:
+            return None
+        return Window(int(whole), int(output) if output else min(_USUAL_OUTPUT, int(whole) // 4))
+    except Exception as error:  # third-party code; fall back to our own budget
+        name, problem = getattr(provider, "name", provider), describe_exception(error, None)
+        text = "Provider %s did not report its context window (%s); using max_tokens"
+        logger.warning(text, name, problem)
+        return None
+
 
 LEAST = 64
 """Tokens below which a text is not shortened further."""
@@ -386,19 +429,3 @@ class Strategy(Protocol):
     def forget(self) -> None:
         """Drop cached results, because the history has been replaced."""
         ...
-
-
-class StrategyInputs(NamedTuple):
-    """Inputs of a strategy in addition to the conversation.
-
-    Attributes:
-        config: The context's settings.
-        context: The context itself, for injections by hooks.
-        hooks: Where events go; None for nowhere.
-        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`; may be None.
-    """
-
-    config: ContextConfig
-    context: Any
-    hooks: Any
-    coordinator: Any

@@ -25,7 +25,12 @@ from typing import Any, cast
 
 from amplifier_modules._shared.context.compaction import Limits, View, choose
 from amplifier_modules._shared.context.ledger import Ledger, Unit
-from amplifier_modules._shared.history.values import CALL_TYPES, RESULT_ROLES, mappings, read_kind
+from amplifier_modules._shared.history.values import (
+    RESULT_ROLES,
+    call_parts,
+    mappings,
+    stored_calls,
+)
 
 INSTRUCTION = 150
 FAILED = 75
@@ -148,13 +153,9 @@ class _Facts:
 
     def _read_calls(self, message: Mapping[str, Any]) -> list[str]:
         files: list[str] = []
-        blocks = [b for b in mappings(message.get("content")) if read_kind(b) in CALL_TYPES]
-        for call in blocks or mappings(message.get("tool_calls")):
-            inner = call.get("function")
-            inner = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else call
-            if _CHANGING.search(str(inner.get("name") or inner.get("tool") or "")):
-                self.changes = True
-            given = inner.get("input") if "input" in inner else inner.get("arguments")
+        for call in stored_calls(message):
+            name, given = call_parts(call)
+            self.changes = self.changes or bool(_CHANGING.search(name))
             files += _find_files(given)
         return files
 

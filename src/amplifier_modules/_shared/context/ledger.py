@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from amplifier_modules._shared.history import call_ids, result_ids
+from amplifier_modules._shared.history.values import call_ids, result_ids
 from amplifier_modules._shared.providers.tokens import estimate_message
 
 Kind = Literal["system", "user", "assistant", "group", "orphan"]

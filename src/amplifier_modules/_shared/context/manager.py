@@ -9,12 +9,11 @@ from typing import Any
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT, PROVIDER_RESPONSE
 from amplifier_core.interfaces import Hooks
 from amplifier_core.models import CompactionResult
-from amplifier_modules._shared.context.budget_view import find_window
 from amplifier_modules._shared.context.compaction import (
     Limits,
     Strategy,
-    StrategyInputs,
     View,
+    find_window,
     truncated,
 )
 from amplifier_modules._shared.context.config import ContextConfig
@@ -33,19 +32,6 @@ class Truncate:
 
     def forget(self) -> None:
         pass
-
-
-def make_strategy(name: str, inputs: StrategyInputs) -> Strategy:
-    """The strategy with this name; only the chosen one is imported."""
-    if name == "importance":
-        from amplifier_modules._shared.context.importance import Importance
-
-        return Importance()
-    if name == "summarize":
-        from amplifier_modules._shared.context.summarize import Summarize
-
-        return Summarize(inputs)
-    return Truncate()
 
 
 logger = logging.getLogger(__name__)
@@ -77,13 +63,24 @@ class CompactingContext:
         self._hooks = hooks
         self._ledger = Ledger()
         self._calibration = Calibration()
-        inputs = StrategyInputs(config, self, hooks, coordinator)
-        self._strategy = make_strategy(config.strategy, inputs)
+        self._strategy = self._make_strategy(coordinator)
         self._view: View | None = None
         self._provider: Any = None
         self._budget = config.max_tokens
         self._pending: int | None = None
         self._compacting = False
+
+    def _make_strategy(self, coordinator: Any) -> Strategy:
+        """The configured strategy; only that one is imported."""
+        if self.config.strategy == "importance":
+            from amplifier_modules._shared.context.importance import Importance
+
+            return Importance()
+        if self.config.strategy == "summarize":
+            from amplifier_modules._shared.context.summarize import Summarize, SummaryCall
+
+            return Summarize(self.config, SummaryCall(self.config, self, self._hooks, coordinator))
+        return Truncate()
 
     # --- the contract -----------------------------------------------------------------------
 
@@ -221,29 +218,25 @@ class CompactingContext:
             # A caller that waited for a view being built uses that one instead of rebuilding it.
             return self._use(truncated(self._ledger, limits), before_tokens, before_messages)
         self._compacting = True
+        before = {"before_tokens": before_tokens, "before_messages": before_messages}
         try:
             await self._announce(
                 CONTEXT_PRE_COMPACT,
-                before_tokens=before_tokens,
-                before_messages=before_messages,
+                **before,
                 message_count=before_messages,
                 token_count=before_tokens,
                 strategy=self.config.strategy,
             )
             view = await self._build_view(limits, provider)
             view.asked_for = asked_for
-            result = self._use(view, before_tokens, before_messages)
+            result = self._use(view, **before)
             await self._announce(
                 CONTEXT_POST_COMPACT,
-                before_tokens=before_tokens,
-                before_messages=before_messages,
-                after_tokens=result.after_tokens,
-                after_messages=result.after_messages,
+                **dict(result),
                 removed_tokens=result.removed_tokens,
                 removed_messages=result.removed_messages,
                 message_count=result.after_messages,
                 token_count=result.after_tokens,
-                strategy=result.strategy,
                 **({} if view.problem is None else {"problem": view.problem}),
             )
         finally:

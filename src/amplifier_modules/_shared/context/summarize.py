@@ -16,31 +16,33 @@ from typing import Any, cast
 
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.message_models import Usage
-from amplifier_modules._shared.context.budget_view import find_window
 from amplifier_modules._shared.context.compaction import (
     LEAST,
     Choice,
     Limits,
-    StrategyInputs,
     View,
     choose,
     cut_text,
+    find_window,
     newest_first,
     truncated,
 )
+from amplifier_modules._shared.context.config import ContextConfig
 from amplifier_modules._shared.context.ledger import Ledger, Unit
-from amplifier_modules._shared.history import to_chat_request
+from amplifier_modules._shared.history.request import to_chat_request
 from amplifier_modules._shared.history.values import (
     CALL_TYPES,
     as_json_text,
     as_mapping,
+    call_parts,
     mappings,
     read_kind,
+    stored_calls,
 )
-from amplifier_modules._shared.loop.budget import Budget, BudgetReached, Ticket
+from amplifier_modules._shared.loop.budget import Budget, BudgetReached, StopSignal, Ticket
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.exchange import choose_provider
-from amplifier_modules._shared.loop.interrupt import StopSignal, interruptible
+from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.replies import (
     apply_hook_changes,
     is_response,
@@ -53,7 +55,6 @@ from amplifier_modules._shared.loop.replies import (
 from amplifier_modules._shared.module.spans import Span, event_ids
 from amplifier_modules._shared.providers.base import collecting
 from amplifier_modules._shared.providers.tokens import estimate_text
-from amplifier_support.fields import to_mapping
 from amplifier_support.provider_order import find_model
 from amplifier_support.session_capabilities import BUDGET
 
@@ -90,14 +91,16 @@ class SummaryCall:
     """Requests summaries of one conversation.
 
     Args:
-        inputs: Settings, and where the events of a call go.
+        config: The context's settings.
+        context: The context itself, for injections by hooks.
+        hooks: Where events go; None for nowhere.
+        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`; may be None.
     """
 
-    def __init__(self, inputs: StrategyInputs) -> None:
-        self._config = inputs.config
-        self._coordinator = inputs.coordinator
-        hooks = inputs.hooks or _NoHooks()
-        self._channel = Channel(hooks, inputs.context, inputs.coordinator, "context")
+    def __init__(self, config: ContextConfig, context: Any, hooks: Any, coordinator: Any) -> None:
+        self._config = config
+        self._coordinator = coordinator
+        self._channel = Channel(hooks or _NoHooks(), context, coordinator, "context")
 
     async def ask(
         self,
@@ -275,13 +278,11 @@ def _line(message: Any) -> str:
     texts = [content] if isinstance(content, str) else [_text(b) for b in mappings(content)]
     if content is not None and not isinstance(content, (str, list, tuple)):
         texts = [as_json_text(content)]
-    calls = [b for b in mappings(content) if read_kind(b) in CALL_TYPES]
     line: dict[str, Any] = {
         "role": str(given.get("role")),
         "text": cut_text("\n".join(text for text in texts if text), _MESSAGE_TOKENS),
     }
-    if called := [_call(call) for call in calls or mappings(given.get("tool_calls"))]:
-        line["calls"] = called
+    line["calls"] = [_call(call) for call in stored_calls(given)]
     return json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False)
 
 
@@ -299,10 +300,9 @@ def _text(block: Mapping[str, Any]) -> str:
 
 
 def _call(call: Mapping[str, Any]) -> str:
-    inner = to_mapping(call.get("function")) or call
-    given = inner.get("input") if "input" in inner else inner.get("arguments")
+    name, given = call_parts(call)
     arguments = given if isinstance(given, str) else as_json_text(given)
-    return f"{inner.get('name') or inner.get('tool')}({cut_text(arguments, _MESSAGE_TOKENS // 4)})"
+    return f"{name}({cut_text(arguments, _MESSAGE_TOKENS // 4)})"
 
 
 logger = logging.getLogger(__name__)
@@ -321,9 +321,9 @@ _FRAME = (
 class Summarize:
     """Builds views with summaries; see the module's docstring."""
 
-    def __init__(self, inputs: StrategyInputs) -> None:
-        self._config = inputs.config
-        self._call = SummaryCall(inputs)
+    def __init__(self, config: ContextConfig, call: SummaryCall) -> None:
+        self._config = config
+        self._call = call
         self._failures = 0
         self._pause = 0
         self._reported_no_room = False

@@ -27,34 +27,3 @@ Rules; Context Contract, Message Format):
 * Text can always be encoded: a pair of surrogates is joined, a lone one becomes U+FFFD.
 * `metadata` and unknown keys of stored messages stay behind; extra keys of blocks are kept.
 """
-
-from amplifier_modules._shared.history.arguments import (
-    InvalidArguments,
-    arguments_or_text,
-    parse_arguments,
-)
-from amplifier_modules._shared.history.joining import CONTINUE, INTERRUPTED, LEAD_IN, NO_MESSAGE
-from amplifier_modules._shared.history.parsing import ParsedMessages
-from amplifier_modules._shared.history.request import (
-    NormalisedRequest,
-    normalise,
-    to_chat_request,
-)
-from amplifier_modules._shared.history.values import call_ids, portable_id, result_ids
-
-__all__ = [
-    "CONTINUE",
-    "INTERRUPTED",
-    "LEAD_IN",
-    "NO_MESSAGE",
-    "InvalidArguments",
-    "NormalisedRequest",
-    "ParsedMessages",
-    "arguments_or_text",
-    "call_ids",
-    "normalise",
-    "parse_arguments",
-    "portable_id",
-    "result_ids",
-    "to_chat_request",
-]

@@ -16,10 +16,10 @@ from amplifier_core.message_models import (
     TextBlock,
     ThinkingBlock,
 )
-from amplifier_modules._shared.history.arguments import arguments_or_text
 from amplifier_modules._shared.history.values import (
     CALL_TYPES,
     RESULT_ROLES,
+    arguments_or_text,
     as_json_text,
     as_mapping,
     clean_text,

@@ -1,9 +1,8 @@
-"""Text and values that JSON in UTF-8 can represent.
+"""Text and values that JSON in UTF-8 can represent: how messages are read and written.
 
-The kernel's blocks and counts as plain data, without asking pydantic.
-
-`model_dump` builds a model's serializer first. That costs as much as a request's other work, and a
-conversation of plain text needs none: the values of these models are JSON's own types already.
+The kernel's blocks and counts become plain data without pydantic, whose `model_dump` builds a model's
+serializer first. That costs as much as a request's other work, and a conversation of plain text needs
+none: the values of these models are JSON's own types already.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from decimal import Decimal
-from typing import Any, TypeGuard, cast
+from typing import Any, NoReturn, TypeGuard, cast
 
 from pydantic import BaseModel
 
@@ -26,6 +25,7 @@ from amplifier_core.message_models import (
     ThinkingBlock,
     Usage,
 )
+from amplifier_support.fields import to_mapping
 from amplifier_support.lazy_pattern import lazy_pattern
 
 MAX_DEPTH = 100
@@ -122,6 +122,19 @@ def as_json_text(value: object) -> str:
 
 CALL_TYPES = frozenset({"tool_call", "tool_use"})
 RESULT_ROLES = frozenset({"tool", "function"})
+
+
+def stored_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tool calls of a message: those of its blocks, or else of its list."""
+    blocks = [b for b in mappings(message.get("content")) if read_kind(b) in CALL_TYPES]
+    return blocks or list(mappings(message.get("tool_calls")))
+
+
+def call_parts(call: Mapping[str, Any]) -> tuple[str, object]:
+    """The tool that a stored call names, empty if none, and its input in any form."""
+    inner = to_mapping(call.get("function")) or call
+    given = inner.get("input") if "input" in inner else inner.get("arguments")
+    return str(inner.get("name") or inner.get("tool") or ""), given
 
 
 def call_ids(message: Mapping[str, Any] | Message) -> list[str]:
@@ -247,3 +260,54 @@ def portable_id(given: str) -> str:
         return given
     digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{_NOT_PORTABLE.sub('_', given)[:48]}_{digest}"
+
+
+TOO_DEEP_INPUT = f"the input is nested more than {MAX_DEPTH} levels deep"
+_SHOWN = 500
+
+
+class InvalidArguments(ValueError):
+    """The text is not a JSON object that a tool can get; the message is for the model."""
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """The arguments in a JSON text; none for a blank text. If a key is repeated, the last one counts.
+
+    Raises:
+        InvalidArguments: It is not JSON, not an object, nested more than `MAX_DEPTH` levels deep, or
+            has a number that is not finite.
+    """
+    if not text or text.isspace():
+        return {}
+    try:
+        value: Any = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise InvalidArguments(TOO_DEEP_INPUT) from None
+    except ValueError as error:
+        problem = f"the input is not valid JSON ({error}): {text[:_SHOWN]}"
+        raise InvalidArguments(problem) from error
+    if not isinstance(value, dict):
+        raise InvalidArguments(f"the input must be a JSON object, not {type(value).__name__}")
+    # Only a text with this many brackets can be so deep.
+    if text.count("{") + text.count("[") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
+        raise InvalidArguments(TOO_DEEP_INPUT)
+    return cast("dict[str, Any]", value)
+
+
+def arguments_or_text(text: str) -> tuple[dict[str, Any], str | None]:
+    """The arguments in a JSON text and None; or none and the text, if it is not valid."""
+    try:
+        return parse_arguments(text), None
+    except InvalidArguments:
+        return {}, text
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:20]} is out of range")
+    return number

@@ -142,19 +142,19 @@ class Endpoint:
             LLMError: Any failure, as the subclass for its cause.
         """
         content = encode_body(body, self.provider, model)
-        return await self._json("POST", path, content, model, headers, timeout)
+        return await self._json("POST", path, model, timeout, content=content, headers=headers)
 
     async def post_content(
         self, path: str, content: bytes, *, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """Send bytes as they are, as JSON unless `headers` say otherwise; see `post_json`."""
-        return await self._json("POST", path, content, None, headers, None)
+        return await self._json("POST", path, content=content, headers=headers)
 
     async def get_json(
         self, path: str, *, params: Mapping[str, str | int] | None = None
     ) -> dict[str, Any]:
         """Get one JSON object. Arguments and errors as for `post_json`."""
-        return await self._json("GET", path, None, None, None, None, params)
+        return await self._json("GET", path, params=params)
 
     async def get_lines(self, path: str) -> AsyncGenerator[bytes]:
         """Yield the lines of a text of any length as they arrive. Errors as for `post_json`.
@@ -163,17 +163,18 @@ class Endpoint:
             StreamError: The connection breaks before the end.
         """
         with self.faults(None):
-            client = self._open_client()
-            response = await client.send(
-                self._request(client, "GET", path, None, None), stream=True
-            )
+            response = await self._send("GET", path)
         rest = bytearray()
         try:
             with self.faults(None):
                 await self.check(response, None)
             chunks = cast("AsyncGenerator[bytes]", response.aiter_bytes())
             async with aclosing(chunks):
-                while (chunk := await self._next_chunk(chunks)) is not None:
+                while True:
+                    with self.faults(None, streaming=True):
+                        chunk = await anext(chunks, None)
+                    if chunk is None:
+                        break
                     *lines, last = chunk.split(b"\n")
                     for line in lines:
                         yield bytes(rest + line)
@@ -190,15 +191,6 @@ class Endpoint:
                 yield bytes(rest)
         finally:
             await response.aclose()
-
-    async def _next_chunk(self, chunks: AsyncGenerator[bytes]) -> bytes | None:
-        try:
-            return await anext(chunks, None)
-        except Exception as error:
-            named = self.faults(None).as_kernel_error(error, streaming=True)
-            if named is error:
-                raise
-            raise named from error
 
     @asynccontextmanager
     async def stream_sse(
@@ -224,16 +216,16 @@ class Endpoint:
         turn = await self.enter(f"{self.account} {model or ''}", len(content))
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         with self.faults(model):
-            client = self._open_client()
-            request = self._request(client, "POST", path, content, headers)
-            request.headers["accept"] = "text/event-stream"
+            accepting = {**(headers or {}), "accept": "text/event-stream"}
             try:
                 async with asyncio.timeout_at(deadline):
-                    response = await client.send(request, stream=True)
+                    response = await self._send("POST", path, content=content, headers=accepting)
             except BaseException:
                 await turn.record_failure()
                 raise
-        stream = SSEStream(response, self.faults(model), deadline, self.idle_timeout)
+        stream = SSEStream(
+            response, self.faults(model, streaming=True), deadline, self.idle_timeout
+        )
         try:
             await turn.record_answer(response.status_code, response.headers)
             with self.faults(model):
@@ -254,17 +246,13 @@ class Endpoint:
         self,
         method: str,
         path: str,
-        content: bytes | None,
-        model: str | None,
-        headers: Mapping[str, str] | None,
-        timeout: float | None,
-        params: Mapping[str, str | int] | None = None,
+        model: str | None = None,
+        timeout: float | None = None,
+        **parts: Any,
     ) -> dict[str, Any]:
         with self.faults(model):
-            client = self._open_client()
-            request = self._request(client, method, path, content, headers, params)
             async with asyncio.timeout(2 * self.idle_timeout if timeout is None else timeout):
-                response = await client.send(request, stream=True)
+                response = await self._send(method, path, **parts)
                 try:
                     await self.check(response, model)
                     raw = await _beginning(response, _JSON_LIMIT)
@@ -275,7 +263,7 @@ class Endpoint:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise self.no_object(str(request.url), model)
+            raise self.no_object(str(response.url), model)
         return cast("dict[str, Any]", answer)
 
     def no_object(self, url: str, model: str | None = None) -> ProviderUnavailableError:
@@ -307,18 +295,11 @@ class Endpoint:
                 raise ConfigurationError(text, provider=self.provider) from error
         return self._client
 
-    def _request(
-        self,
-        client: httpx.AsyncClient,
-        method: str,
-        path: str,
-        content: bytes | None,
-        headers: Mapping[str, str] | None,
-        params: Mapping[str, str | int] | None = None,
-    ) -> httpx.Request:
-        return client.build_request(
-            method, self.base_url + path, content=content, headers=headers, params=params
-        )
+    async def _send(self, method: str, path: str, **parts: Any) -> httpx.Response:
+        """Send a request, of which httpx knows the parts, and return with the answer's head."""
+        client = self._open_client()
+        request = client.build_request(method, self.base_url + path, **parts)
+        return await client.send(request, stream=True)
 
     async def check(self, response: httpx.Response, model: str | None) -> None:
         """Raise the error for the head of an answer that is not a success, or is compressed."""
@@ -360,13 +341,14 @@ class Endpoint:
                 retryable=False,
             )
 
-    def faults(self, model: str | None) -> TransportFaults:
+    def faults(self, model: str | None, *, streaming: bool = False) -> TransportFaults:
         return TransportFaults(
             provider=self.provider,
             model=model,
             url=without_login(self.base_url),
             connect_timeout=self.connect_timeout,
             idle_timeout=self.idle_timeout,
+            streaming=streaming,
         )
 
 

@@ -221,6 +221,7 @@ class TransportFaults(NamedTuple):
         url: Address for the message.
         connect_timeout: Seconds, for the message.
         idle_timeout: Seconds, for the message.
+        streaming: Whether the answer has begun.
     """
 
     provider: str
@@ -228,6 +229,7 @@ class TransportFaults(NamedTuple):
     url: str
     connect_timeout: float
     idle_timeout: float
+    streaming: bool = False
 
     def __enter__(self) -> None: ...
 
@@ -240,7 +242,7 @@ class TransportFaults(NamedTuple):
         if isinstance(error, Exception) and (named := self.as_kernel_error(error)) is not error:
             raise named from error
 
-    def as_kernel_error(self, error: Exception, *, streaming: bool = False) -> Exception:
+    def as_kernel_error(self, error: Exception) -> Exception:
         """The kernel's error for `error`, or `error` itself if it is not a transport fault."""
         from amplifier_modules._shared.http.lean_httpx import httpx
 
@@ -267,7 +269,7 @@ class TransportFaults(NamedTuple):
             named.retryable = not str(error).startswith("4")
             return named
         if isinstance(error, httpx.HTTPError | httpx.StreamError):
-            if streaming:
+            if self.streaming:
                 return self._error(StreamError, f"cut the answer off: {_reason(error)}")
             return self._error(NetworkError, f"closed the connection: {_reason(error)}")
         return error
@@ -279,7 +281,7 @@ class TransportFaults(NamedTuple):
 
     def _through(self) -> str:
         """Which proxy was used, if any."""
-        from amplifier_modules._shared.http.proxies import proxy_for
+        from amplifier_modules._shared.http.environment import proxy_for
 
         proxy = proxy_for(self.url)
         return f" through the proxy {without_login(proxy)}" if proxy else ""

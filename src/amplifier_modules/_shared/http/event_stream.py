@@ -212,7 +212,7 @@ class SSEStream:
             except Exception as error:
                 if isinstance(error, TimeoutError) and deadline != self._deadline:
                     raise self._faults.without_progress() from error
-                named = self._faults.as_kernel_error(error, streaming=True)
+                named = self._faults.as_kernel_error(error)
                 if named is error:
                     raise
                 raise named from error
@@ -221,7 +221,12 @@ class SSEStream:
             if events := self._decoder.feed(chunk):
                 return events
             if self._decoder.pending > EVENT_LIMIT:
-                raise self._endless()
+                raise StreamError(
+                    f"{self._faults.provider} sent an event larger than {EVENT_LIMIT} bytes",
+                    provider=self._faults.provider,
+                    model=self._faults.model,
+                    retryable=False,
+                )
             progress = False
 
     async def __aiter__(self) -> AsyncGenerator[tuple[str, str]]:
@@ -244,11 +249,3 @@ class SSEStream:
         """Close the answer; called by `Endpoint.stream_sse`."""
         await self._chunks.aclose()
         await self._response.aclose()
-
-    def _endless(self) -> StreamError:
-        return StreamError(
-            f"{self._faults.provider} sent an event larger than {EVENT_LIMIT} bytes",
-            provider=self._faults.provider,
-            model=self._faults.model,
-            retryable=False,
-        )

@@ -8,6 +8,10 @@ A request is admitted while no limit is reached, so at most one request exceeds 
 sub-agents make requests at once, a request that may exhaust the budget waits for those in progress.
 With a limit on tokens or dollars, every request also waits while the first request of another session
 is in progress, because its size is still unknown.
+
+When a limit of the session, or of the turn, is reached, hooks may raise it. The event `budget:reached`
+carries `limit`, `allowed`, `spent` and `inherited`, whether the limit is one of a session above. A hook
+that replaces `allowed` by a larger number raises the limit, and the turn continues.
 """
 
 from __future__ import annotations
@@ -18,11 +22,14 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 from pydantic import Field
 
+from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
+from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import BUDGET, SPENT
 from amplifier_support.usage import amount_text, dollars, total_tokens
@@ -41,27 +48,22 @@ class Spent:
         seconds: Seconds of completed turns.
     """
 
-    __slots__ = ("cost", "seconds", "steps", "tokens", "tool_calls", "unmeasured", "unpriced")
+    COUNTS = ("steps", "tool_calls", "tokens", "unpriced", "unmeasured")
+
+    __slots__ = ("cost", "seconds", *COUNTS)
 
     def __init__(self) -> None:
-        self.steps = 0
-        self.tool_calls = 0
-        self.tokens = 0
+        self.steps = self.tool_calls = self.tokens = self.unpriced = self.unmeasured = 0
         self.cost = Decimal(0)
-        self.unpriced = 0
-        self.unmeasured = 0
         self.seconds = 0.0
 
     @classmethod
     def read(cls, value: object) -> Spent:
         """Create from the result of `as_dict`; invalid values count as 0."""
-        spent = cls()
-        if not isinstance(value, Mapping):
-            return spent
-        data = dict(cast("Mapping[str, Any]", value))
+        spent, data = cls(), dict(to_mapping(value))
         # Sessions saved by earlier versions.
         data.setdefault("steps", data.get("turns"))
-        for name in ("steps", "tool_calls", "tokens", "unpriced", "unmeasured"):
+        for name in cls.COUNTS:
             if isinstance(data.get(name), int):
                 setattr(spent, name, max(0, data[name]))
         if isinstance(data.get("seconds"), (int, float)):
@@ -71,15 +73,8 @@ class Spent:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; `cost_usd` as a decimal string."""
-        return {
-            "steps": self.steps,
-            "tool_calls": self.tool_calls,
-            "tokens": self.tokens,
-            "cost_usd": str(self.cost),
-            "unpriced": self.unpriced,
-            "unmeasured": self.unmeasured,
-            "seconds": round(self.seconds, 3),
-        }
+        counts = {name: getattr(self, name) for name in self.COUNTS}
+        return {**counts, "cost_usd": str(self.cost), "seconds": round(self.seconds, 3)}
 
     def add(self, usage: Mapping[str, Any]) -> tuple[int, Decimal]:
         """Add the usage of a model call; returns its tokens and dollars, 0 if unknown."""
@@ -368,9 +363,11 @@ class Budget:
             return False
         if any(first is not asking for first in self._first):
             return True
-        return (
-            tokens is not None and spent.tokens + self._under_way * largest.tokens >= tokens
-        ) or (cost is not None and spent.cost + self._under_way * largest.cost >= cost)
+        coming_tokens = spent.tokens + self._under_way * largest.tokens
+        coming_cost = spent.cost + self._under_way * largest.cost
+        return (tokens is not None and coming_tokens >= tokens) or (
+            cost is not None and coming_cost >= cost
+        )
 
     def settle(self, usage: Mapping[str, Any] | None, is_first: bool) -> None:
         """Count the usage of a request; None for one that was not answered."""
@@ -437,10 +434,8 @@ def open_budget(coordinator: Any) -> Budget:
     Raises:
         ValueError: `session.budget` of the plan is not valid.
     """
-    config = getattr(coordinator, "config", None)
-    session: Any = cast("Mapping[str, Any]", config).get("session") if _is_mapping(config) else None
-    given: Any = cast("Mapping[str, Any]", session).get("budget") if _is_mapping(session) else None
-    limits = parse_config(BudgetConfig, given, "session.budget")
+    session = to_mapping(to_mapping(getattr(coordinator, "config", None)).get("session"))
+    limits = parse_config(BudgetConfig, session.get("budget"), "session.budget")
     above = BUDGET.of(coordinator)
     parent = above if isinstance(above, Budget) else None
     if parent is not None:
@@ -458,5 +453,121 @@ def find_budget(coordinator: Any) -> Budget:
     return found if isinstance(found, Budget) else open_budget(coordinator)
 
 
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)
+class StopSignal:
+    """A cancellation token that also turns immediate when the budget's time limit is reached.
+
+    Args:
+        token: The session's cancellation token, or None.
+        budget: The session's budget.
+    """
+
+    def __init__(self, token: Any, budget: Budget) -> None:
+        self._token = token
+        self._budget = budget
+
+    @property
+    def is_requested(self) -> bool:
+        """True if a stop was requested, at once or after the current step."""
+        return self._token is not None and self._token.is_cancelled
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.is_requested or self._budget.time_is_up()
+
+    @property
+    def is_immediate(self) -> bool:
+        asked = self._token is not None and self._token.is_immediate
+        return asked or self._budget.time_is_up()
+
+    def register_tool_start(self, call_id: str, name: str) -> None:
+        if self._token is not None:
+            self._token.register_tool_start(call_id, name)
+
+    def register_tool_complete(self, call_id: str) -> None:
+        if self._token is not None:
+            self._token.register_tool_complete(call_id)
+
+    async def trigger_callbacks(self) -> None:
+        if self._token is not None:
+            await self._token.trigger_callbacks()
+
+
+BUDGET_REACHED = "budget:reached"
+
+RAISABLE = ("max_steps", "max_tokens", "max_cost")
+"""Limits that can be raised while a turn waits."""
+
+
+class LimitRequests:
+    """The requests of one turn to raise limits.
+
+    Args:
+        budget: The session's budget.
+        channel: The turn's hooks.
+        token: The session's cancellation token, or None.
+    """
+
+    def __init__(self, budget: Budget, channel: Channel, token: Any) -> None:
+        self._budget = budget
+        self._channel = channel
+        self._token = token
+
+    async def admit(self, ids: Mapping[str, Any]) -> Ticket:
+        """Admit a request, once the budget has room for it.
+
+        Raises:
+            BudgetReached: The budget is exhausted, and no hook raised the limit.
+            Interrupted: The turn was stopped meanwhile.
+        """
+        while True:
+            try:
+                ticket = self._budget.admit()
+            except BudgetReached as stop:
+                if not await self.request_raise(stop.reached, ids):
+                    raise
+                continue
+            if ticket is not None:
+                return ticket
+            await interruptible(self._budget.wait_for_settlement(), self._token)
+
+    async def check(self, ticket: Ticket, ids: Mapping[str, Any]) -> None:
+        """Check that an admitted request is still allowed; see `Ticket.check`."""
+        while True:
+            try:
+                return ticket.check()
+            except BudgetReached as stop:
+                if not await self.request_raise(stop.reached, ids):
+                    raise
+
+    async def request_raise(self, reached: Reached, ids: Mapping[str, Any]) -> bool:
+        """Return True if a limit of the budget that was reached has been raised."""
+        if reached.limit not in RAISABLE or reached.spent is None:
+            return False
+        owner = self._budget.find_owner(reached)
+        # Sub-agents that reach a common limit at the same time ask once.
+        async with owner.asking:
+            if not owner.has_reached(reached.limit):
+                return True
+            if reached.limit in owner.refused:
+                return False
+            allowed = await self.more(reached, ids, inherited=owner is not self._budget)
+            if allowed is None:
+                owner.refused.add(reached.limit)
+                return False
+            owner.raise_limit(reached.limit, allowed)
+            return True
+
+    async def more(
+        self, reached: Reached, ids: Mapping[str, Any], *, inherited: bool = False
+    ) -> int | float | None:
+        """The larger limit that a hook sets, if one does."""
+        if not self._channel.has_listeners(BUDGET_REACHED):
+            return None
+        data = {**reached._asdict(), "inherited": inherited, **ids}
+        denied, final = await interruptible(
+            self._channel.emit_and_apply(BUDGET_REACHED, data), self._token
+        )
+        allowed = final.get("allowed")
+        if denied is not None or isinstance(allowed, bool) or reached.spent is None:
+            return None
+        return allowed if isinstance(allowed, (int, float)) and allowed > reached.spent else None

@@ -15,8 +15,9 @@ from amplifier_core.llm_errors import (
     LLMError,
 )
 from amplifier_core.message_models import Usage
-from amplifier_modules._shared.history import to_chat_request
+from amplifier_modules._shared.history.request import to_chat_request
 from amplifier_modules._shared.loop.answered import (
+    PROVIDER_FALLBACK,
     PROVIDER_SWITCHED,
     Answered,
     Use,
@@ -25,9 +26,7 @@ from amplifier_modules._shared.loop.answered import (
 )
 from amplifier_modules._shared.loop.budget import Ticket
 from amplifier_modules._shared.loop.channel import Injection, TurnDenied, error_data
-from amplifier_modules._shared.loop.context_window import measure_size
-from amplifier_modules._shared.loop.conversation import request_view
-from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK
+from amplifier_modules._shared.loop.conversation import measure_size, request_view
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import (

@@ -7,12 +7,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from amplifier_modules._shared.loop.answered import PROVIDER_SWITCHED
-from amplifier_modules._shared.loop.budget import open_budget
+from amplifier_modules._shared.loop.answered import PROVIDER_FALLBACK, PROVIDER_SWITCHED
+from amplifier_modules._shared.loop.budget import BUDGET_REACHED, open_budget
 from amplifier_modules._shared.loop.channel import TurnOutcome
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.exchange import CONTEXT_OVERFLOW
-from amplifier_modules._shared.loop.fallback import BUDGET_REACHED, PROVIDER_FALLBACK
 from amplifier_modules._shared.loop.interrupt import finish_despite_cancellation
 from amplifier_modules._shared.loop.parts import LoopState, TurnParts
 from amplifier_modules._shared.loop.steering import STEER_EVENTS
@@ -27,6 +26,7 @@ class LoopOrchestrator:
 
     Attributes:
         name: Module id; `orchestrator:complete` names it.
+        streams: Whether it streams answers unless its settings say otherwise.
         config: The settings.
         state: The parts that outlive its turns.
         events: Names of the events it emits in addition to those that the kernel defines.
@@ -34,6 +34,7 @@ class LoopOrchestrator:
     """
 
     name: ClassVar[str]
+    streams: ClassVar[bool] = True
     events: ClassVar[tuple[str, ...]] = (
         *STEER_EVENTS,
         PROVIDER_FALLBACK,
@@ -45,9 +46,8 @@ class LoopOrchestrator:
 
     def __init__(self, config: LoopConfig | None = None) -> None:
         self.config = config or LoopConfig()
-        self.state = LoopState(
-            self.name, self.config, stream if self.config.streaming else complete
-        )
+        streams = self.streams and self.config.streaming
+        self.state = LoopState(self.name, self.config, stream if streams else complete)
         self.steer = self.state.steering
         if self.config.debug:
             logging.getLogger("amplifier_modules._shared.loop").setLevel(logging.DEBUG)

@@ -6,14 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from amplifier_modules._shared.history import ParsedMessages
-from amplifier_modules._shared.loop.answered import Switches
-from amplifier_modules._shared.loop.budget import find_budget
+from amplifier_modules._shared.history.parsing import ParsedMessages
+from amplifier_modules._shared.loop.answered import Fallbacks, Switches, find_fallbacks
+from amplifier_modules._shared.loop.budget import LimitRequests, StopSignal, find_budget
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
-from amplifier_modules._shared.loop.context_window import ContextWindow
-from amplifier_modules._shared.loop.fallback import Fallbacks, LimitRequests, find_fallbacks
-from amplifier_modules._shared.loop.interrupt import StopSignal
+from amplifier_modules._shared.loop.conversation import ContextWindow
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.steering import Steering
 from amplifier_modules._shared.loop.streaming import AnswerFormat

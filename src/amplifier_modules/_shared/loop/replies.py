@@ -14,21 +14,21 @@ from pydantic import BaseModel, ValidationError
 
 from amplifier_core.hooks import PlainData, plain
 from amplifier_core.message_models import ChatResponse, Usage
-from amplifier_modules._shared.history import InvalidArguments, parse_arguments
-from amplifier_modules._shared.history.arguments import TOO_DEEP
 from amplifier_modules._shared.history.values import (
+    CALL_TYPES,
     MAX_DEPTH,
+    TOO_DEEP_INPUT,
+    InvalidArguments,
     clean_value,
     is_deeper,
     is_plain,
+    parse_arguments,
     plain_block,
     plain_usage,
 )
 from amplifier_modules._shared.loop.results import warn_of_ignored
 from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.usage import add_counts, dollars, token_count, token_counts
-
-CALL_BLOCKS = ("tool_call", "tool_use")
 
 
 class Call:
@@ -56,7 +56,7 @@ async def find_calls(provider: Any, response: Any, blocks: list[dict[str, Any]])
     if inspect.isawaitable(found):
         found = await found
     if found is None or (parse is None and not found):
-        found = [block for block in blocks if block.get("type") in CALL_BLOCKS]
+        found = [block for block in blocks if block.get("type") in CALL_TYPES]
     return [_call(item) for item in cast("Iterable[Any]", found or ())]
 
 
@@ -87,7 +87,7 @@ def _parse_arguments(arguments: Any) -> dict[str, Any]:
         kind = type(arguments).__name__
         raise InvalidArguments(f"the input must be a JSON object, not {kind}")
     if is_deeper(arguments, MAX_DEPTH):
-        raise InvalidArguments(TOO_DEEP)
+        raise InvalidArguments(TOO_DEEP_INPUT)
     found = cast("dict[str, Any]", arguments)
     return found if is_plain(found) else clean_value(found)
 
@@ -153,7 +153,7 @@ def _with_calls(
     placed: set[str] = set()
     result: list[dict[str, Any]] = []
     for block in blocks:
-        if block.get("type") not in CALL_BLOCKS:
+        if block.get("type") not in CALL_TYPES:
             result.append(block)
             continue
         waiting = by_given_id[str(block.get("id") or "")]

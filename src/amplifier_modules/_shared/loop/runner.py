@@ -30,8 +30,7 @@ from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.hooks import ToolResultData
 from amplifier_core.message_models import ToolSpec
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.history import portable_id
-from amplifier_modules._shared.history.values import TOOL_SEARCH
+from amplifier_modules._shared.history.values import TOOL_SEARCH, portable_id
 from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import Call
 from amplifier_modules._shared.loop.results import (
@@ -102,8 +101,8 @@ def _is_legal(name: str) -> bool:
     return portable_id(name) == name if name else False
 
 
-class AliasConflict(Exception):
-    """One parameter was given different values under two names; the message is for the model."""
+class InvalidInput(Exception):
+    """The input is invalid for the tool; the message is for the model."""
 
 
 def input_aliases(tool: Any) -> Mapping[str, str]:
@@ -123,7 +122,7 @@ def without_aliases(
             they changed takes precedence over one they left unchanged.
 
     Raises:
-        AliasConflict: Two names of one parameter have different values, both changed.
+        InvalidInput: Two names of one parameter have different values, both changed.
     """
     if not aliases:
         return given
@@ -135,7 +134,7 @@ def without_aliases(
         name = aliases.get(key, key)
         first = changed.setdefault(name, key)
         if given[first] != value:
-            raise AliasConflict(
+            raise InvalidInput(
                 f"'{first}' and '{key}' are the same parameter, but their values differ; "
                 f"give only '{name}'"
             )
@@ -155,10 +154,6 @@ _SHOWN = 200
 """Characters of an unknown tool's name to repeat to the model."""
 
 INTERRUPTED = "interrupted (it may have taken effect)"
-
-
-class _InvalidArguments(Exception):
-    """The input is invalid for the tool; the message is for the model."""
 
 
 class Ready(NamedTuple):
@@ -200,7 +195,7 @@ class Runner:
             return tool
         try:
             if call.problem is not None:
-                raise _InvalidArguments(call.problem)
+                raise InvalidInput(call.problem)
             aliases = input_aliases(tool)
             arguments = self._fitting(tool, call.name, aliases, call.arguments)
             shown = with_aliases(aliases, arguments)
@@ -214,7 +209,7 @@ class Runner:
                 arguments = self._fitting(tool, call.name, aliases, changed, shown)
                 changed = with_aliases(aliases, arguments)
                 data = {**data, "tool_input": changed, "input": changed}
-        except (_InvalidArguments, AliasConflict) as error:
+        except InvalidInput as error:
             message = f"invalid arguments for tool '{call.name}': {error}"
             return await self._refuse(data, "InvalidArguments", message)
         return Ready(call, tool, arguments, data, span)
@@ -230,17 +225,17 @@ class Runner:
         """The input for the tool; `shown` is what hooks saw, if `given` is their revision of it.
 
         Raises:
-            _InvalidArguments: It is not an object, or does not match the tool's schema.
-            AliasConflict: It has two values for one parameter.
+            InvalidInput: It is not an object, does not match the tool's schema, or has two values for
+                one parameter.
         """
         if not isinstance(given, dict):
-            raise _InvalidArguments(
+            raise InvalidInput(
                 f"a hook replaced the input with {type(given).__name__}, expected an object"
             )
         arguments = without_aliases(aliases, cast("dict[str, Any]", given), shown)
         problem = self._checker.problem(tool, name, arguments)
         if problem is not None:
-            raise _InvalidArguments(problem)
+            raise InvalidInput(problem)
         return arguments
 
     async def _tool_for(self, call: Call, data: dict[str, Any]) -> Any:

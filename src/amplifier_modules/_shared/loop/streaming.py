@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from amplifier_core.hooks import plain
@@ -34,8 +34,7 @@ async def announce(response: Any, channel: Channel, span: Span) -> None:
     blocks = read_blocks(response)
     for index, block in enumerate(blocks):
         about = {"block_type": block.get("type"), "block_index": index, **span.fields}
-        named = {key: block[key] for key in ("id", "name", "visibility") if key in block}
-        await channel.emit("content_block:start", {**about, **named})
+        await channel.emit("content_block:start", {**about, **_names_in(block)})
         await channel.emit(
             "content_block:end", {**about, "total_blocks": len(blocks), "block": block}
         )
@@ -56,11 +55,49 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
     chunks: Any = stream_complete(request)
     if inspect.isawaitable(chunks):
         chunks = await chunks
-    relay = _Relay(channel, span)
+    emit, ids = channel.emit, span.fields
+    has_listeners = channel.has_listeners("provider:stream")
+    last: Any = None
+    has_blocks = False
+    texts: list[str] = []
     try:
-        await relay.run(chunks)
+        async for chunk in chunks:
+            last = chunk
+            if has_listeners:
+                shown = chunk if type(chunk) is dict else plain(chunk)
+                await emit("provider:stream", {"chunk": shown, **ids})
+            channel.has_emitted = True
+            if type(chunk) is not dict:
+                continue
+            block_chunk = cast("dict[str, Any]", chunk)
+            kind = block_chunk.get("type")
+            if kind == _CHUNK_DELTA:
+                _check_keys(block_chunk, "index", "block_type", "delta")
+                block_type, delta = block_chunk["block_type"], block_chunk["delta"]
+                if type(delta) is not str:
+                    raise TypeError("a delta of the stream is not a string")
+                if block_type == "text":
+                    texts.append(delta)
+                await emit(
+                    "content_block:delta",
+                    {
+                        "block_type": block_type,
+                        "block_index": block_chunk["index"],
+                        "delta": delta,
+                        **ids,
+                    },
+                )
+            elif kind in (_CHUNK_START, _CHUNK_END):
+                has_blocks = True
+                await _bracket(block_chunk, channel, span)
+                # Once per block: most runs have no listener, and an event costs as much as a delta.
+                has_listeners = channel.has_listeners("provider:stream")
+        if not _is_response(last) and (last is None or isinstance(last, Mapping)):
+            raise StreamError(
+                "The provider's stream ended without its final response; the answer may be cut off"
+            )
     except BaseException:
-        channel.partial_text = "".join(relay.texts)
+        channel.partial_text = "".join(texts)
         raise
     finally:
         # If the loop stops early, the provider must be notified now, not when the generator is
@@ -68,75 +105,26 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
         close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()
-    response = relay.last
-    if response is not None and not isinstance(response, Mapping) and not _is_response(response):
-        return response  # no chunk either; reported by the caller
-    if not _is_response(response):
-        channel.partial_text = "".join(relay.texts)
-        raise StreamError(
-            "The provider's stream ended without its final response; the answer may be cut off"
-        )
-    if not relay.emitted_blocks:
-        await announce(response, channel, span)
-    return response
+    if not has_blocks and _is_response(last):
+        await announce(last, channel, span)
+    return last  # The caller reports anything that is neither a chunk nor a response.
 
 
-class _Relay:
-    """Turns the chunks of one answer into events."""
+async def _bracket(chunk: dict[str, Any], channel: Channel, span: Span) -> None:
+    """Emit the event for the start or the end of a block."""
+    _check_keys(chunk, "index", "block_type")
+    index = chunk["index"]
+    about = {"block_type": chunk["block_type"], "block_index": index, **span.fields}
+    if chunk["type"] == _CHUNK_START:
+        await channel.emit("content_block:start", {**about, **_names_in(chunk)})
+    else:
+        # The final number of blocks is not known yet; this is the count so far.
+        ended = {"total_blocks": index + 1, "block": chunk.get("block")}
+        await channel.emit("content_block:end", {**about, **ended})
 
-    def __init__(self, channel: Channel, span: Span) -> None:
-        self._channel = channel
-        self._emit = channel.emit
-        self._ids = span.fields
-        self.last: Any = None
-        self.emitted_blocks = False
-        self.texts: list[str] = []
 
-    async def run(self, stream: AsyncIterator[Any]) -> None:
-        emit, ids = self._emit, self._ids
-        has_listeners = self._channel.has_listeners("provider:stream")
-        async for chunk in stream:
-            self.last = chunk
-            if has_listeners:
-                shown = chunk if type(chunk) is dict else plain(chunk)
-                await emit("provider:stream", {"chunk": shown, **ids})
-            self._channel.has_emitted = True
-            if type(chunk) is not dict:
-                continue
-            chunk_data = cast("dict[str, Any]", chunk)
-            kind = chunk_data.get("type")
-            if kind == _CHUNK_DELTA:
-                _check_keys(chunk_data, "index", "block_type", "delta")
-                if type(chunk_data["delta"]) is not str:
-                    raise TypeError("a delta of the stream is not a string")
-                if chunk_data["block_type"] == "text":
-                    self.texts.append(chunk_data["delta"])
-                await emit(
-                    "content_block:delta",
-                    {
-                        "block_type": chunk_data["block_type"],
-                        "block_index": chunk_data["index"],
-                        "delta": chunk_data["delta"],
-                        **ids,
-                    },
-                )
-            elif kind in (_CHUNK_START, _CHUNK_END):
-                self.emitted_blocks = True
-                await self._bracket(chunk_data)
-                # Once per block: most runs have no listener, and an event costs as much as a delta.
-                has_listeners = self._channel.has_listeners("provider:stream")
-
-    async def _bracket(self, chunk: dict[str, Any]) -> None:
-        _check_keys(chunk, "index", "block_type")
-        index = chunk["index"]
-        about = {"block_type": chunk["block_type"], "block_index": index, **self._ids}
-        if chunk["type"] == _CHUNK_START:
-            named = {key: chunk[key] for key in ("id", "name", "visibility") if key in chunk}
-            await self._emit("content_block:start", {**about, **named})
-        else:
-            # The final number of blocks is not known yet; this is the count so far.
-            ended = {"total_blocks": index + 1, "block": chunk.get("block")}
-            await self._emit("content_block:end", {**about, **ended})
+def _names_in(block: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: block[key] for key in ("id", "name", "visibility") if key in block}
 
 
 def _find_stream(provider: Any) -> Callable[[Any], Any] | None:
@@ -146,11 +134,8 @@ def _find_stream(provider: Any) -> Callable[[Any], Any] | None:
     that has every attribute, such as a mock, does not stream.
     """
     method = getattr(provider, "stream_complete", None)
-    if not callable(method):
-        return None
-    if hasattr(type(provider), "stream_complete") or inspect.isasyncgenfunction(method):
-        return method
-    return None
+    is_own = hasattr(type(provider), "stream_complete") or inspect.isasyncgenfunction(method)
+    return method if callable(method) and is_own else None
 
 
 def _check_keys(chunk: dict[str, Any], *keys: str) -> None:

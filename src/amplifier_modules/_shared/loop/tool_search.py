@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, cast
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.history.values import (
-    CALL_TYPES,
     TOOL_SEARCH,
+    call_parts,
     found_tools,
     mappings,
-    read_kind,
+    portable_id,
+    stored_calls,
 )
 from amplifier_modules._shared.loop.conversation import stored_messages
 from amplifier_modules._shared.loop.schema import input_schema
@@ -138,9 +138,7 @@ def _names_in(messages: Iterable[Any]) -> Iterator[str]:
     for message in mappings(messages):
         yield from found_tools(message)
         if message.get("role") == "assistant":
-            blocks = [b for b in mappings(message.get("content")) if read_kind(b) in CALL_TYPES]
-            for call in (*mappings(message.get("tool_calls")), *blocks):
-                yield str(call.get("name") or call.get("tool"))
+            yield from (call_parts(call)[0] for call in stored_calls(message))
 
 
 def _summary(tool: Any) -> str:

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.events import MESSAGE_END
@@ -40,56 +39,6 @@ from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.fields import read_field
 
-
-class Progress:
-    """Counts how often in a row the same calls had the same results.
-
-    The calls of an answer count together: as long as one of them, or one result, is new, the turn
-    makes progress.
-    """
-
-    def __init__(self) -> None:
-        self._last: list[tuple[str, dict[str, Any], Any]] | None = None
-        self.times = 0
-
-    def note(self, calls: list[Call], results: Mapping[str, Any]) -> int:
-        """Record the calls of an answer; returns how often in a row they had these results.
-
-        Args:
-            calls: The calls of an answer.
-            results: Contents of their result messages, by call id.
-        """
-        done = [(call.name, call.arguments, results.get(call.id)) for call in calls]
-        self.times = self.times + 1 if done == self._last else 1
-        self._last = done
-        return self.times
-
-
-def warning(calls: list[Call], times: int, left: int) -> str:
-    """The warning to the model before the turn is ended.
-
-    Args:
-        calls: The calls that repeat.
-        times: How often in a row they had the same results.
-        left: How many more repetitions end the turn.
-    """
-    return (
-        f"[{_named(calls)} was called {times} times in a row with the same input and the same "
-        f"result; the turn ends after {left} more. Do something else: change the input, wait "
-        "longer, use another tool, or report what is missing.]"
-    )
-
-
-def conclusion(calls: list[Call], times: int) -> str:
-    """The text of a turn that ends without progress."""
-    return f"No progress: {_named(calls)} had the same result {times} times in a row"
-
-
-def _named(calls: list[Call]) -> str:
-    names = dict.fromkeys(call.name for call in calls)
-    return " and ".join(f"'{name}'" for name in names)
-
-
 logger = logging.getLogger(__name__)
 
 
@@ -111,7 +60,8 @@ class Turn:
         session_id = getattr(parts.coordinator, "session_id", None)
         self.span = Span.turn(session_id if isinstance(session_id, str) else None)
         self._ledger = CallLedger()
-        self._progress = Progress()
+        self._last_done: list[tuple[str, dict[str, Any], Any]] = []
+        self._repeats = 0
         self._usage = UsageTotal()
         self._cycles = 0
         self._most_cycles = self._config.max_iterations
@@ -259,16 +209,31 @@ class Turn:
         await self._dispatcher.run(calls, span, allowed)
         if allowed < len(calls) and (reached := self._budget.reached(tools=True)) is not None:
             return _out_of_budget(reached)
-        times = self._progress.note(calls, self._dispatcher.answers)
+        # The calls of an answer count together: as long as one of them, or one result, is new, the
+        # turn makes progress.
+        answers = self._dispatcher.answers
+        done = [(call.name, call.arguments, answers.get(call.id)) for call in calls]
+        self._repeats = self._repeats + 1 if done == self._last_done else 1
+        self._last_done = done
+        return self._judge_progress(calls, self._repeats)
+
+    def _judge_progress(self, calls: list[Call], times: int) -> TurnOutcome | None:
+        """Warn the model of calls that had the same results several times in a row, then end the turn."""
         most = self._config.max_repeats
         if not most or times < most:
             return None
+        names = list(dict.fromkeys(call.name for call in calls))
+        named = " and ".join(f"'{name}'" for name in names)
         if times < 2 * most:
-            self._channel.append_note(warning(calls, times, 2 * most - times))
+            self._channel.append_note(
+                f"[{named} was called {times} times in a row with the same input and the same "
+                f"result; the turn ends after {2 * most - times} more. Do something else: change the "
+                "input, wait longer, use another tool, or report what is missing.]"
+            )
             return None
-        repeated = {"tools": list(dict.fromkeys(call.name for call in calls)), "times": times}
-        details = {"repeated": repeated}
-        return TurnOutcome("incomplete", conclusion(calls, times), "no_progress", details=details)
+        text = f"No progress: {named} had the same result {times} times in a row"
+        details = {"repeated": {"tools": names, "times": times}}
+        return TurnOutcome("incomplete", text, "no_progress", details=details)
 
     async def _conclude(
         self, calls: list[Call], text: str, finish_reason: str | None

@@ -1,10 +1,12 @@
-"""The declaration in the package of a bundled module; importing it imports nothing heavy."""
+"""What the package of a bundled module declares, so that its code is imported only when it is used."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+from amplifier_support.named_tuple import NamedTuple
 
 
 class ModuleDeclaration:
@@ -64,3 +66,47 @@ class ModuleDeclaration:
     def _model(self) -> Any:
         module, _, name = self._config.partition(":")
         return getattr(import_module(module, self._package), name)
+
+
+class Offer(NamedTuple):
+    """The description of a tool for models.
+
+    Attributes:
+        name: Its name.
+        description: What it does.
+        input_schema: JSON schema of its input.
+    """
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+
+
+class LazyTool:
+    """A tool of the Tool Contract that is created with its first call.
+
+    Args:
+        offer: Its description for models.
+        create: Creates the tool that carries out the calls.
+
+    Attributes:
+        defined_in: The Python module that creates it.
+    """
+
+    def __init__(self, offer: Offer, create: Callable[[str], Any]) -> None:
+        self.name = offer.name
+        self.description = offer.description
+        self.input_schema = offer.input_schema
+        self.defined_in = create.__module__
+        self._create = create
+        self._tool: Any = None
+
+    def get_schema(self) -> dict[str, Any]:
+        """JSON schema of the input."""
+        return self.input_schema
+
+    async def execute(self, input: dict[str, Any]) -> Any:
+        """Run the tool; see `CheckedTool.execute`."""
+        if self._tool is None:
+            self._tool = self._create(self.name)
+        return await self._tool.execute(input)

@@ -29,7 +29,15 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
@@ -39,13 +47,12 @@ from amplifier_core.message_models import (
     ChatRequest,
     ChatResponse,
     Degradation,
-    Message,
     TextBlock,
     ToolCall,
     Usage,
 )
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history.request import normalise
 from amplifier_modules._shared.history.values import plain_usage
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.module.spans import event_ids
@@ -70,11 +77,14 @@ class RefusedImages:
 
     def sendable(self, request: ChatRequest) -> ChatRequest:
         """The request with a note in place of each refused image; the same where there is none."""
-        if not self._refused:
+        if not self._refused or self._refused.isdisjoint(map(_digest, _images(request))):
             return request
-        messages = [self._without_refused(message) for message in request.messages]
-        if all(new is old for new, old in zip(messages, request.messages, strict=True)):
-            return request
+        messages = [
+            message
+            if isinstance(message.content, str)
+            else message.model_copy(update={"content": list(map(self._note_or, message.content))})
+            for message in request.messages
+        ]
         return request.model_copy(update={"messages": messages})
 
     def learn(self, request: ChatRequest, error: LLMError) -> bool:
@@ -83,7 +93,7 @@ class RefusedImages:
         marks = _ABOUT_IMAGES if isinstance(error, InvalidRequestError) else _CANNOT_SEE
         if not any(mark in text for mark in marks):
             return False
-        images = {_digest(block) for message in request.messages for block in _images(message)}
+        images = set(map(_digest, _images(request)))
         self._refused |= images
         return bool(images)
 
@@ -95,21 +105,15 @@ class RefusedImages:
             requested="images", actual="a note in their place", reason="the service refused them"
         )
 
-    def _without_refused(self, message: Message) -> Message:
-        if not any(_digest(block) in self._refused for block in _images(message)):
-            return message
-        blocks = [self._note_or(block) for block in cast("list[Any]", message.content)]
-        return message.model_copy(update={"content": blocks})
-
     def _note_or(self, block: Any) -> Any:
         refused = block.type == "image" and _digest(block) in self._refused
         return TextBlock(text=NOTE) if refused else block
 
 
-def _images(message: Message) -> list[Any]:
-    if isinstance(message.content, str):
-        return []
-    return [block for block in message.content if block.type == "image"]
+def _images(request: ChatRequest) -> Iterator[Any]:
+    for message in request.messages:
+        if not isinstance(message.content, str):
+            yield from (block for block in message.content if block.type == "image")
 
 
 def _digest(block: Any) -> int:

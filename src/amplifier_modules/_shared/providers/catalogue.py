@@ -82,19 +82,17 @@ class Catalogue:
     def __init__(self, path: Path) -> None:
         raw = json.loads(path.read_text(encoding="utf-8"))
         self.price_list = read_shipped(path)
-        self._models = {entry["id"]: _model(entry) for entry in raw["models"]}
+        unset: dict[str, Any] = {"capabilities": [], "features": {}}
+        entries = ({**unset, **entry} for entry in raw["models"])
+        models = (Model(*(entry[name] for name in Model._fields)) for entry in entries)
+        self._models = {model.id: model for model in models}
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._models.values())
 
-    def get(self, model_id: str) -> Model | None:
-        """The model of exactly this id."""
-        return self._models.get(model_id)
-
-
-def _model(entry: dict[str, Any]) -> Model:
-    values: dict[str, Any] = {"capabilities": [], "features": {}, **entry}
-    return Model(**{name: values[name] for name in Model._fields})
+    def find(self, names: Iterable[str]) -> Model | None:
+        """The model with the first of these ids that is in the catalogue."""
+        return next(filter(None, map(self._models.get, names)), None)
 
 
 def find_price_lists(coordinator: Any, provider: str, shipped: PriceList) -> list[PriceList]:

@@ -18,11 +18,10 @@ import hashlib
 import json
 import re
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import chain, takewhile
 from typing import Any, cast
 
 from amplifier_core.llm_errors import InvalidRequestError, LLMTimeoutError, StreamError
@@ -34,9 +33,15 @@ from amplifier_core.message_models import (
     ToolSpec,
     Usage,
 )
-from amplifier_modules._shared.history import portable_id
+from amplifier_modules._shared.history.values import portable_id
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.http.event_stream import SSEStream
+from amplifier_modules._shared.http.errors import error_for_body
+from amplifier_modules._shared.providers.answer_stream import (
+    AnswerStream,
+    BlockChunk,
+    StreamedBlock,
+    find_tool_calls,
+)
 from amplifier_modules._shared.providers.base import (
     Chunk,
     HTTPProvider,
@@ -44,16 +49,11 @@ from amplifier_modules._shared.providers.base import (
     combine_degradations,
     estimate_lost,
 )
-from amplifier_modules._shared.providers.chat_stream import (
-    FINISH_REASONS,
-    ChatStream,
-    find_tool_calls,
-    merge_deltas,
-    read_usage,
-)
 from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig, first_given
 from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.usage import token_count, token_counts
 
 _MAX_ID = 40
 _PERSON = re.compile(r"[^\s<|\\/>]{1,64}")
@@ -239,9 +239,245 @@ def image_url(source: Mapping[str, Any]) -> str:
     return f"data:{source.get('media_type') or 'image/png'};base64,{source.get('data', '')}"
 
 
-_PATH = "/chat/completions"
-_BATCH_URL = "/v1/chat/completions"
-_DONE = "[DONE]"
+_FINISH_REASONS = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+# The server reports that it stopped early; the partial output is not an answer.
+_GAVE_UP = {"insufficient_system_resource", "error", "abort", "cancelled"}
+
+
+class OpenAIStream(AnswerStream):
+    """An answer of one of OpenAI's APIs; see `API`.
+
+    Attributes:
+        model: What the server says answered, else what was asked.
+        service_tier: What the server says it billed as.
+    """
+
+    def __init__(self, *, provider: str, model: str, names: Mapping[str, str]) -> None:
+        super().__init__(provider=provider, model=model, names=names)
+        self.model = model
+        self.service_tier: str | None = None
+
+    @property
+    @abstractmethod
+    def content(self) -> list[dict[str, Any]]:
+        """The content blocks of the answer, in order."""
+
+    @property
+    @abstractmethod
+    def finish_reason(self) -> str:
+        """Why the answer ended, in the kernel's terms."""
+
+    @abstractmethod
+    def usage(self) -> Usage | None:
+        """The server's counts in the kernel's terms; None if there are none or they are not valid."""
+
+    @abstractmethod
+    def metadata(self, request_id: str | None) -> dict[str, Any]:
+        """The metadata of the response.
+
+        Args:
+            request_id: The service's id of the request, if its header has one.
+        """
+
+
+class _Block(StreamedBlock):
+    __slots__ = ("refusal",)
+
+    def __init__(self, index: int, kind: str, *, refusal: bool = False, **call: str) -> None:
+        super().__init__(index, kind, **call)
+        self.refusal = refusal
+
+    def content(self) -> dict[str, Any]:
+        if self.kind == "thinking":
+            return {"type": "thinking", "thinking": self.text}
+        if self.kind == "tool_call":
+            return self.call(self.text)
+        block: dict[str, Any] = {"type": "text", "text": self.text}
+        return block | {"refusal": True} if self.refusal else block
+
+
+class ChatStream(OpenAIStream):
+    """A streamed Chat Completions answer.
+
+    Accepts what OpenAI and compatible servers send: reasoning under two names, tool calls without an
+    index, without an id, with the same index for all, or with arguments that are not JSON. None of
+    that is an error; only data that cannot be parsed at all is.
+    """
+
+    not_json = "an event that is not valid JSON"
+
+    def __init__(self, *, provider: str, model: str, names: Mapping[str, str]) -> None:
+        super().__init__(provider=provider, model=model, names=names)
+        self._stopped: str | None = None
+        self._usage: dict[str, Any] | None = None
+        self._id: str | None = None
+        self._open: _Block | None = None
+        self._calls: dict[int, _Block] = {}
+        self._last_call: _Block | None = None
+
+    def events_in(self, answer: Mapping[str, Any]) -> Iterable[Any]:
+        return (answer,)
+
+    def close(self) -> list[BlockChunk]:
+        ends: list[BlockChunk] = []
+        self._end_text(ends)
+        ends += [block.end(block.content()) for block in self._blocks if block.kind == "tool_call"]
+        return ends
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        return [block.content() for block in self._blocks]
+
+    @property
+    def finish_reason(self) -> str:
+        if self._refusal():
+            return "content_filter"
+        reason = _FINISH_REASONS.get(self._stopped or "", "stop")
+        return "tool_calls" if self._calls and reason == "stop" else reason
+
+    def usage(self) -> Usage | None:
+        raw = self._usage or {}
+        counts = token_counts(raw, "prompt_tokens", "completion_tokens") if raw else None
+        if counts is None:
+            return None
+        prompt, output = counts
+        read = to_mapping(raw.get("prompt_tokens_details"))
+        written = to_mapping(raw.get("completion_tokens_details"))
+        cached = token_count(read.get("cached_tokens"))
+        # DeepSeek reports what came from its cache under a name of its own.
+        cached = token_count(raw.get("prompt_cache_hit_tokens")) if cached is None else cached
+        return Usage(
+            input_tokens=prompt,
+            output_tokens=output,
+            total_tokens=token_count(raw.get("total_tokens")) or prompt + output,
+            reasoning_tokens=token_count(written.get("reasoning_tokens")),
+            cache_read_tokens=cached,
+            cache_write_tokens=token_count(read.get("cache_write_tokens")),
+        )
+
+    def metadata(self, request_id: str | None) -> dict[str, Any]:
+        named = {"request_id": request_id or self._id, "refusal": self._refusal()}
+        return {
+            "model": self.model,
+            "stop_reason": self._stopped,
+            "provider": self._provider,
+            **{name: value for name, value in named.items() if value},
+        }
+
+    def _refusal(self) -> str:
+        """The model's words if it refused."""
+        return "".join(block.text for block in self._blocks if block.refusal)
+
+    def _take(self, event: dict[str, Any], chunks: list[BlockChunk]) -> None:
+        if event.get("error"):
+            raise error_for_body(event, provider=self._provider, model=self._model)
+        if self._id is None:
+            given, model = event.get("id"), event.get("model")
+            self._id = given if isinstance(given, str) else ""
+            self.model = model if isinstance(model, str) and model else self.model
+        if isinstance(usage := event.get("usage"), dict):
+            self._usage = cast("dict[str, Any]", usage)
+        if isinstance(tier := event.get("service_tier"), str):
+            self.service_tier = tier
+        for choice in event.get("choices") or ():
+            if not choice.get("index"):
+                self._read_choice(choice, chunks)
+
+    def _read_choice(self, choice: dict[str, Any], chunks: list[BlockChunk]) -> None:
+        delta = choice.get("delta") or choice.get("message")
+        if delta:
+            if text := delta.get("reasoning_content") or delta.get("reasoning"):
+                self._add_text("thinking", text, chunks)
+            if text := delta.get("content"):
+                self._add_text("text", text, chunks)
+            if text := delta.get("refusal"):
+                self._add_text("text", text, chunks, refusal=True)
+            for call in delta.get("tool_calls") or ():
+                self._add_call(call, chunks)
+        if reason := choice.get("finish_reason"):
+            if reason in _GAVE_UP:
+                raise self._broken(f"stopped in the middle of its answer ({reason})")
+            self._stopped = reason if isinstance(reason, str) else "unknown"
+            self.is_whole = True
+
+    def _add_text(
+        self, kind: str, text: Any, chunks: list[BlockChunk], *, refusal: bool = False
+    ) -> None:
+        if not isinstance(text, str):
+            text = _joined(text)
+        block = self._open
+        if block is None or block.kind != kind or block.refusal is not refusal:
+            self._end_text(chunks)
+            block = self._open = _Block(len(self._blocks), kind, refusal=refusal)
+            self._blocks.append(block)
+            chunks.append(block.start())
+        chunks.append(block.delta(text))
+
+    def _end_text(self, chunks: list[BlockChunk]) -> None:
+        if self._open is not None:
+            chunks.append(self._open.end(self._open.content()))
+            self._open = None
+
+    def _add_call(self, call: dict[str, Any], chunks: list[BlockChunk]) -> None:
+        function: dict[str, Any] = call.get("function") or {}
+        block = self._find_block(call, function)
+        if block is None:
+            self._end_text(chunks)
+            taken = {block.id for block in self._blocks}
+            given, at = call.get("id"), call.get("index")
+            call_id = self._call_id(given if given not in taken else None)
+            name = self._tool_name(function.get("name"))
+            block = _Block(len(self._blocks), "tool_call", id=call_id, name=name)
+            self._blocks.append(block)
+            self._calls[at if isinstance(at, int) else len(self._calls)] = block
+            self._last_call = block
+            chunks.append(block.start())
+        arguments = function.get("arguments")
+        if arguments:
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+            chunks.append(block.delta(text))
+
+    def _find_block(self, call: dict[str, Any], function: dict[str, Any]) -> _Block | None:
+        """The call a delta goes on with; None when it begins a new one."""
+        begins = bool(function.get("name"))
+        at = call.get("index")
+        if isinstance(at, int):
+            block = self._calls.get(at)
+            # Some servers give every call the index 0; another id with a name distinguishes them.
+            another = block is not None and call.get("id") not in (None, "", block.id)
+            return None if begins and another else block
+        return None if begins or not self._calls else self._last_call
+
+
+def _joined(parts: Any) -> str:
+    """Text that came as a list of parts."""
+    if not isinstance(parts, list):
+        return str(parts)
+    items = cast("list[Any]", parts)
+    return "".join(str(item.get("text") or "") for item in items if isinstance(item, Mapping))
+
+
+class API(NamedTuple):
+    """One of the two APIs of OpenAI.
+
+    Attributes:
+        path: Where it is, below the base address.
+        batch_url: The address of its requests in a batch.
+        stream: Reads its answers.
+    """
+
+    path: str
+    batch_url: str
+    stream: type[OpenAIStream]
+
+
+CHAT = API("/chat/completions", "/v1/chat/completions", ChatStream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +488,13 @@ class Taste:
         max_tokens: Name of the parameter that limits the answer.
         stream_usage: It takes `stream_options`.
         effort_with_tools: Reasoning effort to send with tools where the request names none.
+        encrypted_reasoning: It returns its reasoning encrypted, if asked to.
     """
 
     max_tokens: str = "max_tokens"
     stream_usage: bool = True
     effort_with_tools: str | None = None
+    encrypted_reasoning: bool = False
 
 
 class ChatCompletionsProvider(HTTPProvider):
@@ -296,6 +534,10 @@ class ChatCompletionsProvider(HTTPProvider):
         """The model to ask for. Raises `LLMError` where there is none."""
         return request.model or self.model
 
+    def _api(self, model: str) -> API:
+        """Return the API to use for a model."""
+        return CHAT
+
     def _taste(self, model: str) -> Taste:
         """Return the server's expected abilities for a model, until it says otherwise."""
         return Taste()
@@ -331,81 +573,61 @@ class ChatCompletionsProvider(HTTPProvider):
         self, endpoint: Endpoint, request: ChatRequest, body: dict[str, Any]
     ) -> AsyncGenerator[Chunk]:
         model: str = body["model"]
+        api = self._api(model)
         names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
-        answer = ChatStream(provider=self._name, model=model, names=names)
-        whole = await self._batch_answer(request, body, {"url": _BATCH_URL, "model": model})
+        answer = api.stream(provider=self._name, model=model, names=names)
+        whole = await self._batch_answer(request, body, {"url": api.batch_url, "model": model})
         if whole is not None:
-            for piece in merge_deltas([*answer.feed(json.dumps(whole.body)), *answer.close()]):
-                yield piece
-            if answer.finish_reason is None:
+            for chunk in answer.take_whole(whole.body):
+                yield chunk
+            if not answer.is_whole:
                 raise self._unfinished(request)
             answer.service_tier = None
             yield at_batch_price(self._response(request, body, answer, None), whole)
             return
-        async with endpoint.stream_sse(_PATH, body, model=model, timeout=request.timeout) as stream:
-            progress = True
+        opened = endpoint.stream_sse(api.path, body, model=model, timeout=request.timeout)
+        async with opened as stream:
             try:
-                while (events := await stream.read(progress=progress)) is not None:
-                    texts = [data for _, data in events]
-                    read = takewhile(lambda data: data != _DONE, texts)
-                    progress = False
-                    for piece in merge_deltas(chain.from_iterable(map(answer.feed, read))):
-                        progress = True
-                        yield piece
-                    if _DONE in texts:
-                        await stream.finish()
-                        break
-                if answer.finish_reason is None:
+                async with aclosing(answer.relay(stream)) as reads:
+                    async for chunks in reads:
+                        for chunk in chunks:
+                            yield chunk
+                if not answer.is_whole:
                     raise self._unfinished(request)
             except BaseException as error:
-                # With the finish reason the answer is whole; only its accounting is lost.
-                is_whole = answer.finish_reason is not None
-                if not (is_whole and isinstance(error, (StreamError, LLMTimeoutError))):
+                # Of a whole answer only the accounting is lost.
+                if not (answer.is_whole and isinstance(error, (StreamError, LLMTimeoutError))):
                     lost = estimate_lost(request, answer.written(), error)
                     add_lost(self._usage(answer), self._with_cost(lost, answer))
                     raise
-            for piece in answer.close():
-                yield piece
-            yield self._response(request, body, answer, stream)
+            for chunk in answer.close():
+                yield chunk
+            request_id = stream.headers.get("x-request-id")
+            yield self._response(request, body, answer, request_id)
 
-    def _usage(self, answer: ChatStream) -> Usage | None:
-        return self._with_cost(read_usage(answer.usage), answer)
+    def _usage(self, answer: OpenAIStream) -> Usage | None:
+        return self._with_cost(answer.usage(), answer)
 
-    def _with_cost(self, usage: Usage | None, answer: ChatStream) -> Usage | None:
+    def _with_cost(self, usage: Usage | None, answer: OpenAIStream) -> Usage | None:
         if usage is not None:
-            usage.cost_usd = self._cost(answer.model or "", usage, answer.service_tier)
+            usage.cost_usd = self._cost(answer.model, usage, answer.service_tier)
         return usage
 
     def _response(
         self,
         request: ChatRequest,
         body: dict[str, Any],
-        answer: ChatStream,
-        stream: SSEStream | None,
+        answer: OpenAIStream,
+        request_id: str | None,
     ) -> ChatResponse:
-        content = answer.content()
-        calls = find_tool_calls(content)
-        stopped = cast("str", answer.finish_reason)
-        finish = "content_filter" if answer.refusal() else FINISH_REASONS.get(stopped, "stop")
-        if calls and finish == "stop":
-            finish = "tool_calls"
-        metadata: dict[str, Any] = {
-            "model": answer.model,
-            "stop_reason": stopped,
-            "provider": self._name,
-        }
-        request_id = (stream and stream.headers.get("x-request-id")) or answer.id
-        if request_id:
-            metadata["request_id"] = request_id
-        if refusal := answer.refusal():
-            metadata["refusal"] = refusal
+        content = answer.content
         return ChatResponse(
             content=cast("Any", content),
-            tool_calls=calls or None,
+            tool_calls=find_tool_calls(content) or None,
             usage=self._usage(answer),
             degradation=combine_degradations(self._degradations(request, body)),
-            finish_reason=finish,
-            metadata=metadata,
+            finish_reason=answer.finish_reason,
+            metadata=answer.metadata(request_id),
         )
 
     # -- the request ---------------------------------------------------------------------------
@@ -457,36 +679,23 @@ class ChatCompletionsProvider(HTTPProvider):
         ]
 
 
+_NO_REASONING_WITH_TOOLS = ("function tools", "reasoning_effort", "'none'")
+
+
 def _lesson(message: str, body: Mapping[str, Any], taste: Taste) -> Taste | None:
     """Return the limits that a refusal teaches about the server; None when the fault is the
     request's own.
     """
     text = message.lower()
-    for marks, learn in _LESSONS:
-        if all(mark in text for mark in marks) and (learned := learn(body, taste)) is not None:
-            return learned
-    return None
-
-
-def _without_stream_usage(body: Mapping[str, Any], taste: Taste) -> Taste | None:
-    return replace(taste, stream_usage=False) if "stream_options" in body else None
-
-
-def _other_limit(body: Mapping[str, Any], taste: Taste) -> Taste | None:
-    if taste.max_tokens not in body:
-        return None
-    other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-    return replace(taste, max_tokens=other[taste.max_tokens])
-
-
-def _no_effort_with_tools(body: Mapping[str, Any], taste: Taste) -> Taste | None:
+    if "stream_options" in text and "stream_options" in body:
+        return replace(taste, stream_usage=False)
+    if "max_completion_tokens" in text and taste.max_tokens in body:
+        other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+        return replace(taste, max_tokens=other[taste.max_tokens])
     # An effort that was explicitly requested is never dropped silently.
-    return None if "reasoning_effort" in body else replace(taste, effort_with_tools="none")
-
-
-_LESSONS: tuple[tuple[tuple[str, ...], Callable[[Mapping[str, Any], Taste], Taste | None]], ...] = (
-    (("stream_options",), _without_stream_usage),
-    (("max_tokens", "max_completion_tokens"), _other_limit),
-    (("max_completion_tokens",), _other_limit),
-    (("function tools", "reasoning_effort", "'none'"), _no_effort_with_tools),
-)
+    if all(mark in text for mark in _NO_REASONING_WITH_TOOLS) and "reasoning_effort" not in body:
+        return replace(taste, effort_with_tools="none")
+    # Models that do not reason, and servers without encryption, refuse this.
+    if taste.encrypted_reasoning and ("encrypted" in text or "include" in text):
+        return replace(taste, encrypted_reasoning=False)
+    return None

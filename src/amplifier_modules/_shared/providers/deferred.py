@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message, Usage
-from amplifier_modules._shared.http.client import encode_body
+from amplifier_modules._shared.http.client import Endpoint, encode_body
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
 
 PRICE_SHARE = Decimal("0.5")
@@ -69,12 +71,44 @@ def at_batch_price(response: ChatResponse, answer: DeferredAnswer) -> ChatRespon
     return response
 
 
-def object_in(line: bytes, provider: str) -> dict[str, Any]:
-    """The JSON object in a line of a file of answers.
+class EndpointBatches(ABC):
+    """The batches of one account; see `amplifier_support.provider_batches.ProviderBatches`.
 
-    Raises:
-        ProviderUnavailableError: It is something else; base_url is probably wrong.
+    Args:
+        endpoint: The service.
     """
+
+    path: ClassVar[str]
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._provider = endpoint.provider
+        self.service = endpoint.account
+
+    async def cancel(self, batch_id: str) -> None:
+        """Ask for the end of a batch."""
+        await self._endpoint.post_json(f"{self.path}/{batch_id}/cancel", {})
+
+    @abstractmethod
+    def _answer(self, item: Mapping[str, Any]) -> DeferredAnswer | None:
+        """The answer in a line of a file of answers; None if the request was cancelled."""
+
+    async def _answers_in(self, path: str, key: str) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
+        """The answers in a file, with the number of the request."""
+        async with aclosing(self._items(path)) as items:
+            async for item in items:
+                number, answer = number_in(item.get("custom_id"), key), self._answer(item)
+                if number is not None and answer is not None:
+                    yield number, answer
+
+    async def _items(self, path: str) -> AsyncGenerator[dict[str, Any]]:
+        async with aclosing(self._endpoint.get_lines(path)) as lines:
+            async for line in lines:
+                if line.strip():
+                    yield _object_in(line, self._provider)
+
+
+def _object_in(line: bytes, provider: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -85,7 +119,11 @@ def object_in(line: bytes, provider: str) -> dict[str, Any]:
 
 
 def text_in(answer: Mapping[str, Any], name: str, provider: str) -> str:
-    """A required text in the service's description of a batch. Raises as `object_in`."""
+    """A required text in the service's description of a batch.
+
+    Raises:
+        ProviderUnavailableError: It is something else; base_url is probably wrong.
+    """
     value = answer.get(name)
     if not isinstance(value, str) or not value:
         raise _broken(provider, f"an object without '{name}' for a batch")

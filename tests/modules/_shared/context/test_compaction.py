@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.message_models import Message, TextBlock
-from amplifier_modules._shared.history import call_ids, result_ids
+from amplifier_modules._shared.history.values import call_ids, result_ids
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.modules._shared.context.conversations import (
     answers,

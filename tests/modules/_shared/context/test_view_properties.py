@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amplifier_modules._shared.history import call_ids, result_ids, to_chat_request
+from amplifier_modules._shared.history.request import to_chat_request
+from amplifier_modules._shared.history.values import call_ids, result_ids
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.modules._shared.context.conversations import (
     STRATEGIES,

@@ -25,18 +25,16 @@ from amplifier_core.message_models import (
     ToolSpec,
 )
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.history import (
+from amplifier_modules._shared.history.request import (
     CONTINUE,
     INTERRUPTED,
     LEAD_IN,
     NO_MESSAGE,
     NormalisedRequest,
-    call_ids,
     normalise,
-    portable_id,
-    result_ids,
     to_chat_request,
 )
+from amplifier_modules._shared.history.values import call_ids, portable_id, result_ids
 from tests.modules._shared.history.history_rules import plain, violations
 
 USER = {"role": "user", "content": "go"}

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amplifier_modules._shared.history import ParsedMessages, to_chat_request
 from amplifier_modules._shared.history import parsing as parsed
 from amplifier_modules._shared.history import parsing as reading
+from amplifier_modules._shared.history.parsing import ParsedMessages
+from amplifier_modules._shared.history.request import to_chat_request
 from tests.modules._shared.history.history_rules import plain
 from tests.modules._shared.history.test_history import USER, answer, asks, block, histories, listed
 

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
-from tests.modules._shared.http.test_client import SELF_SIGNED
+from amplifier_modules._shared.http.connections import AsyncioTransport
+from tests.modules._shared.http.test_client import TLS
 from tests.support.raw_http import (
     STREAM_END,
     STREAM_HEAD,
@@ -284,11 +283,10 @@ async def test_cancelling_a_request_closes_its_connection() -> None:
 
 
 @contextlib.asynccontextmanager
-async def tls_server(folder: Path) -> AsyncGenerator[tuple[str, ssl.SSLContext]]:
+async def tls_server() -> AsyncGenerator[tuple[str, ssl.SSLContext]]:
     """An https address, and a context that trusts its certificate."""
-    (folder / "own.pem").write_text(SELF_SIGNED)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "own.pem")
+    context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError):
@@ -299,12 +297,12 @@ async def tls_server(folder: Path) -> AsyncGenerator[tuple[str, ssl.SSLContext]]
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
         port = server.sockets[0].getsockname()[1]
-        trusting = ssl.create_default_context(cafile=str(folder / "own.pem"))
+        trusting = ssl.create_default_context(cafile=str(TLS / "cert.pem"))
         yield f"https://127.0.0.1:{port}", trusting
 
 
-async def test_an_encrypted_answer_is_read_and_its_connection_kept(tmp_path: Path) -> None:
-    async with tls_server(tmp_path) as (url, trusting), client(tls=lambda: trusting) as asked:
+async def test_an_encrypted_answer_is_read_and_its_connection_kept() -> None:
+    async with tls_server() as (url, trusting), client(tls=lambda: trusting) as asked:
         for _ in range(2):
             response = await asked.get(url)
             assert response.content == b"secret " + b"x" * 300_000

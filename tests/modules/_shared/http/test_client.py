@@ -8,7 +8,8 @@ import socket
 import ssl
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from amplifier_core.llm_errors import (
 )
 from amplifier_modules._shared.http import event_stream
 from amplifier_modules._shared.http.client import Endpoint
+from tests import support
 from tests.support.llm_server import closed_port
 from tests.support.raw_http import (
     STREAM_END,
@@ -41,25 +43,7 @@ from tests.support.raw_http import (
     raw_server,
 )
 
-# An untrusted key and certificate for 127.0.0.1, valid for a hundred years.
-SELF_SIGNED = """\
------BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg7ZRGS09sVsZe5BXJ
-J2KQOlnNJRRJqMAIS2I6uX7dALmhRANCAATvivx3prA1/FJfZtFpA8u16cBb0DuU
-Lb7GTavFDi07tDxwzvi/GXi/4FlAjWiXLTetPkBCPJQkQqcYtFOeHszc
------END PRIVATE KEY-----
------BEGIN CERTIFICATE-----
-MIIBkTCCATagAwIBAgIUL5mKwszcQ6jFGWRuSIaV2y0LzS8wCgYIKoZIzj0EAwIw
-FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTAxNTcyNloYDzIxMjYxMDI4
-MDE1NzI2WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
-PQMBBwNCAATvivx3prA1/FJfZtFpA8u16cBb0DuULb7GTavFDi07tDxwzvi/GXi/
-4FlAjWiXLTetPkBCPJQkQqcYtFOeHszco2QwYjAdBgNVHQ4EFgQUvBHWfU0qiP6i
-nwGVexuNaaYmJuUwHwYDVR0jBBgwFoAUvBHWfU0qiP6inwGVexuNaaYmJuUwDwYD
-VR0TAQH/BAUwAwEB/zAPBgNVHREECDAGhwR/AAABMAoGCCqGSM49BAMCA0kAMEYC
-IQDjTFHl3+0DcweZw+xGEPYo3uFsmHuzbAjRx0Ex0LeczwIhAPO1MCrWXQaHYp0V
-Ln/8lH/Onr8qLdQ6gnaCrjogkTD7
------END CERTIFICATE-----
-"""
+TLS = Path(support.__file__).parent / "tls"
 
 
 def endpoint(url: str, **options: Any) -> Endpoint:
@@ -75,6 +59,17 @@ def says(*parts: bytes) -> Handler:
         raise Close
 
     return handler
+
+
+@asynccontextmanager
+async def serving(handler: Handler, **options: Any) -> AsyncIterator[Endpoint]:
+    """An endpoint for a server; closed at the end."""
+    async with raw_server(handler) as server:
+        service = endpoint(server.url, **options)
+        try:
+            yield service
+        finally:
+            await service.aclose()
 
 
 async def read_all(service: Endpoint, path: str = "/s", **options: Any) -> list[tuple[str, str]]:
@@ -123,11 +118,9 @@ async def test_what_is_no_json_is_refused_before_anything_is_sent(body: dict[str
 
 @pytest.mark.parametrize("body", ["", "<html>", "[1]", "null", '{"a":'])
 async def test_an_answer_that_is_no_object_is_named_and_not_retried(body: str):
-    async with raw_server(says(answer(200, body))) as server:
-        service = endpoint(server.url)
+    async with serving(says(answer(200, body))) as service:
         with pytest.raises(ProviderUnavailableError, match="other than a JSON object") as caught:
             await service.post_json("/p", {}, model="m")
-        await service.aclose()
     assert not caught.value.retryable
 
 
@@ -166,12 +159,10 @@ async def test_leaving_a_stream_early_closes_its_connection():
         finally:
             closed.set()
 
-    async with raw_server(handler) as server:
-        service = endpoint(server.url)
+    async with serving(handler) as service:
         async with service.stream_sse("/s", {}) as stream:
             assert (await stream.read() or [])[0] == ("message", "1")
         await asyncio.wait_for(closed.wait(), 10)
-        await service.aclose()
 
 
 async def test_finishing_an_endless_stream_gives_up():
@@ -179,12 +170,9 @@ async def test_finishing_an_endless_stream_gives_up():
         await write(STREAM_HEAD + chunk(b"data: 1\n\n"))
         await asyncio.Event().wait()
 
-    async with raw_server(handler) as server:
-        service = endpoint(server.url)
-        async with service.stream_sse("/s", {}) as stream:
-            await stream.read()
-            await stream.finish(patience=0.02)
-        await service.aclose()
+    async with serving(handler) as service, service.stream_sse("/s", {}) as stream:
+        await stream.read()
+        await stream.finish(patience=0.02)
 
 
 async def test_an_endpoint_can_be_used_again_after_it_was_closed():
@@ -267,27 +255,20 @@ async def test_events_arrive_whatever_the_pieces():
 
 async def test_the_answers_headers_can_be_read():
     head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nRequest-Id: r1\r\n\r\n")
-    async with raw_server(says(head, STREAM_END)) as server:
-        service = endpoint(server.url)
-        async with service.stream_sse("/s", {}) as stream:
-            assert stream.headers["request-id"] == "r1"
-        await service.aclose()
+    async with serving(says(head, STREAM_END)) as service, service.stream_sse("/s", {}) as stream:
+        assert stream.headers["request-id"] == "r1"
 
 
 async def test_a_stream_that_ends_properly_just_ends():
-    async with raw_server(says(STREAM_HEAD, chunk(b"data: 1\n\ndata: cut"), STREAM_END)) as server:
-        service = endpoint(server.url)
+    async with serving(says(STREAM_HEAD, chunk(b"data: 1\n\ndata: cut"), STREAM_END)) as service:
         assert await read_all(service) == [("message", "1")]
-        await service.aclose()
 
 
 @pytest.mark.parametrize("kind", ["text/html", "application/json; charset=utf-8"])
 async def test_an_answer_that_cannot_be_a_stream_is_not_retried(kind: str):
-    async with raw_server(says(answer(200, "{}", {"content-type": kind}))) as server:
-        service = endpoint(server.url)
+    async with serving(says(answer(200, "{}", {"content-type": kind}))) as service:
         with pytest.raises(StreamError, match="event stream") as caught:
             await read_all(service)
-        await service.aclose()
     assert not caught.value.retryable
 
 
@@ -299,15 +280,13 @@ async def test_a_connection_lost_before_the_answer_is_a_network_error(stop: type
     async def handler(_: Request, write: Write) -> None:
         raise stop
 
-    async with raw_server(handler) as server:
-        service = endpoint(server.url)
+    async with serving(handler) as service:
         for call in (lambda: service.post_json("/p", {}, model="m"), lambda: read_all(service)):
             with pytest.raises(NetworkError) as caught:
                 await call()
             assert caught.value.retryable
             assert caught.value.provider == "acme"
             assert caught.value.model == "m"
-        await service.aclose()
 
 
 @pytest.mark.parametrize("stop", [Cut, Close])
@@ -317,8 +296,7 @@ async def test_a_stream_that_breaks_off_is_a_stream_error(stop: type[Exception])
         await asyncio.sleep(0.01)
         raise stop
 
-    async with raw_server(handler) as server:
-        service = endpoint(server.url)
+    async with serving(handler) as service:
         async with service.stream_sse("/s", {}, model="m") as stream:
             assert await stream.read() == [("message", "1")]
             with pytest.raises(StreamError) as caught:
@@ -326,7 +304,6 @@ async def test_a_stream_that_breaks_off_is_a_stream_error(stop: type[Exception])
         assert caught.value.retryable
         assert " cut the answer off: " in str(caught.value)
         assert "without an answer" not in str(caught.value)
-        await service.aclose()
 
 
 async def test_silence_is_a_timeout_in_every_place():
@@ -337,8 +314,7 @@ async def test_silence_is_a_timeout_in_every_place():
             await write(answer(200, '{"a": 1}')[:-3])
         await asyncio.Event().wait()
 
-    async with raw_server(handler) as server:
-        service = endpoint(server.url, idle_timeout=0.3)
+    async with serving(handler, idle_timeout=0.3) as service:
         for call in (
             lambda: service.post_json("/p", {}),
             lambda: service.post_json("/half", {}),
@@ -346,7 +322,6 @@ async def test_silence_is_a_timeout_in_every_place():
         ):
             with pytest.raises(LLMTimeoutError, match=r"was silent for 0\.3 s"):
                 await call()
-        await service.aclose()
 
 
 async def test_a_time_limit_ends_what_is_not_silent():
@@ -356,13 +331,11 @@ async def test_a_time_limit_ends_what_is_not_silent():
             await write(chunk(b": still here\n\n"))
             await asyncio.sleep(0.01)
 
-    async with raw_server(handler) as server:
-        service = endpoint(server.url)
+    async with serving(handler) as service:
         with pytest.raises(LLMTimeoutError, match="time limit"):
             await read_all(service, timeout=0.1)
         with pytest.raises(LLMTimeoutError, match="time limit"):
             await service.post_json("/p", {}, timeout=0.1)
-        await service.aclose()
 
 
 async def test_a_refused_connection_is_a_network_error():
@@ -387,10 +360,9 @@ async def test_tls_to_a_plain_server_is_a_network_error():
         await service.aclose()
 
 
-async def test_a_certificate_that_is_not_trusted_is_not_tried_again(tmp_path: Path):
-    (tmp_path / "own.pem").write_text(SELF_SIGNED)
+async def test_a_certificate_that_is_not_trusted_is_not_tried_again():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "own.pem")
+    context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
 
     def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -406,13 +378,11 @@ async def test_a_certificate_that_is_not_trusted_is_not_tried_again(tmp_path: Pa
 
 async def test_a_status_is_read_with_its_body_and_headers():
     body = json.dumps({"error": {"type": "invalid_request_error", "message": "prompt is too long"}})
-    async with raw_server(says(answer(400, body))) as server:
-        service = endpoint(server.url)
+    async with serving(says(answer(400, body))) as service:
         for call in (lambda: service.post_json("/p", {}, model="m"), lambda: read_all(service)):
             with pytest.raises(ContextLengthError, match="prompt is too long") as caught:
                 await call()
             assert caught.value.status_code == 400
-        await service.aclose()
 
 
 async def test_an_endless_error_body_is_cut():
@@ -421,12 +391,10 @@ async def test_an_endless_error_body_is_cut():
         while True:
             await write(b"x" * 65536)
 
-    async with raw_server(handler) as server:
-        service = endpoint(server.url)
+    async with serving(handler) as service:
         with pytest.raises(ProviderUnavailableError) as caught:
             await service.post_json("/p", {})
         assert len(str(caught.value)) < 3000
-        await service.aclose()
 
 
 async def test_redirects_are_not_followed():
@@ -440,11 +408,9 @@ async def test_redirects_are_not_followed():
 
 
 async def test_garbage_instead_of_http_is_a_network_error():
-    async with raw_server(says(b"\xff\xfe\x00 garbage\r\n\r\n")) as server:
-        service = endpoint(server.url)
+    async with serving(says(b"\xff\xfe\x00 garbage\r\n\r\n")) as service:
         with pytest.raises(NetworkError):
             await service.post_json("/p", {})
-        await service.aclose()
 
 
 async def test_an_endless_event_is_given_up(monkeypatch: pytest.MonkeyPatch):
@@ -455,11 +421,9 @@ async def test_an_endless_event_is_given_up(monkeypatch: pytest.MonkeyPatch):
         while True:
             await write(chunk(b"data: " + b"x" * 5000 + b"\n"))
 
-    async with raw_server(handler) as server:
-        service = endpoint(server.url)
+    async with serving(handler) as service:
         with pytest.raises(StreamError, match="larger than 100000 bytes") as caught:
             await read_all(service)
-        await service.aclose()
     assert not caught.value.retryable
 
 
@@ -473,12 +437,10 @@ async def test_a_fault_of_the_program_stays_what_it_is():
     async def handler(_: Request, write: Write) -> None:
         await write(STREAM_HEAD + chunk(b"data: 1\n\n") + STREAM_END)
 
-    async with raw_server(handler) as server:
-        service = endpoint(server.url)
+    async with serving(handler) as service:
         with pytest.raises(ZeroDivisionError):
             async with service.stream_sse("/s", {}):
                 _ = 1 / 0
-        await service.aclose()
 
 
 @pytest.mark.parametrize("url", ["", "example.invalid", "ftp://example.invalid", "/v1"])
@@ -509,14 +471,12 @@ async def test_cancelling_a_read_cancels_it():
         arrived.set()
         await asyncio.Event().wait()
 
-    async with raw_server(handler) as server:
-        service = endpoint(server.url)
+    async with serving(handler) as service:
         task = asyncio.create_task(read_all(service))
         await arrived.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await service.aclose()
 
 
 # -- what it loads ---------------------------------------------------------------------------

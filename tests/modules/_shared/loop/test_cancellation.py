@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_core.models import HookResult
 from amplifier_core.testing import wait_for
-from amplifier_modules._shared.history import to_chat_request
+from amplifier_modules._shared.history.request import to_chat_request
 from amplifier_modules._shared.loop import interrupt
 from amplifier_modules._shared.loop.dispatch import INTERRUPTED, NOT_RUN
 from tests.modules._shared.loop.rig import FunctionTool, Rig, call, calls, echo_tool
@@ -45,6 +45,20 @@ class Blocker:
                     raise
 
 
+async def start_turn(rig: Rig, *blockers: Blocker) -> asyncio.Task[str]:
+    """Start a turn, and wait until these tools run."""
+    turn = asyncio.create_task(rig.run())
+    for blocker in blockers:
+        await blocker.started.wait()
+    return turn
+
+
+async def cancel(turn: asyncio.Task[str]) -> None:
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+
+
 def assert_closed(rig: Rig, reason: str = "cancelled") -> None:
     assert rig.names()[-4:] == END
     done = rig.of("orchestrator:complete")
@@ -62,8 +76,7 @@ class TestGraceful:
     async def test_tools_in_flight_finish_and_no_request_follows(self, rig: Rig) -> None:
         blocker = Blocker(rig)
         provider = rig.replies(calls(call("block", id="c1")), "never")
-        turn = asyncio.create_task(rig.run())
-        await blocker.started.wait()
+        turn = await start_turn(rig, blocker)
 
         await rig.coordinator.request_cancel()
         blocker.let_go.set()
@@ -79,8 +92,7 @@ class TestGraceful:
         blocker = Blocker(rig)
         echo = rig.add_tool(echo_tool())
         rig.replies(calls(call("block", id="c1"), call(id="c2", text="a")), "never")
-        turn = asyncio.create_task(rig.run())
-        await blocker.started.wait()
+        turn = await start_turn(rig, blocker)
 
         await rig.coordinator.request_cancel()
         blocker.let_go.set()
@@ -95,10 +107,9 @@ class TestGraceful:
         echo = rig.add_tool(echo_tool())
         rig.replies(calls(call(id="c1", text="a")), "never")
 
-        def cancel(_: dict[str, Any]) -> None:
-            rig.coordinator.cancellation.request_graceful()
-
-        rig.on("provider:response", cancel)
+        rig.on(
+            "provider:response", lambda _: rig.coordinator.cancellation.request_graceful() and None
+        )
 
         assert await rig.run() == ""
         assert echo.inputs == []
@@ -140,9 +151,7 @@ class TestImmediate:
         rig.replies(
             calls(call("first", id="a"), call(id="b", text="x"), call("second", id="c")), "never"
         )
-        turn = asyncio.create_task(rig.run())
-        await first.started.wait()
-        await second.started.wait()
+        turn = await start_turn(rig, first, second)
 
         await rig.coordinator.request_cancel(immediate=True)
 
@@ -165,8 +174,7 @@ class TestImmediate:
         monkeypatch.setattr(interrupt, "GRACE_SECONDS", 0.05)
         blocker = Blocker(rig, stubborn=True)
         rig.replies(calls(call("block", id="c1")), "never")
-        turn = asyncio.create_task(rig.run())
-        await blocker.started.wait()
+        turn = await start_turn(rig, blocker)
 
         await rig.coordinator.request_cancel(immediate=True)
         await turn
@@ -179,7 +187,7 @@ class TestImmediate:
 
     async def test_a_request_under_way_is_given_up(self, rig: Rig) -> None:
         rig.replies({"text": "never", "delay": 600})
-        turn = asyncio.create_task(rig.run())
+        turn = await start_turn(rig)
         assert await wait_for(lambda: bool(rig.of("provider:request")))
 
         await rig.coordinator.request_cancel(immediate=True)
@@ -202,7 +210,7 @@ class TestImmediate:
         echo = rig.add_tool(echo_tool())
         rig.replies(calls(call(id="a", text="x"), call(id="b", text="y")), "never")
         rig.on("tool:pre", HookResult(action="ask_user"))
-        turn = asyncio.create_task(rig.run())
+        turn = await start_turn(rig)
         await asked.wait()
 
         await rig.coordinator.request_cancel(immediate=True)
@@ -220,13 +228,9 @@ class TestTaskCancelled:
     async def test_with_tools_running_every_call_is_answered(self, rig: Rig, count: int) -> None:
         blockers = [Blocker(rig, f"block{i}") for i in range(count)]
         rig.replies(calls(*[call(f"block{i}", id=f"c{i}") for i in range(count)]), "never")
-        turn = asyncio.create_task(rig.run())
-        for blocker in blockers:
-            await blocker.started.wait()
+        turn = await start_turn(rig, *blockers)
 
-        turn.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await turn
+        await cancel(turn)
 
         assert all(blocker.ended for blocker in blockers)
         assert rig.context.results() == {f"c{i}": f"Error: {INTERRUPTED}" for i in range(count)}
@@ -237,24 +241,19 @@ class TestTaskCancelled:
         blocker = Blocker(rig)
         rig.add_tool(echo_tool())
         rig.replies(calls(call("block", id="a"), call(id="b", text="x")), "never")
-        turn = asyncio.create_task(rig.run())
-        await blocker.started.wait()
+        turn = await start_turn(rig, blocker)
         assert await wait_for(lambda: bool(rig.of("tool:post")))
 
-        turn.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await turn
+        await cancel(turn)
 
         assert rig.context.results() == {"a": f"Error: {INTERRUPTED}", "b": "X"}
 
     async def test_while_the_provider_answers(self, rig: Rig) -> None:
         rig.replies({"text": "never", "delay": 600})
-        turn = asyncio.create_task(rig.run())
+        turn = await start_turn(rig)
         assert await wait_for(lambda: bool(rig.of("provider:request")))
 
-        turn.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await turn
+        await cancel(turn)
 
         assert rig.context.roles() == ["user"]
         assert rig.of("provider:error")
@@ -274,13 +273,10 @@ class TestTaskCancelled:
             await stores(message)
 
         rig.context.add_message = slow_store  # type: ignore[method-assign]
-        turn = asyncio.create_task(rig.run())
-        await blocker.started.wait()
+        turn = await start_turn(rig, blocker)
         turn.cancel()
         await storing.wait()
-        turn.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await turn
+        await cancel(turn)
 
         assert rig.context.results() == {"c1": f"Error: {INTERRUPTED}"}
         assert_closed(rig)
@@ -297,12 +293,10 @@ class TestTaskCancelled:
 
         rig.replies("done")
         rig.coordinator.hooks.register("execution:end", hang)
-        turn = asyncio.create_task(rig.run())
+        turn = await start_turn(rig)
         await hanging.wait()
 
-        turn.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await turn
+        await cancel(turn)
 
     async def test_a_time_limit_around_a_turn_is_a_timeout(self, rig: Rig) -> None:
         """asyncio.timeout works by cancellation and must still recognise its own."""

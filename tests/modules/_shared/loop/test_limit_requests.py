@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.loop.budget import Budget, BudgetConfig, Reached
+from amplifier_modules._shared.loop.budget import (
+    BUDGET_REACHED,
+    Budget,
+    BudgetConfig,
+    LimitRequests,
+    Reached,
+)
 from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.fallback import BUDGET_REACHED, LimitRequests
 from tests.modules._shared.loop.rig import Rig, call, calls, echo_tool
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.llm_errors import ContextLengthError
-from amplifier_modules._shared.loop.context_window import share_that_fits
+from amplifier_modules._shared.loop.conversation import share_that_fits
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.modules._shared.loop.rig import ListContext, Rig, call, calls, echo_tool
 from tests.modules._shared.loop.test_over_http import asks, provided

@@ -101,6 +101,14 @@ async def test_both_loops_store_the_same(streaming_rig: Rig) -> None:
     assert streaming_rig.context.messages == basic.context.messages
 
 
+async def test_the_basic_loop_never_streams() -> None:
+    rig = Rig(BasicOrchestrator)
+    rig.replies("whole")
+    assert await rig.run() == "whole"
+    assert rig.of("provider:stream") == rig.of("content_block:delta") == []
+    assert rig.last("content_block:end")["block"] == {"type": "text", "text": "whole"}
+
+
 async def test_streaming_can_be_switched_off(streaming_rig: Rig) -> None:
     rig = streaming_rig
     rig.config = {"streaming": False}

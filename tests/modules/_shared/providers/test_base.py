@@ -122,7 +122,7 @@ async def test_model_and_time_limit_are_filled_in():
 
 
 async def test_a_request_that_needs_nothing_is_passed_on_as_it_is():
-    from amplifier_modules._shared.history import normalise
+    from amplifier_modules._shared.history.request import normalise
 
     request = normalise({**REQUEST, "model": "m"})
     provider = Written([ANSWER])

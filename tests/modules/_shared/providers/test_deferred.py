@@ -28,8 +28,7 @@ from amplifier_core.message_models import (
 )
 from amplifier_modules._shared.providers.deferred import number_in, read_step
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
-from amplifier_modules.provider_anthropic.mounting import open_transport
-from amplifier_modules.provider_anthropic.provider import AnthropicProvider
+from amplifier_modules.provider_anthropic.provider import AnthropicProvider, open_transport
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.provider import OpenAIProvider
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest, ProviderBatches

@@ -1,7 +1,8 @@
-"""The proxies of the environment."""
+"""The proxies and certificates that the environment names."""
 
 from __future__ import annotations
 
+import os
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -30,3 +31,10 @@ def is_loopback(url: str) -> bool:
     """Return True if a URL's host is a loopback name or address."""
     host = (urlsplit(url).hostname or "").lower()
     return host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")
+
+
+def certificates_of_environment() -> tuple[str | None, ...]:
+    """Return the variables that a TLS context depends on, to know when one that is kept is out of
+    date.
+    """
+    return tuple(map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
