@@ -35,7 +35,7 @@ from amplifier_app.plan.tree.merge import (
     overlay_settings,
     without_replaced_agents,
 )
-from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text, to_node, with_items
+from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text, to_node
 from amplifier_app.plan.tree.problems import Problem, Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import read_stream
 from amplifier_support.named_tuple import NamedTuple
@@ -349,7 +349,7 @@ class _Chain:
             namespaces = to_node(sources, self._documents[0].tree.at, literal=True)
             if written := tree.items.get("namespaces"):
                 namespaces = merge_nodes(namespaces, written)
-            tree = with_items(tree, {**tree.items, "namespaces": namespaces})
+            tree = tree.with_item("namespaces", namespaces)
             stages[-1] = stages[-1]._replace(tree=tree)
         self._raise_if_any()
         warnings: list[str] = []
@@ -365,14 +365,13 @@ class _Chain:
         itself = self._documents[0]
         check_complete(tree, self._problems)
         self._raise_if_any()
-        own = read_text(self._documents[0].tree.items.get("name"))
         files = {
             file: path
             for one in (*self._documents, *self._settings.files, *plugins)
             for file, path in {one.file: one.path, **one.others}.items()
         }
         return MergedPlan(
-            name=own or name,
+            name=itself.tree.text("name") or name,
             document=tree,
             folders={file: path.parent for file, path in files.items()},
             chain=tuple(dict.fromkeys(document.file for document in self._documents)),

@@ -152,49 +152,37 @@ class Text(Rule):
 
 
 class Texts(Rule):
-    """A string or a list of strings; read as a list."""
+    """A string or a list of strings; read as a list.
+
+    Args:
+        description: What it is for.
+        form: Regular expression for each whole string, if they have one form.
+        what: What a string of this form is, such as `a variable name`.
+    """
+
+    def __init__(
+        self, description: str, *, form: str | None = None, what: str = "", **more: Any
+    ) -> None:
+        super().__init__(description, **more)
+        self._form = form
+        self._what = what
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         items = node.items if isinstance(node, ListNode) else [node]
         return ListNode([item for item in items if self._is_valid(item, where, check)], node.at)
 
     def _is_valid(self, node: Node, where: str, check: Check) -> bool:
-        if read_text(node) is None:
+        text = read_text(node)
+        if text is None:
             check.wrong(node, where, "a string or a list of strings")
-            return False
-        return True
-
-    def schema(self, printing: Printing) -> Schema:
-        return {"type": ["string", "array"], "items": {"type": "string"}}
-
-
-class Words(Texts):
-    """A string of one form, or a list of them.
-
-    Args:
-        description: What it is for.
-        form: Regular expression for the whole string.
-        what: What one is, such as `a variable name`.
-    """
-
-    def __init__(self, description: str, form: str, what: str, **more: Any) -> None:
-        super().__init__(description, **more)
-        self._form = form
-        self._what = what
-
-    def _is_valid(self, node: Node, where: str, check: Check) -> bool:
-        if not super()._is_valid(node, where, check):
-            return False
-        text = read_text(node) or ""
-        if not re.fullmatch(self._form, text):
+        elif self._form is not None and not re.fullmatch(self._form, text):
             check.problems.add(f"{text!r} is not {self._what}", node.at, "write the name alone")
-            return False
-        return True
+            text = None
+        return text is not None
 
     def schema(self, printing: Printing) -> Schema:
-        schema = super().schema(printing)
-        form = {"pattern": self._form}
-        return {**schema, **form, "items": {"type": "string", **form}}
+        form = {} if self._form is None else {"pattern": self._form}
+        return {"type": ["string", "array"], "items": {"type": "string", **form}, **form}
 
 
 class Number(Rule):

@@ -186,31 +186,22 @@ def _with_session(items: dict[str, Node], problems: Problems) -> dict[str, Node]
     session = items.get("session")
     if isinstance(session, MapNode):
         items["session"] = _with_sources(session, problems)
-    fallbacks = items.pop("fallbacks", None)
-    if fallbacks is not None:
-        session = _session(items, fallbacks)
-        if "fallbacks" in session.items:
-            hint = f"keep one: the other is on line {session.key_at('fallbacks').line}"
-            problems.add("'fallbacks' is also set under 'session'", fallbacks.at, hint)
-        items["session"] = with_items(session, {**session.items, "fallbacks": fallbacks})
-    for part in PARTS:
-        outer = items.pop(part, None)
-        if not isinstance(outer, MapNode):
+    for key in ("fallbacks", *PARTS):
+        outer = items.pop(key, None)
+        if outer is None:
             continue
-        session = _session(items, outer)
-        inner = session.items.get(part)
-        joined = outer
-        if isinstance(inner, MapNode):
-            _report_conflicts(part, inner, outer, problems)
+        session = items.get("session")
+        session = session if isinstance(session, MapNode) else MapNode({}, outer.at)
+        inner = session.items.get(key)
+        if key == "fallbacks" and inner is not None:
+            hint = f"keep one: the other is on line {session.key_at(key).line}"
+            problems.add("'fallbacks' is also set under 'session'", outer.at, hint)
+        elif isinstance(inner, MapNode) and isinstance(outer, MapNode):
+            _report_conflicts(key, inner, outer, problems)
             both = {**outer.items, **inner.items}
-            joined = MapNode(both, inner.at, {**outer.keys, **inner.keys})
-        items["session"] = with_items(session, {**session.items, part: joined})
+            outer = MapNode(both, inner.at, {**outer.keys, **inner.keys})
+        items["session"] = session.with_item(key, outer)
     return items
-
-
-def _session(items: Mapping[str, Node], part: Node) -> MapNode:
-    session = items.get("session")
-    return session if isinstance(session, MapNode) else MapNode({}, part.at)
 
 
 def _report_conflicts(part: str, inner: MapNode, outer: MapNode, problems: Problems) -> None:
@@ -236,19 +227,18 @@ def _with_sources(session: MapNode, problems: Problems) -> MapNode:
         if "source" in part.items:
             at = part.key_at("source")
             problems.add(f"the {name} has two sources", source.at, f"see line {at.line}")
-        items[name] = with_items(part, {**part.items, "source": source})
+        items[name] = part.with_item("source", source)
     return with_items(session, items)
 
 
 def missing_parts(documents: Iterable[MapNode]) -> list[str]:
     """Which of orchestrator and context none of the documents names."""
-    named: set[str] = set()
-    for document in documents:
-        session = document.items.get("session")
-        for part, node in session.items.items() if isinstance(session, MapNode) else ():
-            if isinstance(node, MapNode) and "module" in node.items:
-                named.add(part)
-    return [part for part in PARTS if part not in named]
+    sessions = [document.mapping("session") for document in documents]
+    return [
+        part
+        for part in PARTS
+        if not any("module" in session.mapping(part).items for session in sessions)
+    ]
 
 
 def check_complete(document: MapNode, problems: Problems) -> None:
@@ -258,9 +248,8 @@ def check_complete(document: MapNode, problems: Problems) -> None:
     """
     if problems:
         return
-    session = document.items.get("session")
     for part in missing_parts([document]):
-        node = session.items.get(part) if isinstance(session, MapNode) else None
+        node = document.mapping("session").items.get(part)
         problems.add(
             f"the plan has no {part}",
             node.at if node is not None else document.at,
