@@ -23,8 +23,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
+from amplifier_app.base import file_writing as files
 from amplifier_app.base import paths
-from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.redact import treat_as_secret
 from amplifier_support.files import FOLDER_MODE, open_regular

@@ -281,7 +281,7 @@ def amplifier_command() -> Any:
         """
         # `--version` on its own is answered before Typer is imported.
         if version:
-            from amplifier_app.base.version import version_line
+            from amplifier_app.base.own_packages import version_line
 
             print(version_line())
             raise typer.Exit

@@ -17,8 +17,8 @@ import typer
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.installed import DISTRIBUTION
+from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
-from amplifier_app.base.version import version_line
 from amplifier_app.commands.confirmation import YesOption, confirm
 from amplifier_support.environment import without_model_keys
 from amplifier_support.named_tuple import NamedTuple

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from amplifier_app.base.version import version_line
+from amplifier_app.base.own_packages import version_line
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -8,11 +8,16 @@ from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.plan.tree.entries import (
     PROVIDER_PREFIX,
+    NoSuchPath,
+    Path,
     entry_key,
+    find,
     keep_entries,
     list_entries,
     mounted_as,
+    parse_path,
     with_agents,
+    with_value,
 )
 from amplifier_app.plan.tree.nodes import (
     ListNode,
@@ -23,7 +28,6 @@ from amplifier_app.plan.tree.nodes import (
     read_text,
     to_node,
 )
-from amplifier_app.plan.tree.paths import NoSuchPath, Path, find, parse_path, with_value
 from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import plain_scalar, read_yaml
 from amplifier_support import provider_order

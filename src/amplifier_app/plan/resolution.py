@@ -21,7 +21,7 @@ from amplifier_app.plan import overrides
 from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE, MergedPlan, read_profile
 from amplifier_app.plan.documents.scopes import Override, read_settings
 from amplifier_app.plan.schema.grammar import PLAN
-from amplifier_app.plan.schema.structure import check_complete, normalise
+from amplifier_app.plan.schema.rules import check_complete, normalise
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
@@ -39,6 +39,7 @@ from amplifier_app.plan.tree.entries import (
     module_entries,
     mounted_as,
     with_agents,
+    with_value,
 )
 from amplifier_app.plan.tree.interpolation import interpolate
 from amplifier_app.plan.tree.merge import overlay_settings
@@ -52,7 +53,6 @@ from amplifier_app.plan.tree.nodes import (
     scalars,
     with_items,
 )
-from amplifier_app.plan.tree.paths import with_value
 from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, suggest
 from amplifier_support.named_tuple import NamedTuple
 

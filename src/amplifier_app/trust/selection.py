@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.documents.document import read_form
+from amplifier_app.plan.documents.document import read_root
 from amplifier_app.plan.documents.profile_paths import PATH_STARTS, SUFFIXES, profile_in_collection
 from amplifier_app.plan.documents.reading import files_read_by
 from amplifier_app.plan.schema.grammar import PLAN
@@ -136,7 +136,7 @@ def collect_facts(file: str, data: bytes) -> list[Fact]:
 
 
 def _tree(file: str, data: bytes) -> Node | None:
-    return read_form(file, data, PLAN, Problems())[0]
+    return read_root(file, data, PLAN, Problems())
 
 
 def _values(root: Node | None) -> Iterator[tuple[tuple[str, ...], Scalar]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import amplifier_app
 from amplifier_app.base import paths
 from amplifier_app.base.installed import bundled_modules
-from amplifier_app.base.version import version_line
+from amplifier_app.base.own_packages import version_line
 from amplifier_app.commands.doctor.check import Check
 from amplifier_support.environment import minimal_environment
 from amplifier_support.programs import TimedOut, find_program, run

@@ -13,8 +13,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.plan.documents.plan_files import MergedPlan
-from amplifier_app.plan.explain.diff import Change, differences
-from amplifier_app.plan.explain.history import dotted
+from amplifier_app.plan.explain import Change, differences, dotted
 from amplifier_app.plan.tree.nodes import Node, plain_data
 from amplifier_app.plan.tree.writing import show_place
 from amplifier_app.render.table import OutputOption

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan.documents.plan_files import MergedPlan

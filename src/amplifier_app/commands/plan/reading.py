@@ -15,8 +15,7 @@ from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan.explain.explanation import Explained, explain
-from amplifier_app.plan.explain.history import as_json, dotted
+from amplifier_app.plan.explain import Explained, as_json, dotted, explain
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.source_spec import without_password

@@ -12,7 +12,7 @@ from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.settings.modules import target
-from amplifier_app.trust.renewal import keeping_trust
+from amplifier_app.trust import keeping_trust
 
 if TYPE_CHECKING:
     from amplifier_app.commands.settings.modules import Changed, Target

@@ -26,7 +26,7 @@ from amplifier_app.plan.documents.document import (
     DocumentReader,
     Opened,
     Origin,
-    read_form,
+    read_root,
 )
 from amplifier_app.plan.documents.namespaces import BUNDLE_FILES, Checkout
 from amplifier_app.plan.documents.profile_paths import SUFFIXES
@@ -210,7 +210,7 @@ class Bundles:
         """The name of a bundle that is not included itself."""
         if path not in self._names:
             data = read_bytes(path, str(path), "the bundle")
-            root, _ = read_form(path.name, data, PLAN, Problems())
+            root = read_root(path.name, data, PLAN, Problems())
             self._names[path] = root.text("name") if isinstance(root, MapNode) else None
         return self._names[path]
 

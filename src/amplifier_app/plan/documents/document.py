@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.schema.structure import Shape
+from amplifier_app.plan.schema.rules import Shape
 from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import decode, read_yaml
@@ -128,6 +128,11 @@ class Form(NamedTuple):
 
     published: bool
     bundle: bool = False
+
+
+def read_root(file: str, data: bytes, shape: Shape, problems: Problems) -> Node | None:
+    """The content of a document; see `read_form`."""
+    return read_form(file, data, shape, problems)[0]
 
 
 def read_form(file: str, data: bytes, shape: Shape, problems: Problems) -> tuple[Node | None, Form]:

@@ -24,8 +24,7 @@ from amplifier_app.plan.documents.profile_paths import (
 from amplifier_app.plan.documents.reading import Reader
 from amplifier_app.plan.documents.scopes import Settings
 from amplifier_app.plan.schema.grammar import PLAN
-from amplifier_app.plan.schema.rules import NAME
-from amplifier_app.plan.schema.structure import check_complete, missing_parts
+from amplifier_app.plan.schema.rules import NAME, check_complete, missing_parts
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, entry_keys, list_entries
 from amplifier_app.plan.tree.merge import (

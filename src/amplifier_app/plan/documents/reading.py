@@ -29,7 +29,7 @@ from amplifier_app.plan.documents.document import (
 )
 from amplifier_app.plan.documents.profile_paths import SUFFIXES, agent_files, agent_folders
 from amplifier_app.plan.schema.grammar import AGENT_FILE, PLAN
-from amplifier_app.plan.schema.structure import AGENT_LISTS, Shape, normalise
+from amplifier_app.plan.schema.rules import AGENT_LISTS, Shape, normalise
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import read_bytes

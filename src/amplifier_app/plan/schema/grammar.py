@@ -1,6 +1,6 @@
 """The grammar of plans, settings and agents: every key, with the rule of its value.
 
-`structure` checks documents against it, and `schema` prints it as JSON Schema.
+`rules` checks documents against it, and `json_schema` prints it as JSON Schema.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.plan.schema.rules import (
     ID,
     VARIABLE_NAME,
+    Agents,
     Anything,
     ByName,
     Check,
@@ -25,10 +26,10 @@ from amplifier_app.plan.schema.rules import (
     Printing,
     Rule,
     Schema,
+    Shape,
     Text,
     Texts,
 )
-from amplifier_app.plan.schema.structure import Agents, Shape
 from amplifier_app.plan.tree.entries import entry_key
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.plan.tree.problems import suggest

@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 import yaml
 
-from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.plan.tree.nodes import Node, plain_data
 from amplifier_app.plan.tree.problems import Problems
