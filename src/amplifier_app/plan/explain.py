@@ -27,7 +27,7 @@ from amplifier_app.plan.tree.entries import (
     parse_path,
 )
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
-from amplifier_app.plan.tree.problems import Problems, suggest
+from amplifier_app.plan.tree.problems import Problems
 from amplifier_core.discovery import PARTS
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import nearest
@@ -252,8 +252,8 @@ def misspelling(plan: ResolvedPlan, address: str) -> str | None:
     except NoSuchPath as error:
         path = parse_path(address)
         missing = _missing_entry(path, error) or _unknown_key(plan, path)
-        hint = suggest(missing.segment, missing.known) if missing and missing.known else None
-        return f"{missing}; {hint}" if hint else missing and str(missing)
+        if missing is not None:
+            return f"{missing}; {missing.hint}" if missing.hint else str(missing)
     return None
 
 
@@ -321,8 +321,8 @@ def _unknown(path: Path, missing: NoSuchPath, schemas: _Schemas) -> ConfigError:
             at, segment = dotted(path[:depth]), path[depth]
             known = keys_at(schema, path[start:depth]) if schema is not None else []
             break
-    hint = suggest(segment, known) if known else None
-    return ConfigError(str(NoSuchPath(at, segment, known)), hint=hint, is_usage=True)
+    error = NoSuchPath(at, segment, known)
+    return ConfigError(str(error), hint=error.hint, is_usage=True)
 
 
 def _config_depth(path: Path) -> int:

@@ -115,8 +115,7 @@ def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Probl
         try:
             tree = with_value(tree, path, value)
         except NoSuchPath as error:
-            hint = suggest(error.segment, error.known) if error.known else None
-            problems.add(str(error), value.at, hint)
+            problems.add(str(error), value.at, error.hint)
     return tree
 
 
@@ -135,8 +134,7 @@ def look_up(tree: MapNode, path: str | Sequence[str | int]) -> Node:
     try:
         return find(tree, parse_path(path))
     except NoSuchPath as error:
-        hint = suggest(error.segment, error.known) if error.known else None
-        raise ConfigError(str(error), hint=hint) from None
+        raise ConfigError(str(error), hint=error.hint) from None
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

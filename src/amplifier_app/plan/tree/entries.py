@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, with_items
+from amplifier_app.plan.tree.problems import suggest
 from amplifier_core.discovery import PARTS, SECTION_KINDS
 from amplifier_support.named_tuple import NamedTuple
 
@@ -132,6 +133,11 @@ class NoSuchPath(LookupError):
         self.at = at
         self.segment = segment
         self.known = tuple(known)
+
+    @property
+    def hint(self) -> str | None:
+        """The closest available segment, or all of them."""
+        return suggest(self.segment, self.known) if self.known else None
 
 
 def parse_path(path: str | Sequence[str | int]) -> Path:
