@@ -13,9 +13,8 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.plan.documents.plan_files import MergedPlan
-from amplifier_app.plan.explain import Change, differences, dotted
+from amplifier_app.plan.explain import Change, differences, dotted, show_place
 from amplifier_app.plan.tree.nodes import Node, plain_data
-from amplifier_app.plan.tree.writing import show_place
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.loading import load_plan, load_profile
 from amplifier_app.trust import folder_if_trusted

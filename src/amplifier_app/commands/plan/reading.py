@@ -15,12 +15,19 @@ from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan.explain import Explained, as_json, dotted, explain
+from amplifier_app.plan.explain import (
+    Explained,
+    as_json,
+    collect_origins,
+    describe_place,
+    dotted,
+    explain,
+    yaml_text,
+)
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.source_spec import without_password
 from amplifier_app.plan.tree.nodes import MapNode, Node, plain_data
-from amplifier_app.plan.tree.writing import collect_origins, describe_place, yaml_text
 from amplifier_app.render.table import OutputOption
 
 show_app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -36,7 +36,7 @@ from amplifier_app.plan.tree.merge import (
 )
 from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text, to_node
 from amplifier_app.plan.tree.problems import Problem, Problems, suggest
-from amplifier_app.plan.tree.yaml_reader import read_stream
+from amplifier_app.plan.tree.yaml_reader import read_bytes
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -194,7 +194,8 @@ def read_plan(
     chain = _Chain(settings, fetch, keep_problems)
     if is_stdin(given) or _is_stream(given):
         name = "stdin" if is_stdin(given) else str(given)
-        data = read_stream(Path("/dev/stdin") if is_stdin(given) else given, name, PLAN.what)
+        file = Path("/dev/stdin") if is_stdin(given) else given
+        data = read_bytes(file, name, PLAN.what, may_be_stream=True)
         chain.read(name, Path.cwd() / Path(name).name, data)
         return chain.merge(Path(name).name)
     if not given.is_file():
