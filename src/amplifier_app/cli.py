@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 def _stored_answer(argv: list[str]) -> str | None:
     """The answer to a command line that needs no command."""
     if argv in (["--version"], ["version"]):
-        from amplifier_app.base.version import version_line
+        from amplifier_app.base.own_packages import version_line
 
         return version_line() + "\n"
     if argv[-1:] in (["--help"], ["-h"]) and _is_wide():

@@ -21,8 +21,8 @@ from amplifier_app.api import (
     to_answer,
 )
 from amplifier_app.base.errors import AppError, UsageError
+from amplifier_app.base.file_writing import make_private_folder, write_private
 from amplifier_app.base.outcome import Ending
-from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.commands.run.choose import Chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_batch.dispatch import Stop

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from amplifier_app.base.errors import AppError, ConfigError, UsageError
-from amplifier_app.base.private_files import make_private_folder
+from amplifier_app.base.file_writing import make_private_folder
 from amplifier_batch.input import PromptTemplate, Row
 from amplifier_batch.record.folder import is_running
 from amplifier_support.files import describe_reason, is_special

@@ -15,7 +15,7 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.render.table import Column, OutputOption, print_table
-from amplifier_app.trust.instructions import trusted_dir
+from amplifier_app.trust import trusted_dir
 from amplifier_modules.tool_skills.catalogue import (
     FILE,
     Catalogue,

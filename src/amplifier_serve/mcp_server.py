@@ -24,8 +24,8 @@ from amplifier_app.base.json_rpc import (
     Peer,
     RpcError,
 )
+from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.stdio import Output
-from amplifier_app.base.version import version_line
 from amplifier_app.commands.run.choose import Chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.agent_plan import agent_plan

@@ -23,8 +23,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
+from amplifier_app.base import file_writing as files
 from amplifier_app.base import paths
-from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.redact import treat_as_secret
 from amplifier_support.files import FOLDER_MODE, open_regular
@@ -101,10 +101,19 @@ class KeyStore:
         entry = self._entries()[name]
         if _where(entry) == "file":
             return entry["value"]
-        # Only the keys of the user stand for variables.
-        instead = f", or set {name}" if self._folder is None else ""
-        hint = f"Unlock the keyring{instead}. {self._again}"
-        return _from_keyring(name, hint, cached=cached)
+        problem = "it is missing"
+        try:
+            value = Keyring().read(name, cached=cached)
+        except KeyringUnavailable as error:
+            value, problem = None, str(error)
+        if value is None:
+            # Only the keys of the user stand for variables.
+            instead = f", or set {name}" if self._folder is None else ""
+            raise ConfigError(
+                f"cannot read the key {name} from the keyring: {problem}",
+                hint=f"Unlock the keyring{instead}. {self._again}",
+            )
+        return value
 
     def store(self, name: str, value: str, where: Where | None = None, *, note: str = "") -> Stored:
         """Store a key, replacing any key of that name.
@@ -124,18 +133,23 @@ class KeyStore:
             raise ConfigError(f"cannot store {name}: {problem or 'not a valid variable name'}")
         with self._changing() as entries:
             before = entries.get(name)
-            stored = (
-                _into_keyring(name, value, must=where == "keyring") if where != "file" else None
-            )
+            stored = Stored("file")
+            if where != "file":
+                try:
+                    Keyring().write(name, value)
+                    stored = Stored("keyring")
+                except KeyringUnavailable as error:
+                    if where == "keyring":
+                        message = f"cannot store {name} in the keyring: {error}"
+                        raise ConfigError(message) from error
+                    stored = Stored("file", str(error))
             entries[name] = {"note": note} if note else {}
-            if stored is None or stored.where == "file":
-                entries[name] |= {"where": "file", "value": value}
-            else:
-                entries[name] |= {"where": "keyring"}
-        now = stored or Stored("file")
-        if before is not None and _where(before) == "keyring" and now.where == "file":
-            _out_of_keyring(name)
-        return now
+            entries[name]["where"] = stored.where
+            if stored.where == "file":
+                entries[name]["value"] = value
+        if before is not None and _where(before) == "keyring" and stored.where == "file":
+            _remove_from_keyring(name)
+        return stored
 
     def forget(self, name: str) -> bool:
         """Remove a key; returns whether it was stored.
@@ -148,7 +162,7 @@ class KeyStore:
         with self._changing() as entries:
             entry = entries.pop(name, None)
         if entry is not None and _where(entry) == "keyring":
-            _out_of_keyring(name)
+            _remove_from_keyring(name)
         return entry is not None
 
     # -- the file ----------------------------------------------------------------------------
@@ -159,7 +173,8 @@ class KeyStore:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise self._unusable(_why_not_opened(self.file, error)) from error
+            what = "is a link" if self.file.is_symlink() else f"cannot be read ({error.strerror})"
+            raise self._unusable(f"{self.file} {what}") from error
         with open(descriptor, "rb") as stream:
             problem = _distrust(self.folder, os.fstat(stream.fileno()))
             if problem:
@@ -201,13 +216,14 @@ def problem_of_key(value: str) -> str | None:
     return None
 
 
+def _remove_from_keyring(name: str) -> None:
+    # The key is not used any more; leaving it in a locked keyring is harmless.
+    with contextlib.suppress(KeyringUnavailable):
+        Keyring().remove(name)
+
+
 def _where(entry: Mapping[str, str]) -> Where:
     return "keyring" if entry["where"] == "keyring" else "file"
-
-
-def _why_not_opened(file: Path, error: OSError) -> str:
-    what = "is a link" if file.is_symlink() else f"cannot be read ({error.strerror})"
-    return f"{file} {what}"
 
 
 def _distrust(folder: Path, facts: os.stat_result) -> str | None:
@@ -259,38 +275,6 @@ def _is_entry(entry: Any) -> bool:
         return True
     value = entry.get("value")
     return entry.get("where") == "file" and isinstance(value, str) and not problem_of_key(value)
-
-
-# -- the keyring -------------------------------------------------------------------------
-
-
-def _into_keyring(name: str, value: str, *, must: bool) -> Stored:
-
-    try:
-        Keyring().write(name, value)
-    except KeyringUnavailable as error:
-        if must:
-            raise ConfigError(f"cannot store {name} in the keyring: {error}") from error
-        return Stored("file", str(error))
-    return Stored("keyring")
-
-
-def _from_keyring(name: str, hint: str, *, cached: bool) -> str:
-    problem = "it is missing"
-    try:
-        value = Keyring().read(name, cached=cached)
-    except KeyringUnavailable as error:
-        value, problem = None, str(error)
-    if value is None:
-        raise ConfigError(f"cannot read the key {name} from the keyring: {problem}", hint=hint)
-    return value
-
-
-def _out_of_keyring(name: str) -> None:
-
-    # The key is not used any more; leaving it in a locked keyring is harmless.
-    with contextlib.suppress(KeyringUnavailable):
-        Keyring().remove(name)
 
 
 # -- as variables ------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.private_files import OWN_FOLDER
+from amplifier_app.base.file_writing import OWN_FOLDER
 from amplifier_app.base.slow_steps import slow_step
 from amplifier_support.files import make_private_folder, open_locked
 from amplifier_support.programs import Stopped

@@ -26,46 +26,31 @@ from amplifier_support.named_tuple import NamedTuple
 class Ending(enum.Enum):
     """Every way a command can end; the value is its name in JSON."""
 
-    OK = "ok"
-    ERROR = "error"
-    USAGE = "usage"
-    MODULE = "module"
-    AUTHENTICATION = "authentication"
-    PROVIDER = "provider"
-    SESSION = "session"
-    BUDGET = "budget"
-    DENIED = "denied"
-    CHECK_FAILED = "check_failed"
-    WAITING = "waiting"
-    UNAVAILABLE = "unavailable"
-    CONFIGURATION = "configuration"
-    INTERRUPTED = "interrupted"
-    TERMINATED = "terminated"
-    PIPE_CLOSED = "pipe_closed"
+    _value_: str
+    exit_code: int
 
-    @property
-    def exit_code(self) -> int:
-        return _EXIT_CODES[self]
+    OK = "ok", 0
+    ERROR = "error", 1
+    USAGE = "usage", 2
+    MODULE = "module", 3
+    AUTHENTICATION = "authentication", 4
+    PROVIDER = "provider", 5
+    SESSION = "session", 6
+    BUDGET = "budget", 7
+    DENIED = "denied", 8
+    CHECK_FAILED = "check_failed", 9
+    WAITING = "waiting", 10
+    UNAVAILABLE = "unavailable", 75
+    CONFIGURATION = "configuration", 78
+    INTERRUPTED = "interrupted", 130
+    TERMINATED = "terminated", 143
+    PIPE_CLOSED = "pipe_closed", 141
 
-
-_EXIT_CODES = {
-    Ending.OK: 0,
-    Ending.ERROR: 1,
-    Ending.USAGE: 2,
-    Ending.MODULE: 3,
-    Ending.AUTHENTICATION: 4,
-    Ending.PROVIDER: 5,
-    Ending.SESSION: 6,
-    Ending.BUDGET: 7,
-    Ending.DENIED: 8,
-    Ending.CHECK_FAILED: 9,
-    Ending.WAITING: 10,
-    Ending.UNAVAILABLE: 75,
-    Ending.CONFIGURATION: 78,
-    Ending.INTERRUPTED: 130,
-    Ending.TERMINATED: 143,
-    Ending.PIPE_CLOSED: 141,
-}
+    def __new__(cls, name: str, exit_code: int) -> Ending:
+        ending = object.__new__(cls)
+        ending._value_ = name
+        ending.exit_code = exit_code
+        return ending
 
 
 class Outcome(NamedTuple):

@@ -10,7 +10,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError, Terminated
-from amplifier_app.base.private_files import make_private_folder, open_private
+from amplifier_app.base.file_writing import make_private_folder, open_private
 from amplifier_app.base.redact import redact
 
 

@@ -27,7 +27,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.keys import Keyring, KeyringUnavailable, KeyStore, problem_of_key
 from amplifier_app.base.logins import LoginStore
 from amplifier_app.base.outcome import Ending, to_outcome
-from amplifier_app.base.version import version_line
+from amplifier_app.base.own_packages import version_line
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.plan.documents.profile_paths import profile_names
 from amplifier_app.plan.documents.scopes import SCOPES, read_settings, settings_path

@@ -16,8 +16,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from amplifier_app.base.errors import ModuleError, UsageError
+from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.slow_steps import slow_step
-from amplifier_app.base.version import version_line
 from amplifier_app.commands.entry_points import AddedCommand, find_commands
 from amplifier_app.commands.help import prepare_command
 
@@ -303,6 +303,9 @@ def amplifier_command() -> Any:
         # `--version` on its own is answered before Typer is imported.
         if version:
             show_version()
+            from amplifier_app.base.own_packages import version_line
+
+            print(version_line())
             raise typer.Exit
 
     return prepare_command(get_command(app))

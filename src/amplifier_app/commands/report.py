@@ -15,10 +15,10 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from amplifier_app.base.atomic_write import write_new
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.file_writing import write_new
+from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.base.version import version_line
 from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_app.commands.doctor import check_state, examine
 from amplifier_app.runtime import describe

@@ -36,8 +36,7 @@ from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, MapNode, Node, plai
 from amplifier_app.plan.tree.problems import PlanError, Problems, suggest
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.layout import find_layout
-from amplifier_app.trust import ignored_by_environment
-from amplifier_app.trust.renewal import keeping_trust
+from amplifier_app.trust import ignored_by_environment, keeping_trust
 from amplifier_core.module_sources import PARTS
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.secret_shapes import names_variable

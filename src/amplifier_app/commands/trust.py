@@ -16,8 +16,15 @@ from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
-from amplifier_app.trust import Content, Record, TrustStore, examine, review
-from amplifier_app.trust.instructions import instruction_sources, trusted_dir
+from amplifier_app.trust import (
+    Content,
+    Record,
+    TrustStore,
+    examine,
+    instruction_sources,
+    review,
+    trusted_dir,
+)
 from amplifier_support.project_folders import find_hook_files, project_folders
 
 

@@ -15,8 +15,8 @@ from urllib.request import url2pathname
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.installed import DISTRIBUTION
+from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
-from amplifier_app.base.version import version_line
 from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_support.environment import without_model_keys
 from amplifier_support.named_tuple import NamedTuple

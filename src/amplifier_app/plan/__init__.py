@@ -5,14 +5,12 @@ Names are imported on first use, so importing `amplifier_app` does not import th
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.scopes import Override
-    from amplifier_app.plan.model import (
-        ResolvedPlan,
-        apply_overrides,
-    )
+    from amplifier_app.plan.model import ResolvedPlan, apply_overrides
     from amplifier_app.plan.tree.problems import PlanError, Problem
 
 __all__ = [
@@ -24,13 +22,16 @@ __all__ = [
 ]
 
 
+_HOMES = {
+    "Override": "documents.scopes",
+    "PlanError": "tree.problems",
+    "Problem": "tree.problems",
+    "ResolvedPlan": "model",
+    "apply_overrides": "model",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("PlanError", "Problem"):
-        from amplifier_app.plan.tree import problems as home
-    elif name == "Override":
-        from amplifier_app.plan.documents import scopes as home
-    else:
-        from amplifier_app.plan import model as home
-    return getattr(home, name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -8,9 +8,9 @@ from typing import Any, cast
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan import overrides
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.tree.entries import entry_key, list_entries
+from amplifier_app.plan.tree.entries import entry_key, keep_entries, list_entries
 from amplifier_app.plan.tree.merge import overlay_agent
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, read_text, with_items
+from amplifier_app.plan.tree.nodes import MapNode, with_items
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
@@ -44,7 +44,7 @@ class Narrowing(NamedTuple):
 
     def keeps(self, entry: MapNode) -> bool:
         """Return True for an entry of the section to keep."""
-        names = {entry_key(entry), read_text(entry.items.get("module"))}
+        names = {entry_key(entry), entry.text("module")}
         if self.only is not None and not names & self.only:
             return False
         return not names & self.without
@@ -77,8 +77,7 @@ def agent_plan(
         ConfigError: The plan has no such agent.
     """
     tree = plan.tree
-    agents = tree.items.get("agents")
-    known = agents.items if isinstance(agents, MapNode) else {}
+    known = tree.mapping("agents").items
     agent = known.get(full_agent_name(name, known))
     if isinstance(agent, MapNode):
         items = {key: node for key, node in agent.items.items() if key not in _FOR_THE_CHOICE}
@@ -87,7 +86,7 @@ def agent_plan(
     elif name != SELF:
         raise _unknown(name, sorted(known))
     for section, narrowing in (("tools", tools), ("hooks", hooks)):
-        tree = _narrowed(tree, section, narrowing)
+        tree = keep_entries(tree, narrowing.keeps, [section])
     return plan.with_tree(tree)
 
 
@@ -108,11 +107,3 @@ def _unknown(name: str, known: list[str]) -> ConfigError:
         f"unknown agent {name!r}; the plan has: {', '.join(known)}",
         hint=did_you_mean(name, known),
     )
-
-
-def _narrowed(tree: MapNode, section: str, narrowing: Narrowing) -> MapNode:
-    entries = tree.items.get(section)
-    if not isinstance(entries, ListNode) or narrowing == ALL:
-        return tree
-    kept = [e for e in entries.items if not isinstance(e, MapNode) or narrowing.keeps(e)]
-    return with_items(tree, {**tree.items, section: ListNode(kept, entries.at)})

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base.redact import redactor
+from amplifier_app.plan.tree.entries import with_agents
 from amplifier_app.plan.tree.interpolation import names_in
 from amplifier_app.plan.tree.nodes import (
     ListNode,
@@ -15,6 +16,7 @@ from amplifier_app.plan.tree.nodes import (
     Node,
     Scalar,
     ScalarValue,
+    map_scalars,
     with_items,
 )
 from amplifier_support.secret_shapes import SENSITIVE_KEYS, is_secret_name, names_variable
@@ -73,19 +75,21 @@ def open_tree(tree: MapNode, *, written: bool = False) -> MapNode:
         tree: The plan.
         written: Whether variables in the tree are not expanded yet.
     """
-    return _by_section(tree, lambda _, node: _open(node, written))
+
+    def opened(node: Scalar) -> Scalar:
+        is_variable = written and not node.literal
+        return node if is_variable else node._replace(value=_escaped(node.value))
+
+    return _by_section(tree, lambda _, node: map_scalars(node, opened))
 
 
 def _by_section(tree: MapNode, change: Callable[[str, Node], Node]) -> MapNode:
-    items = {key: change(key, node) for key, node in tree.items.items()}
-    agents = tree.items.get("agents")
-    if isinstance(agents, MapNode):
-        # The name of an agent does not make its content secret.
-        named = {
-            name: _by_section(agent, change) if isinstance(agent, MapNode) else agent
-            for name, agent in agents.items.items()
-        }
-        items["agents"] = with_items(agents, named)
+    # The name of an agent does not make its content secret.
+    by_agent = with_agents(tree, lambda _, agent: _by_section(agent, change)).items
+    items = {
+        key: by_agent[key] if key == "agents" else change(key, node)
+        for key, node in tree.items.items()
+    }
     namespaces = tree.items.get("namespaces")
     if isinstance(namespaces, MapNode):
         # Nor does the name of a namespace.
@@ -111,15 +115,6 @@ def _masked(node: Node, key: str, written: bool) -> Node:
     if isinstance(node, ListNode):
         return ListNode([_masked(item, "", written) for item in node.items], node.at)
     return node._replace(value=_masked_scalar(node, escape))
-
-
-def _open(node: Node, written: bool) -> Node:
-    if isinstance(node, MapNode):
-        return with_items(node, {key: _open(value, written) for key, value in node.items.items()})
-    if isinstance(node, ListNode):
-        return ListNode([_open(value, written) for value in node.items], node.at)
-    is_variable = written and not node.literal
-    return node if is_variable else node._replace(value=_escaped(node.value))
 
 
 def is_secret_key(key: str) -> bool:

@@ -112,13 +112,13 @@ class ResolvedPlan:
 
     def named(self, name: str) -> ResolvedPlan:
         """The same plan with another name."""
-        return ResolvedPlan(
-            self.merged._replace(name=name),
-            self.chosen,
-            self.environ,
-            keep_unset=self.keep_unset,
-            lenient=self.lenient,
-        )
+        return self.copy(merged=self.merged._replace(name=name))
+
+    def copy(self, **changes: Any) -> ResolvedPlan:
+        """The plan with other arguments, such as `chosen`."""
+        fields = ("merged", "chosen", "environ", "keep_unset", "lenient")
+        arguments = {name: getattr(self, name) for name in fields}
+        return ResolvedPlan(**(arguments | changes))
 
     def resolve(self) -> ResolvedPlan:
         """The plan itself, after checking everything.
@@ -131,13 +131,7 @@ class ResolvedPlan:
 
     def with_tree(self, tree: MapNode) -> ResolvedPlan:
         """The plan with another tree whose values come from the same files."""
-        other = ResolvedPlan(
-            self.merged,
-            self.chosen,
-            self.environ,
-            keep_unset=self.keep_unset,
-            lenient=self.lenient,
-        )
+        other = self.copy()
         other._resolution = self._resolution._replace(tree=tree)
         return other
 
@@ -232,7 +226,8 @@ class ResolvedPlan:
         if self.chosen.provider is not None:
             # None for an agent with providers of its own, or a replay.
             entries = list_entries(self.tree, "providers")
-            return overrides.provider_key(entries, self.chosen.provider)
+            entry = overrides.named_provider(entries, self.chosen.provider)
+            return None if entry is None else entry_key(entry)
         return self.default_provider if self.chosen.model is not None else None
 
     @cached_property
@@ -318,17 +313,9 @@ def apply_overrides(
         PlanError: A value is not valid YAML.
     """
     before = plan.chosen
-    chosen = overrides.Overrides(
+    chosen = before._replace(
         provider=provider or before.provider,
         model=model or before.model,
         sets=(*before.sets, *overrides.parse_sets(sets)),
-        traffic=before.traffic,
-        adds_provider=before.adds_provider,
     )
-    return ResolvedPlan(
-        plan.merged,
-        chosen,
-        plan.environ,
-        keep_unset=plan.keep_unset,
-        lenient=plan.lenient,
-    )
+    return plan.copy(chosen=chosen)

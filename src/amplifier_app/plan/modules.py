@@ -22,7 +22,7 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.tree.entries import ModuleEntry, entry_key, module_entries
 from amplifier_app.plan.tree.interpolation import interpolate
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text
+from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, read_text, scalars
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_support.named_tuple import NamedTuple
 
@@ -72,18 +72,19 @@ def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:
 
 
 def _planned(one: ModuleEntry) -> PlannedModule:
-    module = read_text(one.node.items.get("module")) or ""
-    source = read_text(one.node.items.get("source"))
-    return PlannedModule(one.kind, entry_key(one.node) or "", module, source, one.node, one.agent)
+    return PlannedModule(
+        kind=one.kind,
+        key=entry_key(one.node) or "",
+        module=one.node.text("module") or "",
+        source=one.node.text("source"),
+        entry=one.node,
+        agent=one.agent,
+    )
 
 
 def unset_variables(node: Node) -> Iterator[str]:
     """The unset variables in a part of a plan; see `Scalar.unset`."""
-    if isinstance(node, Scalar):
-        yield from node.unset
-        return
-    for value in node.items.values() if isinstance(node, MapNode) else node.items:
-        yield from unset_variables(value)
+    return (name for scalar in scalars(node) for name in scalar.unset)
 
 
 class SourcedModule(NamedTuple):
@@ -187,7 +188,7 @@ def _left_out(plan: ResolvedPlan, mounted: set[Location], problems: Problems) ->
 
 
 def _sourced(node: MapNode, texts: dict[Location, str], *, left_out: bool) -> SourcedModule:
-    module = read_text(node.items["module"]) or ""
+    module = node.text("module") or ""
     source = node.items.get("source")
     if not isinstance(source, Scalar) or not isinstance(source.value, str):
         return SourcedModule(module, None, None, node.at, left_out)
@@ -197,22 +198,12 @@ def _sourced(node: MapNode, texts: dict[Location, str], *, left_out: bool) -> So
 
 def _texts(plan: ResolvedPlan) -> dict[Location, str]:
     """Location → text of every string as written in the files and in `--set`."""
-    texts: dict[Location, str] = {}
-
-    def collect(node: Node) -> None:
-        if isinstance(node, ListNode):
-            for item in node.items:
-                collect(item)
-        elif isinstance(node, MapNode):
-            for item in node.items.values():
-                collect(item)
-        elif isinstance(node.value, str):
-            texts[node.at] = node.value
-
-    collect(plan.merged.document)
-    for _, value in plan.chosen.sets:
-        collect(value)
-    return texts
+    return {
+        scalar.at: scalar.value
+        for node in (plan.merged.document, *(value for _, value in plan.chosen.sets))
+        for scalar in scalars(node)
+        if isinstance(scalar.value, str)
+    }
 
 
 def _portable(source: str, raw: str | None, secret: bool) -> str:

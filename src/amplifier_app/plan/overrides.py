@@ -6,7 +6,19 @@ from collections.abc import Collection, Sequence
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, list_entries
+from amplifier_app.plan.tree.entries import (
+    PROVIDER_PREFIX,
+    NoSuchPath,
+    Path,
+    entry_key,
+    find,
+    keep_entries,
+    list_entries,
+    mounted_as,
+    parse_path,
+    with_agents,
+    with_value,
+)
 from amplifier_app.plan.tree.nodes import (
     ListNode,
     MapNode,
@@ -15,15 +27,12 @@ from amplifier_app.plan.tree.nodes import (
     plain_data,
     read_text,
     to_node,
-    with_items,
 )
-from amplifier_app.plan.tree.paths import NoSuchPath, Path, find, parse_path, with_value
 from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import plain_scalar, read_yaml
 from amplifier_support import provider_order
 from amplifier_support.named_tuple import NamedTuple
 
-_PREFIX = "provider-"
 _DEFAULT_PROVIDER = ("session", "orchestrator", "config", "default_provider")
 
 
@@ -106,30 +115,14 @@ def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Probl
         try:
             tree = with_value(tree, path, value)
         except NoSuchPath as error:
-            hint = suggest(error.segment, error.known) if error.known else None
-            problems.add(str(error), value.at, hint)
+            problems.add(str(error), value.at, error.hint)
     return tree
 
 
 def without_modules(tree: MapNode, modules: Collection[str]) -> MapNode:
     """The plan without the entries of these modules, also in its agents."""
-    items = dict(tree.items)
-    for section in ENTRY_SECTIONS:
-        if isinstance(entries := items.get(section), ListNode):
-            items[section] = ListNode(
-                [entry for entry in entries.items if _module_name(entry) not in modules], entries.at
-            )
-    if isinstance(agents := items.get("agents"), MapNode):
-        narrowed = {
-            name: without_modules(agent, modules) if isinstance(agent, MapNode) else agent
-            for name, agent in agents.items.items()
-        }
-        items["agents"] = with_items(agents, narrowed)
-    return with_items(tree, items)
-
-
-def _module_name(entry: Node) -> str | None:
-    return read_text(entry.items.get("module")) if isinstance(entry, MapNode) else None
+    tree = keep_entries(tree, lambda entry: entry.text("module") not in modules)
+    return with_agents(tree, lambda _, agent: without_modules(agent, modules))
 
 
 def look_up(tree: MapNode, path: str | Sequence[str | int]) -> Node:
@@ -141,59 +134,38 @@ def look_up(tree: MapNode, path: str | Sequence[str | int]) -> Node:
     try:
         return find(tree, parse_path(path))
     except NoSuchPath as error:
-        hint = suggest(error.segment, error.known) if error.known else None
-        raise ConfigError(str(error), hint=hint) from None
+        raise ConfigError(str(error), hint=error.hint) from None
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-def provider_key(entries: Sequence[Node], name: str) -> str | None:
-    """The key of the entry that the user refers to as `name`; None if there is none."""
-    keys = [key for entry in entries if (key := entry_key(entry)) is not None]
-    for wanted in (name, _PREFIX + name):
-        if wanted in keys:
-            return wanted
-    for entry in entries:
-        module = read_text(entry.items.get("module")) if isinstance(entry, MapNode) else None
-        key = entry_key(entry)
-        if key is not None and module in (name, _PREFIX + name):
-            return key
-    return None
+def named_provider(entries: Sequence[MapNode], name: str) -> MapNode | None:
+    """The entry that the user refers to as `name`; None if there is none."""
+    names = (name, PROVIDER_PREFIX + name)
+    matches = [entry for wanted in names for entry in entries if entry_key(entry) == wanted]
+    matches += [entry for entry in entries if entry.text("module") in names]
+    return matches[0] if matches else None
 
 
-def find_provider(entries: Sequence[Node], name: str) -> str:
-    """The key of the entry that the user refers to as `name`.
+def find_provider(entries: Sequence[MapNode], name: str) -> MapNode:
+    """The entry that the user refers to as `name`.
 
     Raises:
         PlanError: The plan has no such provider.
     """
-    if (key := provider_key(entries, name)) is not None:
-        return key
-    keys = [key for entry in entries if (key := entry_key(entry)) is not None]
-    known = [key.removeprefix(_PREFIX) for key in keys]
+    if (entry := named_provider(entries, name)) is not None:
+        return entry
+    known = [key.removeprefix(PROVIDER_PREFIX) for entry in entries if (key := entry_key(entry))]
     hint = suggest(name, known) if known else "add it to the plan's 'providers'"
     if known and "did you mean" in hint:
         hint += f" Available: {', '.join(known)}"
     raise PlanError([Problem(f"the plan has no provider {name!r}", Location("--provider"), hint)])
 
 
-def mount_name(entries: Sequence[Node], name: str) -> str:
-    """The mount name of the provider that the user refers to as `name`.
-
-    Raises:
-        PlanError: The plan has no such provider.
-    """
-    key = find_provider(entries, name)
-    entry = next(entry for entry in entries if entry_key(entry) == key)
-    assert isinstance(entry, MapNode)
-    return mounted_as(entry)
-
-
-def first_provider(tree: MapNode, entries: Sequence[Node]) -> MapNode | None:
+def first_provider(tree: MapNode, entries: Sequence[MapNode]) -> MapNode | None:
     """The provider to use first; see `amplifier_support.provider_order`."""
-    mappings = [entry for entry in entries if isinstance(entry, MapNode)]
     wanted = _default_provider(tree)
-    return provider_order.first_provider(mappings, wanted, name=mounted_as, priority=_priority)
+    return provider_order.first_provider(entries, wanted, name=mounted_as, priority=_priority)
 
 
 def prefer(
@@ -212,7 +184,8 @@ def prefer(
         tree = with_value(tree, _DEFAULT_PROVIDER, Scalar(mounted_as(chosen), at, literal=True))
     lowest = Scalar(min(0, *(_priority(entry) - 1 for entry in others)), at)
     return tree, [
-        _with_config(entry, "priority", lowest) if entry is chosen else entry for entry in entries
+        with_value(entry, ("config", "priority"), lowest) if entry is chosen else entry
+        for entry in entries
     ]
 
 
@@ -224,19 +197,18 @@ def asking(tree: MapNode, name: str, model: str | None) -> MapNode:
     """
     section = tree.items.get("providers")
     entries = list_entries(tree, "providers")
-    key = find_provider(entries, name)
+    key = entry_key(find_provider(entries, name))
     tree, entries = prefer(tree, entries, key)
     if model:
         entries = with_model(tree, entries, key, model)
     at = section.at if section is not None else tree.at
-    return with_items(tree, {**tree.items, "providers": ListNode(entries, at)})
+    return tree.with_item("providers", ListNode(entries, at))
 
 
-def without_default_of_others(tree: MapNode, entries: Sequence[Node]) -> MapNode:
+def without_default_of_others(tree: MapNode, entries: Sequence[MapNode]) -> MapNode:
     """The plan without the orchestrator's `default_provider`, if it is not one of `entries`."""
     wanted = _default_provider(tree)
-    names = {mounted_as(entry) for entry in entries if isinstance(entry, MapNode)}
-    if wanted is None or wanted in names:
+    if wanted is None or wanted in map(mounted_as, entries):
         return tree
     at = find(tree, _DEFAULT_PROVIDER).at
     return with_value(tree, _DEFAULT_PROVIDER, Scalar(None, at))
@@ -247,12 +219,6 @@ def _default_provider(tree: MapNode) -> str | None:
         return read_text(find(tree, _DEFAULT_PROVIDER))
     except NoSuchPath:
         return None
-
-
-def mounted_as(entry: MapNode) -> str:
-    """The name a provider is mounted under."""
-    instance = read_text(entry.items.get("instance_id"))
-    return instance or (read_text(entry.items.get("module")) or "").removeprefix(_PREFIX)
 
 
 def with_model(
@@ -266,31 +232,21 @@ def with_model(
     first = first_provider(tree, entries)
     wanted = key or (entry_key(first) if first is not None else None)
     if wanted is None:
-        raise PlanError(
-            [
-                Problem(
-                    "the plan has no provider to set the model of",
-                    Location("--model"),
-                    "set one up with: amplifier init",
-                )
-            ]
-        )
+        message = "the plan has no provider to set the model of"
+        hint = "set one up with: amplifier init"
+        raise PlanError([Problem(message, Location("--model"), hint)])
     value = Scalar(model, Location("--model"), literal=True)
     return [
-        _with_config(entry, _model_key(entry), value) if entry_key(entry) == wanted else entry
+        with_value(entry, ("config", _model_key(entry)), value)
+        if entry_key(entry) == wanted
+        else entry
         for entry in entries
     ]
 
 
 def _model_key(entry: MapNode) -> str:
     # The published providers call it `default_model`; keep that name where it is used.
-    config = entry.items.get("config")
-    named = isinstance(config, MapNode) and "default_model" in config.items
-    return "default_model" if named else "model"
-
-
-def _with_config(entry: MapNode, name: str, value: Scalar) -> MapNode:
-    return with_value(entry, ("config", name), value)
+    return "default_model" if "default_model" in entry.mapping("config").items else "model"
 
 
 def _priority(entry: MapNode) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -17,12 +16,9 @@ from amplifier_app.plan.source_spec import (
     parse_source,
     without_password,
 )
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Scalar, read_text
+from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_support.named_tuple import NamedTuple
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement as Parsed
 
 
 class PlanRequirement(NamedTuple):
@@ -60,7 +56,7 @@ def check_requirement(text: str) -> GitSource | None:
     return source
 
 
-def parsed_requirement(text: str) -> Parsed:
+def parsed_requirement(text: str) -> Requirement:
     """Parse a requirement.
 
     Raises:
@@ -119,8 +115,8 @@ def parse_requirements(
     """
     found: dict[str, dict[str, PlanRequirement]] = {}
     for entry in entries:
-        module, listed = read_text(entry.items.get("module")), entry.items.get("requires")
-        for node in listed.items if isinstance(listed, ListNode) else ():
+        module = entry.text("module")
+        for node in entry.listed("requires"):
             text = read_text(node)
             if not isinstance(node, Scalar) or text is None or node.unset:
                 continue

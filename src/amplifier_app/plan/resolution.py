@@ -21,7 +21,7 @@ from amplifier_app.plan import overrides
 from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE, MergedPlan, read_profile
 from amplifier_app.plan.documents.scopes import Override, read_settings
 from amplifier_app.plan.schema.grammar import PLAN
-from amplifier_app.plan.schema.structure import check_complete, normalise
+from amplifier_app.plan.schema.rules import check_complete, normalise
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
@@ -32,10 +32,14 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.tree.entries import (
     ENTRY_SECTIONS,
+    PROVIDER_PREFIX,
     entry_key,
     entry_keys,
     list_entries,
     module_entries,
+    mounted_as,
+    with_agents,
+    with_value,
 )
 from amplifier_app.plan.tree.interpolation import interpolate
 from amplifier_app.plan.tree.merge import overlay_settings
@@ -46,9 +50,9 @@ from amplifier_app.plan.tree.nodes import (
     Node,
     Scalar,
     read_text,
+    scalars,
     with_items,
 )
-from amplifier_app.plan.tree.paths import with_value
 from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, suggest
 from amplifier_support.named_tuple import NamedTuple
 
@@ -89,7 +93,7 @@ class Dropped(NamedTuple):
 
 
 def apply_conditions(
-    entries: Sequence[Node], environ: Mapping[str, str], chosen: str | None
+    entries: Sequence[MapNode], environ: Mapping[str, str], chosen: str | None
 ) -> tuple[list[MapNode], list[Dropped]]:
     """The entries whose conditions hold, without their `when`.
 
@@ -99,43 +103,50 @@ def apply_conditions(
         chosen: The key of an entry to keep regardless of its condition.
     """
     dropped: dict[str, Dropped] = {}
-    fallbacks: list[str] = []
-    mappings = [entry for entry in entries if isinstance(entry, MapNode)]
-    for entry in mappings:
+    fallbacks: dict[str, MapNode] = {}
+    for entry in entries:
         key = entry_key(entry) or ""
-        when = entry.items.get("when")
-        if not isinstance(when, MapNode) or key == chosen:
+        if key == chosen:
             continue
-        names = _names(when)
+        names = _variables(entry)
         if names and not any(environ.get(name) for name in names):
             dropped[key] = _dropped_entry(entry, unset(names), names)
-        elif _is_true(when.items.get("no_other")):
-            fallbacks.append(key)
-    for key in fallbacks:
-        others = [k for e in mappings if (k := entry_key(e)) and k not in dropped and k != key]
+        elif _is_fallback(entry):
+            fallbacks[key] = entry
+    for key, entry in fallbacks.items():
+        others = [k for e in entries if (k := entry_key(e)) and k not in dropped and k != key]
         if others:
-            entry = next(e for e in mappings if entry_key(e) == key)
             dropped[key] = _dropped_entry(entry, f"{others[0]} is available")
-    kept = [_bare(entry) for entry in mappings if entry_key(entry) not in dropped]
+    kept = [
+        with_items(entry, {key: value for key, value in entry.items.items() if key != "when"})
+        for entry in entries
+        if entry_key(entry) not in dropped
+    ]
     return kept, list(dropped.values())
 
 
 def _dropped_entry(entry: MapNode, reason: str, variables: tuple[str, ...] = ()) -> Dropped:
-    module = read_text(entry.items.get("module")) or ""
-    source = read_text(entry.items.get("source"))
-    when = entry.items.get("when")
-    fallback = isinstance(when, MapNode) and _is_true(when.items.get("no_other"))
-    config = entry.items.get("config")
-    own = isinstance(config, MapNode) and bool({"api_key", "base_url"} & config.items.keys())
+    module = entry.text("module") or ""
     return Dropped(
-        entry_key(entry) or module, reason, entry.at, variables, module, source, fallback, own
+        key=entry_key(entry) or module,
+        reason=reason,
+        at=entry.at,
+        variables=variables,
+        module=module,
+        source=entry.text("source"),
+        is_fallback=_is_fallback(entry),
+        is_configured=bool({"api_key", "base_url"} & entry.mapping("config").items.keys()),
     )
 
 
-def _names(when: MapNode) -> tuple[str, ...]:
-    node = when.items.get("env")
-    nodes = node.items if isinstance(node, ListNode) else [node]
-    return tuple(text for item in nodes if (text := read_text(item)))
+def _variables(entry: MapNode) -> tuple[str, ...]:
+    """The variables, one of which enables a provider."""
+    return tuple(text for node in entry.mapping("when").listed("env") if (text := read_text(node)))
+
+
+def _is_fallback(entry: MapNode) -> bool:
+    node = entry.mapping("when").items.get("no_other")
+    return isinstance(node, Scalar) and node.value is True
 
 
 def unset(names: tuple[str, ...]) -> str:
@@ -143,14 +154,6 @@ def unset(names: tuple[str, ...]) -> str:
     if len(names) == 1:
         return f"{names[0]} is not set"
     return f"none of {', '.join(names)} is set"
-
-
-def _is_true(node: Node | None) -> bool:
-    return isinstance(node, Scalar) and node.value is True
-
-
-def _bare(entry: MapNode) -> MapNode:
-    return with_items(entry, {key: value for key, value in entry.items.items() if key != "when"})
 
 
 class Unset(NamedTuple):
@@ -216,14 +219,15 @@ def resolve(
     if _lacks_provider(merged, tree, chosen) and not chosen.traffic.replaces_providers:
         tree, added = with_provider(merged, tree, chosen.provider, environ)
     tree = _with_fallbacks(tree, problems)
-    tree = chosen.traffic.stand_ins(tree, overrides.mounted_as)
+    tree = chosen.traffic.stand_ins(tree)
     try:
         tree, dropped = _with_providers(tree, chosen, environ)
     except PlanError as error:
         problems.extend(error.problems)
         rest = chosen._replace(provider=None, model=None)
         tree, dropped = _with_providers(tree, rest, environ)
-    tree, notes = _with_agents(tree, environ)
+    notes: list[str] = []
+    tree = with_agents(tree, lambda name, agent: _with_conditions(name, agent, environ, notes))
     warnings = [*added, *_unknown_exclusions(tree)]
     keep_unset = keep_unset or lenient
     resolved = interpolate(tree, environ, problems, keep_unset=keep_unset)
@@ -238,9 +242,14 @@ def resolve(
     sources = _source_overrides(merged, written, problems)
     if not lenient:
         problems.raise_if_any()
-    unset = (*_unset_in(resolved), *_unset_in(written)) if keep_unset else ()
+    unset = [
+        Unset(name, scalar.at)
+        for tree in ((resolved, written) if keep_unset else ())
+        for scalar in scalars(tree)
+        for name in scalar.unset
+    ]
     return Resolution(
-        resolved, tuple(dropped), sources, unset, tuple(notes), tuple(warnings), requires
+        resolved, tuple(dropped), sources, tuple(unset), tuple(notes), tuple(warnings), requires
     )
 
 
@@ -251,7 +260,7 @@ def _lacks_provider(merged: MergedPlan, tree: MapNode, chosen: overrides.Overrid
         return chosen.provider is not None or merged.bundle
     if chosen.provider is None or not chosen.adds_provider:
         return False
-    return overrides.provider_key(entries, chosen.provider) is None
+    return overrides.named_provider(entries, chosen.provider) is None
 
 
 def _with_sets(tree: MapNode, chosen: overrides.Overrides, problems: Problems) -> MapNode:
@@ -267,7 +276,8 @@ def _with_providers(
     tree: MapNode, chosen: overrides.Overrides, environ: Mapping[str, str]
 ) -> tuple[MapNode, list[Dropped]]:
     providers = list_entries(tree, "providers")
-    key = overrides.find_provider(providers, chosen.provider) if chosen.provider else None
+    named = overrides.find_provider(providers, chosen.provider) if chosen.provider else None
+    key = None if named is None else entry_key(named)
     kept, dropped = apply_conditions(providers, environ, key)
     tree, kept = overrides.prefer(tree, kept, key)
     if chosen.model:
@@ -277,8 +287,7 @@ def _with_providers(
 
 def _with_fallbacks(tree: MapNode, problems: Problems) -> MapNode:
     """The plan with the mount names of providers in `fallbacks`."""
-    session = tree.items.get("session")
-    named = session.items.get("fallbacks") if isinstance(session, MapNode) else None
+    named = tree.mapping("session").items.get("fallbacks")
     if not isinstance(named, ListNode):
         return tree
     entries = list_entries(tree, "providers")
@@ -289,7 +298,7 @@ def _with_fallbacks(tree: MapNode, problems: Problems) -> MapNode:
             names.append(node)
             continue
         try:
-            name = overrides.mount_name(entries, text)
+            name = mounted_as(overrides.find_provider(entries, text))
         except overrides.PlanError as error:
             [problem] = error.problems
             problems.add(f"fallbacks: {problem.message}", node.at, problem.hint)
@@ -302,22 +311,16 @@ def _with_entries(tree: MapNode, kept: Sequence[Node]) -> MapNode:
     section = tree.items.get("providers")
     if section is None:
         return tree
-    return with_items(tree, {**tree.items, "providers": ListNode(kept, section.at)})
+    return tree.with_item("providers", ListNode(kept, section.at))
 
 
-def _with_agents(tree: MapNode, environ: Mapping[str, str]) -> tuple[MapNode, list[str]]:
-    """The plan with the conditions of its agents applied, and notes on skipped providers."""
-    agents = tree.items.get("agents")
-    if not isinstance(agents, MapNode):
-        return tree, []
-    notes: list[str] = []
-    changed: dict[str, Node] = {}
-    for name, agent in agents.items.items():
-        assert isinstance(agent, MapNode)
-        kept, dropped = apply_conditions(list_entries(agent, "providers"), environ, None)
-        changed[name] = _with_entries(agent, kept)
-        notes += [f"agent {name}: {entry.note}" for entry in dropped]
-    return with_items(tree, {**tree.items, "agents": with_items(agents, changed)}), notes
+def _with_conditions(
+    name: str, agent: MapNode, environ: Mapping[str, str], notes: list[str]
+) -> MapNode:
+    """An agent with the conditions of its providers applied; adds notes on those that are skipped."""
+    kept, dropped = apply_conditions(list_entries(agent, "providers"), environ, None)
+    notes += [f"agent {name}: {entry.note}" for entry in dropped]
+    return _with_entries(agent, kept)
 
 
 def _unknown_exclusions(tree: MapNode) -> Iterator[str]:
@@ -325,11 +328,10 @@ def _unknown_exclusions(tree: MapNode) -> Iterator[str]:
 
     Agents are used in many plans, so this is valid, but could be a typo.
     """
-    agents = tree.items.get("agents")
+    agents = tree.mapping("agents")
     present = sorted({key for section in ENTRY_SECTIONS for key in entry_keys(tree, section)})
-    for name, agent in agents.items.items() if isinstance(agents, MapNode) else ():
-        exclude = agent.items.get("exclude") if isinstance(agent, MapNode) else None
-        for node in exclude.items if isinstance(exclude, ListNode) else ():
+    for name in agents.items:
+        for node in agents.mapping(name).listed("exclude"):
             text = read_text(node)
             if text is not None and text not in present:
                 what = f"agent {name} excludes {text!r}, which the plan does not have"
@@ -386,7 +388,7 @@ def _with_namespaces(
                 continue
             absolute.append(item if text is None else item._replace(value=text))
         found[name] = ListNode(absolute, sources.at)
-    return with_items(tree, {**tree.items, "namespaces": with_items(namespaces, found)})
+    return tree.with_item("namespaces", with_items(namespaces, found))
 
 
 def _refuse_changing(text: str) -> None:
@@ -417,7 +419,7 @@ def _requires(
 
     requirements = parse_requirements(adding, problems)
     for entry in entries if merged.checkouts else ():
-        source, module = entry.items.get("source"), read_text(entry.items.get("module"))
+        source, module = entry.items.get("source"), entry.text("module")
         folder = None if source is None else merged.folders.get(source.at.file)
         if source is None or folder is None or module is None:
             continue
@@ -458,15 +460,6 @@ def _absolute(merged: MergedPlan, source: Scalar, problems: Problems) -> str | N
     return merged.source(str(source.value), source.at.file)
 
 
-def _unset_in(node: Node) -> Iterator[Unset]:
-    if isinstance(node, Scalar):
-        for name in node.unset:
-            yield Unset(name, node.at)
-        return
-    for value in node.items.values() if isinstance(node, MapNode) else node.items:
-        yield from _unset_in(value)
-
-
 NO_PROVIDER = "no model provider is set up"
 CHOSEN_MISSING = "the chosen provider {!r} is not available"
 SET_UP = (
@@ -475,7 +468,6 @@ SET_UP = (
 )
 """The error of a plan without an available provider, and the next step."""
 
-_PREFIX = "provider-"
 _OPTION = Location("--provider")
 
 
@@ -521,21 +513,21 @@ def with_provider(
     section = ListNode([*present, *(entry for entry, _ in added)], _OPTION)
     lack = "does not have it" if present else "has no provider"
     notes = [f"added {entry_key(entry)}, as the plan {lack}: {why}" for entry, why in added]
-    return with_items(tree, {**tree.items, "providers": section}), notes
+    return tree.with_item("providers", section), notes
 
 
 def _named(offered: _Offered, name: str, *, has_others: bool) -> tuple[MapNode, str]:
     for entries in (offered.settings, offered.profile):
-        key = overrides.provider_key(entries, name)
-        if key is None:
-            continue
-        entry = next(entry for entry in entries if entry_key(entry) == key)
-        return entry, f"--provider {name}, as configured in {_place(entry)}"
+        entry = overrides.named_provider(entries, name)
+        if entry is not None:
+            return entry, f"--provider {name}, as configured in {_place(entry)}"
     known = installed.known_ids()
-    for module in (name, f"{_PREFIX}{name}"):
-        if module in known and module.startswith(_PREFIX):
+    for module in (name, f"{PROVIDER_PREFIX}{name}"):
+        if module in known and module.startswith(PROVIDER_PREFIX):
             return MapNode({"module": Scalar(module, _OPTION)}, _OPTION), f"--provider {name}"
-    providers = [one.removeprefix(_PREFIX) for one in known if one.startswith(_PREFIX)]
+    providers = [
+        one.removeprefix(PROVIDER_PREFIX) for one in known if one.startswith(PROVIDER_PREFIX)
+    ]
     message = f"the plan has no {'such ' if has_others else ''}provider, and {name!r} is unknown"
     raise PlanError([Problem(message, _OPTION, suggest(name, providers))])
 
@@ -548,22 +540,10 @@ def _providers_set_up(offered: _Offered, environ: Mapping[str, str]) -> list[tup
     kept, _ = apply_conditions(with_key, environ, None)
     usable = {entry_key(entry) for entry in kept}
     return [
-        (entry, f"{_set(entry, environ)} is set")
+        (entry, f"{next(filter(environ.get, _variables(entry)))} is set")
         for entry in with_key
         if entry_key(entry) in usable
     ]
-
-
-def _set(entry: MapNode, environ: Mapping[str, str]) -> str:
-    return next(name for name in _variables(entry) if environ.get(name))
-
-
-def _variables(entry: MapNode) -> list[str]:
-    """The variables, one of which enables a provider."""
-    when = entry.items.get("when")
-    node = when.items.get("env") if isinstance(when, MapNode) else None
-    nodes: Sequence[Node] = node.items if isinstance(node, ListNode) else [node] if node else []
-    return [text for one in nodes if (text := read_text(one))]
 
 
 def _place(entry: MapNode) -> str:
@@ -597,4 +577,4 @@ def _with_source(profile: MergedPlan, entry: MapNode) -> MapNode:
     except SourceSyntaxError:
         # Reported where the source is checked.
         return entry
-    return with_items(entry, {**entry.items, "source": source._replace(value=text)})
+    return entry.with_item("source", source._replace(value=text))

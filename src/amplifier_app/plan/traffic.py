@@ -8,12 +8,12 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.tree.entries import list_entries
+from amplifier_app.plan.tree.entries import list_entries, mounted_as, with_agents
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, to_node, with_items
 from amplifier_support.files import open_to_read
 from amplifier_support.journal import readable_records
@@ -61,89 +61,63 @@ class Traffic(NamedTuple):
         """The entries to mount after the plan's providers."""
         return [{"module": MODULE, "config": {"record": self.record}}] if self.record else []
 
-    def stand_ins(self, tree: MapNode, mount_name: Callable[[MapNode], str]) -> MapNode:
-        """The plan with stand-ins for its providers and those of its agents.
-
-        Args:
-            tree: The plan.
-            mount_name: Returns the mount name of an entry's provider.
-        """
+    def stand_ins(self, tree: MapNode) -> MapNode:
+        """The plan with stand-ins for its providers and those of its agents."""
         if self.script is not None:
-            return _with_script(tree, self.script, mount_name)
+            return _with_script(tree, self.script)
         if self.replay is None:
             return tree
         at = Location("--replay")
         recorded = _recorded_providers(self.replay)
         entries = list_entries(tree, "providers")
-        kept = [self._stand_in(e, mount_name(e)) for e in entries if mount_name(e) in recorded]
-        named = {mount_name(entry) for entry in entries}
-        kept += [self._stand_in(MapNode({}, at), name) for name in recorded if name not in named]
+        named = {mounted_as(entry) for entry in entries}
+        kept = [
+            self._replay(entry, mounted_as(entry))
+            for entry in entries
+            if mounted_as(entry) in recorded
+        ]
+        kept += [self._replay(MapNode({}, at), name) for name in recorded if name not in named]
+        providers: Node = ListNode(kept, at)
         if not recorded:  # the module reports the problem with the file
-            kept = [_entry(at, MODULE, config={"replay": self.replay})]
-        items: dict[str, Node] = {**tree.items, "providers": ListNode(kept, at)}
-        agents = items.get("agents")
-        if isinstance(agents, MapNode):
-            changed = {
-                name: self._of_agent(agent, recorded, mount_name)
-                for name, agent in agents.items.items()
-            }
-            items["agents"] = with_items(agents, changed)
-        return with_items(tree, items)
+            only = {"module": MODULE, "config": {"replay": self.replay}}
+            providers = to_node([only], at, literal=True)
+        tree = tree.with_item("providers", providers)
+        return with_agents(tree, lambda _, agent: self._of_agent(agent, recorded))
 
-    def _of_agent(
-        self, agent: Node, recorded: Sequence[str], mount_name: Callable[[MapNode], str]
-    ) -> Node:
-        if not isinstance(agent, MapNode) or not isinstance(agent.items.get("providers"), ListNode):
+    def _of_agent(self, agent: MapNode, recorded: Sequence[str]) -> MapNode:
+        if not isinstance(agent.items.get("providers"), ListNode):
             return agent
-        entries = [e for e in list_entries(agent, "providers") if mount_name(e) in recorded]
+        entries = [e for e in list_entries(agent, "providers") if mounted_as(e) in recorded]
         if not entries:  # it was not used in the recording; it gets the plan's providers
             return with_items(agent, {k: v for k, v in agent.items.items() if k != "providers"})
-        stand_ins = ListNode([self._stand_in(e, mount_name(e)) for e in entries], agent.at)
-        return with_items(agent, {**agent.items, "providers": stand_ins})
+        stand_ins = [self._replay(entry, mounted_as(entry)) for entry in entries]
+        return agent.with_item("providers", ListNode(stand_ins, agent.at))
 
-    def _stand_in(self, entry: MapNode, name: str) -> MapNode:
+    def _replay(self, entry: MapNode, name: str) -> MapNode:
         match = {} if self.match == "all" else {"match": self.match}
         config = {"replay": self.replay, "provider": name, **match}
-        return _replace_entry(entry, name, _entry(entry.at, MODULE, config=config))
+        return _stand_in(entry, name, MODULE, to_node(config, entry.at, literal=True))
 
 
 NO_TRAFFIC = Traffic()
 
 
-def _with_script(tree: MapNode, script: Script, mount_name: Callable[[MapNode], str]) -> MapNode:
+def _with_script(tree: MapNode, script: Script) -> MapNode:
     own = list_entries(tree, "providers") or [MapNode({}, script.replies.at)]
 
-    def with_script(entries: Sequence[MapNode], replies: ListNode) -> ListNode:
-        scripted = [
-            _scripted_entry(entry, mount_name(entry) or "mock", replies) for entry in entries
+    def scripted(plan: MapNode, entries: Sequence[MapNode], replies: ListNode) -> MapNode:
+        config = MapNode({"replies": replies}, replies.at)
+        stand_ins = [
+            _stand_in(entry, mounted_as(entry) or "mock", SCRIPT_MODULE, config)
+            for entry in entries
         ]
-        return ListNode(scripted, replies.at)
+        return plan.with_item("providers", ListNode(stand_ins, replies.at))
 
-    items: dict[str, Node] = {**tree.items, "providers": with_script(own, script.replies)}
-    agents = items.get("agents")
-    if isinstance(agents, MapNode):
-        changed = {
-            name: with_items(
-                agent,
-                {
-                    **agent.items,
-                    "providers": with_script(
-                        list_entries(agent, "providers") or own,
-                        script.agents.get(name) or _no_script(name, agents.at),
-                    ),
-                },
-            )
-            for name, agent in agents.items.items()
-            if isinstance(agent, MapNode)
-        }
-        items["agents"] = with_items(agents, changed)
-    return with_items(tree, items)
+    def scripted_agent(name: str, agent: MapNode) -> MapNode:
+        replies = script.agents.get(name) or _no_script(name, agent.at)
+        return scripted(agent, list_entries(agent, "providers") or own, replies)
 
-
-def _scripted_entry(entry: MapNode, name: str, replies: ListNode) -> MapNode:
-    stand_in = _entry(entry.at, SCRIPT_MODULE, config={})
-    config = MapNode({"replies": replies}, replies.at)
-    return _replace_entry(entry, name, with_items(stand_in, {**stand_in.items, "config": config}))
+    return with_agents(scripted(tree, own, script.replies), scripted_agent)
 
 
 def _no_script(agent: str, at: Location) -> ListNode:
@@ -152,25 +126,17 @@ def _no_script(agent: str, at: Location) -> ListNode:
     return ListNode([to_node({"error": error}, at, literal=True)], at)
 
 
-def _replace_entry(entry: MapNode, name: str, stand_in: MapNode) -> MapNode:
-    """The entry `made` with the name of another one, and the settings of it that are kept."""
-    config = entry.items.get("config")
-    held = config.items if isinstance(config, MapNode) else {}
+def _stand_in(entry: MapNode, name: str, module: str, config: Node) -> MapNode:
+    """A provider with the name of another one, and the settings of it that are kept."""
+    assert isinstance(config, MapNode)
+    held = entry.mapping("config").items
     kept = {key: held[key] for key in _KEPT if key in held}
-    below = stand_in.items["config"]
-    assert isinstance(below, MapNode)
     items = {
-        **stand_in.items,
+        "module": Scalar(module, entry.at, literal=True),
+        "config": with_items(config, {**config.items, **kept}),
         "instance_id": Scalar(name, entry.at, literal=True),
-        "config": with_items(below, {**below.items, **kept}),
     }
-    return with_items(stand_in, items)
-
-
-def _entry(at: Location, module: str, *, config: dict[str, Any]) -> MapNode:
-    stand_in = to_node({"module": module, "config": config}, at, literal=True)
-    assert isinstance(stand_in, MapNode)
-    return stand_in
+    return MapNode(items, entry.at)
 
 
 def _recorded_providers(file: str) -> list[str]:

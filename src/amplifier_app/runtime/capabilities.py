@@ -19,8 +19,7 @@ from amplifier_app.base.errors import AppError
 from amplifier_app.base.keys import Filled, fill_environment
 from amplifier_app.base.redact import treat_keys_as_secret
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
-from amplifier_app.trust import check_programs
-from amplifier_app.trust.instructions import trusted_dir
+from amplifier_app.trust import check_programs, trusted_dir
 from amplifier_core.capabilities import VISION
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import project_folders
@@ -70,7 +69,7 @@ def register_trusted_dir(coordinator: Any, reads_project: bool | None) -> None:
         reads_project: See `amplifier_app.plan.overrides.Overrides`.
 
     Raises:
-        ConfigError: See `amplifier_app.trust.instructions.trusted_dir`.
+        ConfigError: See `amplifier_app.trust.trusted_dir`.
     """
     if reads_project is False:
         return

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.file_writing import write_private
 from amplifier_app.base.json_text import json_text
-from amplifier_app.base.private_files import write_private
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import Conversation

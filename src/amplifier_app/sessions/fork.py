@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import SessionError, UsageError
-from amplifier_app.base.private_files import make_private_folder
+from amplifier_app.base.file_writing import make_private_folder
 from amplifier_app.sessions.conversation import Call, Conversation, Step
 from amplifier_app.sessions.folder import SessionFolder, now
 from amplifier_app.sessions.lock import SessionLock

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.base.private_files import open_private
+from amplifier_app.base.file_writing import open_private
 from amplifier_app.base.redact import redactor
 from amplifier_app.sessions.summary import (
     SessionSummary,

@@ -21,7 +21,7 @@ from typing import Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError
-from amplifier_app.base.private_files import make_private_folder, write_private
+from amplifier_app.base.file_writing import make_private_folder, write_private
 from amplifier_app.sessions.folder import PLAN_FILE, SavedSession, SessionFolder, now
 from amplifier_app.sessions.removal import AlreadyExists, is_remnant, remove_folder, remove_remnant
 from amplifier_app.sessions.summary import (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from amplifier_app.base.errors import Location, SessionError
-from amplifier_app.base.private_files import open_private
+from amplifier_app.base.file_writing import open_private
 from amplifier_support import journal
 from amplifier_support.files import open_regular, sync_folder
 from amplifier_support.named_tuple import NamedTuple

@@ -21,8 +21,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from amplifier_app.base import paths
-from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.source_spec import GitSource, Source

@@ -1,22 +1,22 @@
 """Trust in a project: Amplifier ignores its files until a person has agreed to their content.
 
     paths.project_dir()   finds the project
-    content.py            its content, and one hash over it   (selection.py: what its documents
-                          select outside of `.amplifier`)
+    content.py            its content, and one hash over it
+    selection.py          what its documents select outside of `.amplifier`, and what its modules require
     store.py              which content is trusted
     review.py             what a person is shown before deciding
     imports.py            imports only what was hashed
-    requirements.py       local requirements of its modules, which are part of the content
-    renewal.py            keeps trust when a command changes a file
 
 Until then the documents of a project are only read as data: they select no code, URLs, variables
-or files for the program to use.
+or files for the program to use. Instruction files such as AGENTS.md and skills, outside of its `.amplifier`,
+select no code, so trust in their folder suffices; later changes of them need no new review.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,9 +28,11 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.trust.content import Content, read_content
 from amplifier_app.trust.store import Record, TrustStore
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.project_folders import project_folders
 
 if TYPE_CHECKING:
     from amplifier_app.plan.model import ResolvedPlan
+
 
 METADATA_KEY = "trusted_project"
 
@@ -224,3 +226,94 @@ def _untrusted_error(content: Content, record: Record | None) -> ConfigError:
         hint="Review and trust it with 'amplifier trust'; '--trust' trusts it for one run, "
         "'--no-project' ignores it.",
     )
+
+
+@contextlib.contextmanager
+def keeping_trust(folder: Path | None, file: Path) -> Generator[None]:
+    """Trust a project with its content after the block, if it was trusted before.
+
+    Only the given file may change, and what it newly selects outside of `.amplifier`. After any
+    other change the project must be reviewed again.
+
+    Args:
+        folder: Its `.amplifier`; None to do nothing.
+        file: The file that the block changes; ignored if it is not in `folder`.
+
+    Raises:
+        ConfigError: The file is a link out of the project, which may have been planted to change
+            other settings.
+    """
+    if folder is None or not file.absolute().is_relative_to(folder):
+        yield
+        return
+    if not Path(os.path.realpath(file)).is_relative_to(folder.parent):
+        raise ConfigError(
+            f"cannot change {file}: it is a link out of the project, to {os.path.realpath(file)}",
+            hint="Change that file instead, or remove the link.",
+        )
+    store = TrustStore()
+    before = _trusted_content(store, folder)
+    yield
+    if before is None:
+        return
+    after = examine(folder)
+    if _differs_only_in(file.absolute().relative_to(folder.parent).as_posix(), before, after):
+        store.trust(after)
+
+
+def _trusted_content(store: TrustStore, folder: Path) -> Content | None:
+    """The project's content; None if it is not trusted, or is always trusted."""
+    record = store.record(folder.parent)
+    if record is not None and record.always:
+        return None
+    try:
+        content = examine(folder)
+    except ConfigError:
+        # An unreadable project is not trusted; using it reports why.
+        return None
+    # An empty project is the user's own.
+    known = not content.entries or (record is not None and record.allows(content))
+    return content if known else None
+
+
+def _differs_only_in(name: str, before: Content, after: Content) -> bool:
+    in_both = before.entries.keys() & after.entries.keys()
+    # Entries outside the folder are files that its documents select.
+    inside = {
+        n for n in before.entries.keys() ^ after.entries.keys() if n.startswith(".amplifier/")
+    }
+    return all(before.entries.get(n) == after.entries.get(n) for n in in_both | inside if n != name)
+
+
+INSTRUCTION_NAMES = ("AGENTS.md", "CLAUDE.md")
+_SKILLS = (".agents/skills", ".claude/skills")
+
+
+def trusted_dir(working_dir: str) -> str | None:
+    """The topmost folder, from the repository's root to the working directory, that the user trusts.
+
+    None if there is none.
+
+    Raises:
+        ConfigError: A trust record is damaged, or others could have written it.
+    """
+    store = TrustStore()
+    if not store.folder.is_dir():
+        return None
+    folders = project_folders(working_dir)
+    return next((folder for folder in folders if store.record(Path(folder)) is not None), None)
+
+
+def instruction_files(working_dir: str) -> list[Path]:
+    """The instruction files from the repository's root to the working directory, one for each folder."""
+    files = (
+        [Path(folder, name) for name in INSTRUCTION_NAMES]
+        for folder in project_folders(working_dir)
+    )
+    return [first for names in files if (first := next(filter(os.path.lexists, names), None))]
+
+
+def instruction_sources(working_dir: str) -> list[Path]:
+    """Everything that gives instructions: `instruction_files`, and the folders with skills."""
+    folders = [Path(folder, name) for folder in project_folders(working_dir) for name in _SKILLS]
+    return [*instruction_files(working_dir), *filter(os.path.isdir, folders)]

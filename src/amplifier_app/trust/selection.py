@@ -22,8 +22,8 @@ from urllib.parse import unquote
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.documents.document import SUFFIXES, read_root
-from amplifier_app.plan.documents.profile_paths import PATH_STARTS, profile_in_collection
+from amplifier_app.plan.documents.document import read_root
+from amplifier_app.plan.documents.profile_paths import PATH_STARTS, SUFFIXES, profile_in_collection
 from amplifier_app.plan.documents.reading import files_read_by
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.scorers import scorer_file
@@ -78,20 +78,19 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
         if text is None:
             continue
         if _is_source(keys):
-            local = _local(text, path.parent)
-            found += [Selected(local)] if local is not None else []
+            if (local := _local(text, path.parent)) is not None:
+                found.append(Selected(local))
         elif _is_scorer(keys):
-            file = scorer_file(text, path.parent)
-            found += [Selected(file, document=file.suffix in SUFFIXES)] if file is not None else []
+            if (file := scorer_file(text, path.parent)) is not None:
+                found.append(Selected(file, document=file.suffix in SUFFIXES))
         elif keys == ("extends",) and text.startswith(PATH_STARTS):
             found.append(Selected(path.parent / os.path.expanduser(text), document=True))
         elif keys == ("extends",) and (file := profile_in_collection(path, text)) is not None:
             found.append(Selected(file, document=True))
-    for file in files_read_by(path, data, project):
-        # An agent of the user, found by name, does not belong to the project.
-        if not file.is_relative_to(paths.config_dir() / "agents"):
-            found.append(Selected(file, document=file.suffix in SUFFIXES))
-    return found
+    # An agent of the user, found by name, does not belong to the project.
+    own = paths.config_dir() / "agents"
+    files = [file for file in files_read_by(path, data, project) if not file.is_relative_to(own)]
+    return [*found, *(Selected(file, document=file.suffix in SUFFIXES) for file in files)]
 
 
 def collect_facts(file: str, data: bytes) -> list[Fact]:
@@ -195,16 +194,9 @@ def sources_of_project(
         plan: A plan that may use the project's settings or profiles.
         owns: Returns whether a document belongs to the project.
     """
-    written = [node for keys, node in _values(plan.tree) if _is_source(keys)]
-    named = [(node.at, read_text(node)) for node in written]
+    named = [(node.at, read_text(node)) for keys, node in _values(plan.tree) if _is_source(keys)]
     named += [(override.at, override.source) for override in plan.sources.values()]
-    sources: list[tuple[Location, Path]] = []
-    for at, text in named:
-        file = Path(at.file)
-        if text is not None and file.is_absolute() and owns(file):
-            local = _local(text, file.parent)
-            sources += [(at, local)] if local is not None else []
-    return sources
+    return list(_named_by_project(named, owns, _local))
 
 
 def scorers_of_project(
@@ -212,12 +204,21 @@ def scorers_of_project(
 ) -> list[tuple[Location, Path]]:
     """The files of functions and judges that documents of the project name, as `sources_of_project`."""
     named = [(node.at, read_text(node)) for keys, node in _values(plan.tree) if _is_scorer(keys)]
-    return [
-        (at, path)
-        for at, text in named
-        if text is not None and Path(at.file).is_absolute() and owns(Path(at.file))
-        if (path := scorer_file(text, Path(at.file).parent)) is not None
-    ]
+    return list(_named_by_project(named, owns, scorer_file))
+
+
+def _named_by_project(
+    named: list[tuple[Location, str | None]],
+    owns: Callable[[Path], bool],
+    find: Callable[[str, Path], Path | None],
+) -> Iterator[tuple[Location, Path]]:
+    """The files that `find` returns for the texts in documents of the project."""
+    for at, text in named:
+        file = Path(at.file)
+        if text is not None and file.is_absolute() and owns(file):
+            path = find(text, file.parent)
+            if path is not None:
+                yield at, path
 
 
 _FILE_URL = re.compile(r"(?:git\+)?file:(?://[^/]*)?(/[^\s;#?@]*)")

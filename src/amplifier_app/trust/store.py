@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from amplifier_app.base import file_writing as files
 from amplifier_app.base import paths
-from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.locks import hold_lock
 from amplifier_app.trust.content import MAX_BYTES, Content, Entry, compute_hash

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.runtime import describe

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import AppError, ConfigError, SessionError, UsageError
+from amplifier_app.base.file_writing import open_private
 from amplifier_app.base.outcome import Ending, to_outcome
-from amplifier_app.base.private_files import open_private
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.choose import Chosen, choose, open_sources

@@ -29,8 +29,8 @@ from types import NoneType
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.base.file_writing import make_private_folder, write_private
 from amplifier_app.base.locks import changing_settings
-from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.render.result import cost_object
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.lock import is_locked

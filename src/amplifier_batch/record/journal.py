@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.base.private_files import open_private
+from amplifier_app.base.file_writing import open_private
 from amplifier_support import journal
 from amplifier_support.files import open_to_read
 from amplifier_support.journal import Reading

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
-from amplifier_app.base.private_files import open_private
+from amplifier_app.base.file_writing import open_private
 from amplifier_batch.input import build_session_id, parse_key
 from amplifier_batch.open_files import allow_many_files
 from amplifier_batch.record.folder import SCORES, WORK, BatchFolder, new_folder

@@ -12,8 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.file_writing import open_private, write_private
 from amplifier_app.base.outcome import Ending
-from amplifier_app.base.private_files import open_private, write_private
 from amplifier_app.sessions.lock import InUse, SessionLock
 from amplifier_batch.record.folder import RESULTS, BatchFolder, fixed_facts, read_facts
 from amplifier_batch.record.journal import Appender, Record, check_lines, damage_error, scan

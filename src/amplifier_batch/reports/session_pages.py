@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.file_writing import write_whole
 from amplifier_app.runtime.export.page import as_page
 from amplifier_app.runtime.export.parts import export_session, redactor
 from amplifier_app.sessions.folder import SessionFolder

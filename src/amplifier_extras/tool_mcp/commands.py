@@ -39,9 +39,8 @@ from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.tree import edit
-from amplifier_app.plan.tree.entries import entry_key, list_entries
+from amplifier_app.plan.tree.entries import NoSuchPath, entry_key, find, list_entries
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, to_node
-from amplifier_app.plan.tree.paths import NoSuchPath, find
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.sources.loading import load_profile

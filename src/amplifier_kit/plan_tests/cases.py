@@ -11,8 +11,7 @@ from amplifier_app.base.errors import Location, UsageError
 from amplifier_app.plan.documents.document import read_root
 from amplifier_app.plan.schema.config_check import config_problems
 from amplifier_app.plan.schema.module_schemas import schema_of_installed
-from amplifier_app.plan.schema.rules import Schema
-from amplifier_app.plan.schema.structure import normalise
+from amplifier_app.plan.schema.rules import Schema, normalise
 from amplifier_app.plan.traffic import SCRIPT_MODULE, Script
 from amplifier_app.plan.tree.nodes import (
     Budget,

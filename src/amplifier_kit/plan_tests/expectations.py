@@ -19,7 +19,7 @@ from typing import Any, cast
 from amplifier_app.base.errors import AppError, ConfigError, Location, UsageError
 from amplifier_app.base.json_text import value_text
 from amplifier_app.base.outcome import Ending, Outcome, to_outcome
-from amplifier_app.plan.explain.explanation import misspelling
+from amplifier_app.plan.explain import misspelling
 from amplifier_app.plan.overrides import look_up
 from amplifier_app.plan.schema.rules import is_null
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS

@@ -21,11 +21,11 @@ from amplifier_app.plan.schema.rules import (
     Printing,
     Rule,
     Schema,
+    Shape,
     Text,
     Texts,
     is_null,
 )
-from amplifier_app.plan.schema.structure import Shape
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text, with_items
 
 

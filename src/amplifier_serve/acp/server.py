@@ -22,8 +22,8 @@ from amplifier_app.base.json_rpc import (
     Peer,
     RpcError,
 )
+from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.stdio import Output
-from amplifier_app.base.version import version_line
 from amplifier_app.commands.run.request import Request
 from amplifier_app.sessions.index import ask_index
 from amplifier_app.sessions.removal import remove_sessions, with_sub_sessions

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.base.atomic_write import write_whole
+from amplifier_app.base.file_writing import write_whole
 from amplifier_app.sessions.store import SessionStore
 from tests.support.cli import run_amplifier, run_python, start_amplifier
 from tests.support.conditions import Conditions

@@ -58,6 +58,13 @@ HOSTILE: dict[str, tuple[Callable[[int], str | bytes], str]] = {
         ),
         "the plan has more than 50000 values, counting what aliases repeat",
     ),
+    "doubled-aliases": (
+        lambda n: (
+            "a0: &a0 {k: v}\n"
+            + "".join(f"a{i}: &a{i} {{a: *a{i - 1}, b: *a{i - 1}}}\n" for i in range(1, 60))
+        ),
+        "the plan has more than 50000 values, counting what aliases repeat",
+    ),
     "repeated-text": (
         lambda n: f"{VALUE}[&a {'x' * (n // 2)}, {','.join(['*a'] * (n // 6))}]",
         "aliases repeat more than 1024 KiB of text",
@@ -87,6 +94,10 @@ HOSTILE: dict[str, tuple[Callable[[int], str | bytes], str]] = {
     ),
     "nested-lists": (lambda n: VALUE + "[" * n, "nested more than 64 levels deep"),
     "nested-mappings": (lambda n: VALUE + "{a: " * (n // 4), "nested more than 64 levels deep"),
+    "nested-dashes": (
+        lambda n: "a:\n" + "".join(" " * i + "- \n" for i in range(1, 900)),
+        "nested more than 64 levels deep",
+    ),
     "documents": (lambda n: "---\n" * (n // 4), "a second document starts here"),
     "directives": (
         lambda n: "".join(f"%TAG !a{i}! x\n" for i in range(n // 20)) + f"---\n{PLAN}",
@@ -261,7 +272,7 @@ def test_a_fifo_without_a_writer_is_given_up(
     os.mkfifo(tmp_path / "fifo")
     monkeypatch.setattr(files, "STREAM_SECONDS", 0.05)
     with pytest.raises(ConfigError, match="cannot read the plan: no data for"):
-        yaml_reader.read_stream(tmp_path / "fifo", "fifo", "the plan")
+        yaml_reader.read_bytes(tmp_path / "fifo", "fifo", "the plan", may_be_stream=True)
 
 
 def test_settings_in_a_fifo_are_refused(tmp_path: Path) -> None:

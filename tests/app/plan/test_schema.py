@@ -15,8 +15,7 @@ import yaml
 
 from amplifier_app.plan.schema.grammar import AGENT_FILE, PLAN, SETTINGS
 from amplifier_app.plan.schema.json_schema import Definitions, embed, plan_schema
-from amplifier_app.plan.schema.rules import Check, Fields, Rule
-from amplifier_app.plan.schema.structure import Agents
+from amplifier_app.plan.schema.rules import Agents, Check, Fields, Rule
 from amplifier_app.plan.tree.nodes import NOWHERE, to_node
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.sources.loading import load_plan

@@ -6,13 +6,14 @@ import os
 from pathlib import Path
 
 from amplifier_app.base import paths
-from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import AppError, UsageError
+from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.sanitize import visible
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.runtime import describe
-from amplifier_app.trust.instructions import NAMES, instruction_files
+from amplifier_app.trust import INSTRUCTION_NAMES as NAMES
+from amplifier_app.trust import instruction_files
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import TRUSTED_DIR
 

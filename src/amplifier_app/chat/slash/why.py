@@ -12,11 +12,10 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reply, command
+from amplifier_app.plan.explain import describe_place, yaml_text
 from amplifier_app.plan.masking import masked_tree
-from amplifier_app.plan.tree.entries import entry_key, module_entries
+from amplifier_app.plan.tree.entries import NoSuchPath, entry_key, find, module_entries, parse_path
 from amplifier_app.plan.tree.nodes import Node, read_text
-from amplifier_app.plan.tree.paths import NoSuchPath, find, parse_path
-from amplifier_app.plan.tree.writing import describe_place, yaml_text
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import (
     current_mode,

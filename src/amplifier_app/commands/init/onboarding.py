@@ -9,10 +9,10 @@ from importlib.util import find_spec
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore
+from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.paths import short_path
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import terminal_size, to_stderr
-from amplifier_app.base.version import version_line
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.init.interview import Interview
 from amplifier_app.commands.init.setup import (

@@ -30,7 +30,7 @@ from amplifier_app.sources import update as updating
 from amplifier_app.sources.loading import Fetching
 from amplifier_app.sources.lockfile import Lock, lock_path_for
 from amplifier_app.sources.vendor import vendor as copy
-from amplifier_app.trust.renewal import keeping_trust
+from amplifier_app.trust import keeping_trust
 
 if TYPE_CHECKING:
     from amplifier_app.commands.settings import Target

@@ -25,7 +25,7 @@ from amplifier_app.plan.tree.entries import SECTION_OF
 from amplifier_app.runtime.plan_check import CheckReport, check_plan
 from amplifier_app.sources.requirements.missing_packages import missing_package
 from amplifier_app.sources.resolver import resolver_for
-from amplifier_app.trust.renewal import keeping_trust
+from amplifier_app.trust import keeping_trust
 
 
 @takes_options(Request, "plan", "profile", "offline", "trust", "no_project")

@@ -8,19 +8,19 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan.documents.plan_files import MergedPlan
 from amplifier_app.plan.documents.scopes import read_settings
+from amplifier_app.plan.explain import yaml_text
 from amplifier_app.plan.masking import open_tree
 from amplifier_app.plan.resolution import with_sources
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
 from amplifier_app.plan.tree.entries import entry_keys
 from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar
 from amplifier_app.plan.tree.problems import Problems
-from amplifier_app.plan.tree.writing import yaml_text
 from amplifier_app.sources.loading import read_source
 from amplifier_app.trust import folder_if_trusted
 

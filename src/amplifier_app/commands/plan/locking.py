@@ -22,7 +22,7 @@ from amplifier_app.sources.loading import Fetching
 from amplifier_app.sources.lockfile import Lock, lock_path_for
 from amplifier_app.sources.plan_lock import Difference, make_lock
 from amplifier_app.sources.plan_lock import differences as lock_differences
-from amplifier_app.trust.renewal import keeping_trust
+from amplifier_app.trust import keeping_trust
 
 
 @takes_plan_options("profile", "plan")

@@ -18,14 +18,22 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.documents.plan_files import MergedPlan
-from amplifier_app.plan.explain.diff import Change, differences
-from amplifier_app.plan.explain.explanation import Explained, explain
-from amplifier_app.plan.explain.history import as_json, dotted
+from amplifier_app.plan.explain import (
+    Change,
+    Explained,
+    as_json,
+    collect_origins,
+    describe_place,
+    differences,
+    dotted,
+    explain,
+    show_place,
+    yaml_text,
+)
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.source_spec import without_password
 from amplifier_app.plan.tree.nodes import MapNode, Node, plain_data
-from amplifier_app.plan.tree.writing import collect_origins, describe_place, show_place, yaml_text
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.loading import load_plan, load_profile
 from amplifier_app.trust import folder_if_trusted

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError
-from amplifier_app.base.private_files import make_private_folder, write_private
+from amplifier_app.base.file_writing import make_private_folder, write_private
 from amplifier_app.base.slow_steps import report_slow_steps
 from amplifier_app.base.stdio import Output, diverted_stderr, is_dumb, stderr_is_tty
 from amplifier_app.commands.finish import Invocation
@@ -43,7 +43,7 @@ from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.observers.visibility import Shown, Visibility
 from amplifier_app.runtime.session import Adjustment, OpenSession, ToolSelection, open_session
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_app.trust.instructions import instruction_files
+from amplifier_app.trust import instruction_files
 from amplifier_core.events import CONTENT_BLOCK_START, PROVIDER_REQUEST, TOOL_PRE
 from amplifier_core.models import HookResult
 from amplifier_support.session_capabilities import TRUSTED_DIR

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from amplifier_app import __version__
-from amplifier_app.base.atomic_write import write_new
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.file_writing import write_new
 from amplifier_app.base.json_text import json_pieces, json_text
 from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_terminal

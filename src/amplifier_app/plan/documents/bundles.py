@@ -23,18 +23,18 @@ from typing import Any, Protocol, TypeAlias
 
 from amplifier_app.base.errors import ConfigError, Location, ModuleError
 from amplifier_app.plan.documents.document import (
-    SUFFIXES,
     DocumentReader,
     Opened,
     Origin,
     read_root,
 )
 from amplifier_app.plan.documents.namespaces import BUNDLE_FILES, Checkout
+from amplifier_app.plan.documents.profile_paths import SUFFIXES
 from amplifier_app.plan.documents.published import Listed
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.rules import NAME
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, is_path, parse_source
-from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text
+from amplifier_app.plan.tree.nodes import MapNode, Scalar
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_bytes
 from amplifier_support.named_tuple import NamedTuple
@@ -209,9 +209,9 @@ class Bundles:
     def _read_name(self, path: Path) -> str | None:
         """The name of a bundle that is not included itself."""
         if path not in self._names:
-            root = read_root(path.name, read_bytes(path, str(path), "the bundle"), PLAN, Problems())
-            named = root.items.get("name") if isinstance(root, MapNode) else None
-            self._names[path] = read_text(named)
+            data = read_bytes(path, str(path), "the bundle")
+            root = read_root(path.name, data, PLAN, Problems())
+            self._names[path] = root.text("name") if isinstance(root, MapNode) else None
         return self._names[path]
 
     # -- finding -----------------------------------------------------------------------

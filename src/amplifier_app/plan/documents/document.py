@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.schema.structure import Shape
-from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, with_items
+from amplifier_app.plan.schema.rules import Shape
+from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import decode, read_yaml
 from amplifier_support.named_tuple import NamedTuple
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from amplifier_app.plan.documents.published import Lists
 
 MARKDOWN = ".md"
-SUFFIXES = (".yaml", ".yml", MARKDOWN)
 
 
 class ContextFile(NamedTuple):
@@ -63,7 +62,7 @@ class Document(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The document that names something.
+    """A document, or a file that one names.
 
     Attributes:
         file: The name of the file in origins.
@@ -132,7 +131,12 @@ class Form(NamedTuple):
 
 
 def read_root(file: str, data: bytes, shape: Shape, problems: Problems) -> Node | None:
-    """The content of a document; nothing that it refers to is read.
+    """The content of a document; see `read_form`."""
+    return read_form(file, data, shape, problems)[0]
+
+
+def read_form(file: str, data: bytes, shape: Shape, problems: Problems) -> tuple[Node | None, Form]:
+    """The content and the form of a document; nothing that it refers to is read.
 
     Args:
         file: The name of the document in problems; its suffix decides how it is parsed.
@@ -140,11 +144,6 @@ def read_root(file: str, data: bytes, shape: Shape, problems: Problems) -> Node 
         shape: The kind of document.
         problems: Collects the problems.
     """
-    return read_form(file, data, shape, problems)[0]
-
-
-def read_form(file: str, data: bytes, shape: Shape, problems: Problems) -> tuple[Node | None, Form]:
-    """`read_root`, and the form of the document."""
     markdown = file.endswith(MARKDOWN)
     root = (read_markdown if markdown else read_yaml)(data, file, problems)
     if not isinstance(root, MapNode):
@@ -156,8 +155,6 @@ def read_form(file: str, data: bytes, shape: Shape, problems: Problems) -> tuple
 
     return without_tables(root, shape.tables, problems), Form(True, BUNDLE in tables)
 
-
-SUFFIX = ".md"
 
 _MARK = r"---[ \t]*"
 
@@ -213,4 +210,4 @@ def _with_body(root: MapNode, lines: list[str], start: int, problems: Problems) 
         problems.add(message, root.key_at("instruction"), "keep one of them")
     # Prose may contain literal `${…}`.
     node = Scalar(body, Location(root.at.file, start + 1, 1), plain=False, literal=True)
-    return with_items(root, {**root.items, "instruction": node})
+    return root.with_item("instruction", node)

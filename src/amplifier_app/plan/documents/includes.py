@@ -16,21 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import ConfigError, Location
-from amplifier_app.plan.documents.document import ContextFile
+from amplifier_app.plan.documents.document import ContextFile, Origin
 from amplifier_app.plan.tree.nodes import (
     MAX_BYTES,
     MAX_PROBLEMS,
     MapNode,
     Scalar,
     read_text,
-    with_items,
 )
 from amplifier_app.plan.tree.yaml_reader import decode, read_bytes
 from amplifier_support.include_lines import include_lines
-from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from amplifier_app.plan.documents.document import DocumentReader, Origin
+    from amplifier_app.plan.documents.document import DocumentReader
     from amplifier_app.plan.documents.published import Listed
     from amplifier_app.plan.tree.problems import Problems
 
@@ -40,13 +38,6 @@ _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]+:[^/\\].*")
 _MENTION = re.compile(r"(?<![\w@./-])@([A-Za-z][\w.-]*:[\w-][\w./-]*[\w-])")
 _CODE = re.compile(r"(`+).*?\1")
 _CONTEXT_FORMS = ("{}", "{}.md", "context/{}", "context/{}.md")
-
-
-class _Open(NamedTuple):
-    """A file being read; `file` is its name in problems."""
-
-    file: str
-    path: Path
 
 
 class Includer:
@@ -64,7 +55,7 @@ class Includer:
     def __init__(self, document: Origin, reader: DocumentReader) -> None:
         self.read: dict[str, Path] = {}
         self._origin = document
-        self._document = _Open(document.file, Path(os.path.normpath(document.path)))
+        self._document = Origin(document.file, Path(os.path.normpath(document.path)))
         self._reader = reader
         self._problems = reader.problems
         self._places = _Places(reader.problems)
@@ -87,7 +78,7 @@ class Includer:
             try:
                 self._mentioned = {}
                 if path not in self._done:
-                    this = _Open(self._shown(path), path)
+                    this = Origin(self._shown(path), path)
                     self._done[path] = self._text(this, file.text, file.at, [self._document])
                 yield ContextFile(file.text, path, self._done[path], file.at)
                 yield from self._mentioned_files()
@@ -135,7 +126,7 @@ class Includer:
                 path = self._in_namespace(name, at, self._document.path)
                 if path is None or path in self._done:
                     continue
-                this = _Open(self._shown(path), path)
+                this = Origin(self._shown(path), path)
                 self._done[path] = self._text(this, name, at, [self._document])
                 yield ContextFile(f"@{name}", path, self._done[path], at)
 
@@ -171,7 +162,7 @@ class Includer:
         self._problems.add(message, at)
         raise _TooLarge
 
-    def _include(self, target: str, at: Location, opened: list[_Open]) -> str:
+    def _include(self, target: str, at: Location, opened: list[Origin]) -> str:
         if self._problems.is_full:
             return ""
         parent = opened[-1]
@@ -195,11 +186,11 @@ class Includer:
         elif len(opened) > MAX_DEPTH:
             self._problems.add(f"includes are nested more than {MAX_DEPTH} levels deep", at)
         else:
-            self._done[path] = self._text(_Open(file, path), target, at, opened)
+            self._done[path] = self._text(Origin(file, path), target, at, opened)
             return self._done[path]
         return ""
 
-    def _may_include(self, parent: _Open, path: Path, target: str, at: Location) -> bool:
+    def _may_include(self, parent: Origin, path: Path, target: str, at: Location) -> bool:
         """Return True if a bundle may include a file; if not, the line is kept, with a warning."""
         why = None
         if not self._reader.namespaces.may_read(parent.path, path):
@@ -227,7 +218,7 @@ class Includer:
             self._problems.note(f"{message}; the line is kept as is", at)
         return found.path
 
-    def _text(self, this: _Open, target: str, at: Location, opened: list[_Open]) -> str:
+    def _text(self, this: Origin, target: str, at: Location, opened: list[Origin]) -> str:
         if not this.path.is_file():
             what = "is not a file" if this.path.exists() else "does not exist"
             hint = f"to keep the text as is, write '@@{target}'"
@@ -274,7 +265,7 @@ def with_context(document: MapNode, files: Sequence[ContextFile]) -> MapNode:
     node = document.items.get("instruction")
     if not isinstance(node, Scalar) or read_text(node) is None:
         node = Scalar("", files[0].at, plain=False, literal=True)
-    return with_items(document, {**document.items, "instruction": _append_files(node, files)})
+    return document.with_item("instruction", _append_files(node, files))
 
 
 def _append_files(instruction: Scalar, files: Sequence[ContextFile]) -> Scalar:

@@ -24,8 +24,7 @@ from amplifier_app.plan.documents.profile_paths import (
 from amplifier_app.plan.documents.reading import Reader
 from amplifier_app.plan.documents.scopes import Settings
 from amplifier_app.plan.schema.grammar import PLAN
-from amplifier_app.plan.schema.rules import NAME
-from amplifier_app.plan.schema.structure import check_complete, missing_parts
+from amplifier_app.plan.schema.rules import NAME, check_complete, missing_parts
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, entry_keys, list_entries
 from amplifier_app.plan.tree.merge import (
@@ -35,9 +34,9 @@ from amplifier_app.plan.tree.merge import (
     overlay_settings,
     without_replaced_agents,
 )
-from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text, to_node, with_items
+from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text, to_node
 from amplifier_app.plan.tree.problems import Problem, Problems, suggest
-from amplifier_app.plan.tree.yaml_reader import read_stream
+from amplifier_app.plan.tree.yaml_reader import read_bytes
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -195,7 +194,8 @@ def read_plan(
     chain = _Chain(settings, fetch, keep_problems)
     if is_stdin(given) or _is_stream(given):
         name = "stdin" if is_stdin(given) else str(given)
-        data = read_stream(Path("/dev/stdin") if is_stdin(given) else given, name, PLAN.what)
+        file = Path("/dev/stdin") if is_stdin(given) else given
+        data = read_bytes(file, name, PLAN.what, may_be_stream=True)
         chain.read(name, Path.cwd() / Path(name).name, data)
         return chain.merge(Path(name).name)
     if not given.is_file():
@@ -349,7 +349,7 @@ class _Chain:
             namespaces = to_node(sources, self._documents[0].tree.at, literal=True)
             if written := tree.items.get("namespaces"):
                 namespaces = merge_nodes(namespaces, written)
-            tree = with_items(tree, {**tree.items, "namespaces": namespaces})
+            tree = tree.with_item("namespaces", namespaces)
             stages[-1] = stages[-1]._replace(tree=tree)
         self._raise_if_any()
         warnings: list[str] = []
@@ -365,14 +365,13 @@ class _Chain:
         itself = self._documents[0]
         check_complete(tree, self._problems)
         self._raise_if_any()
-        own = read_text(self._documents[0].tree.items.get("name"))
         files = {
             file: path
             for one in (*self._documents, *self._settings.files, *plugins)
             for file, path in {one.file: one.path, **one.others}.items()
         }
         return MergedPlan(
-            name=own or name,
+            name=itself.tree.text("name") or name,
             document=tree,
             folders={file: path.parent for file, path in files.items()},
             chain=tuple(dict.fromkeys(document.file for document in self._documents)),

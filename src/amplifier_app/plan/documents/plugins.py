@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location, ModuleError
 from amplifier_app.plan.documents.document import (
-    SUFFIX,
+    MARKDOWN,
     Document,
     DocumentReader,
     Origin,
@@ -30,6 +30,7 @@ from amplifier_app.plan.documents.document import (
 from amplifier_app.plan.documents.published import Listed
 from amplifier_app.plan.schema.grammar import PLUGIN_NAME, PLUGIN_PARTS
 from amplifier_app.plan.schema.rules import NAME
+from amplifier_app.plan.tree.entries import list_entries
 from amplifier_app.plan.tree.nodes import (
     ListNode,
     MapNode,
@@ -254,7 +255,7 @@ class _Reading:
 
     def _documents(self, part: str, manifest: Mapping[str, Any]) -> Iterator[Path]:
         for path in self._paths(part, manifest):
-            found = path.rglob(f"*{SUFFIX}") if path.is_dir() else iter([path])
+            found = path.rglob(f"*{MARKDOWN}") if path.is_dir() else iter([path])
             files = sorted(islice(found, _MAX_DOCUMENTS))
             for file in files:
                 relative = file.relative_to(self._folder).as_posix()
@@ -274,9 +275,9 @@ class _Reading:
             if root is None:
                 continue
             reason = "the models of its agents: they use the plan's"
-            if read_text(root.items.get("model")) not in (None, "inherit"):
+            if root.text("model") not in (None, "inherit"):
                 self._left_out += [reason] if reason not in self._left_out else []
-            name = read_text(root.items.get("name")) or file.stem
+            name = root.text("name") or file.stem
             if re.fullmatch(NAME, name):
                 yield name, _agent(root)
             else:
@@ -464,10 +465,9 @@ class Plugins:
             document: The document.
             plan: The plan being loaded, for its lock.
         """
-        entries = document.tree.items.get("plugins")
         found: list[Document] = []
-        for entry in entries.items if isinstance(entries, ListNode) else ():
-            plugin = self._read(entry, document, plan) if isinstance(entry, MapNode) else None
+        for entry in list_entries(document.tree, "plugins"):
+            plugin = self._read(entry, document, plan)
             if plugin is not None:
                 shown = self._reader.namespaces.shown(plugin.manifest, document.file, document.path)
                 found.append(Document(shown, plugin.manifest, plugin.tree(Location(shown)), {}))
@@ -480,15 +480,16 @@ class Plugins:
         if folder is None:
             return None
         try:
-            if (digest := read_text(entry.items.get("digest"))) is not None:
+            if (digest := entry.text("digest")) is not None:
                 self._check(folder, digest)
-            plugin = read_plugin(folder, named.text, read_text(entry.items.get("as")))
+            plugin = read_plugin(folder, named.text, entry.text("as"))
         except (ConfigError, ModuleError) as error:
             self._reader.problems.add(error.message, source.at, error.hint)
             return None
-        parts = entry.items.get("only")
-        if isinstance(parts, ListNode):
-            plugin = plugin.keep([text for node in parts.items if (text := read_text(node))])
+        if "only" in entry.items:
+            plugin = plugin.keep(
+                [text for node in entry.listed("only") if (text := read_text(node))]
+            )
         known = self.by_name.setdefault(plugin.name, plugin)
         if known.folder != plugin.folder:
             message = (

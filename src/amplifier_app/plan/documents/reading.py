@@ -22,7 +22,6 @@ from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.documents.document import (
     ContextFile,
     Document,
-    DocumentReader,
     Form,
     Opened,
     Origin,
@@ -30,11 +29,10 @@ from amplifier_app.plan.documents.document import (
 )
 from amplifier_app.plan.documents.profile_paths import SUFFIXES, agent_files, agent_folders
 from amplifier_app.plan.schema.grammar import AGENT_FILE, PLAN
-from amplifier_app.plan.schema.structure import AGENT_LISTS, Shape, normalise
+from amplifier_app.plan.schema.rules import AGENT_LISTS, Shape, normalise
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import read_bytes
-from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.namespaces import Checkout, Namespaces
@@ -107,7 +105,7 @@ class Reader:
             from amplifier_app.plan.documents.published import lists_in
 
             root, lists = lists_in(root, self.problems, includes="extends" in shape.keys)
-        name = read_text(root.items.get("name")) if isinstance(root, MapNode) else None
+        name = root.text("name") if isinstance(root, MapNode) else None
         return Opened(Origin(file, path, True, name, form.bundle), root, shape, lists)
 
     def finish(self, opened: Opened) -> Document:
@@ -121,7 +119,9 @@ class Reader:
         context: tuple[ContextFile, ...] = ()
         if isinstance(root, MapNode):
             if "agents" in root.items and "agents" in shape.keys:
-                root = self._with_agents(root, this, others)
+                agents = AgentList(self, this)
+                root = root.with_item("agents", agents.expand(root.items["agents"]))
+                others |= agents.read
             root, context = self._with_includes(root, this, opened.lists, others)
             if context and "agents" not in shape.keys:
                 # For an agent they are part of its own instruction.
@@ -130,13 +130,6 @@ class Reader:
                 root, context = with_context(root, context), ()
         tree = normalise(root, this.file, self.problems, shape)
         return Document(this.file, this.path, tree, others, shape.bundle, context)
-
-    def _with_agents(self, root: MapNode, this: Origin, others: dict[str, Path]) -> MapNode:
-
-        agents = AgentList(self, this)
-        expanded = agents.expand(root.items["agents"])
-        others |= agents.read
-        return with_items(root, {**root.items, "agents": expanded})
 
     def _with_includes(
         self, root: MapNode, this: Origin, lists: Lists | None, others: dict[str, Path]
@@ -156,11 +149,11 @@ class Reader:
             text = _instruction(node, this.file)
             if text is None or not isinstance(node, MapNode):
                 return node
-            return with_items(node, {**node.items, "instruction": includer.fill(text)})
+            return node.with_item("instruction", includer.fill(text))
 
         if isinstance(agents, MapNode):
             own = with_items(agents, {name: expand_includes(node) for name, node in inline.items()})
-            root = with_items(root, {**root.items, "agents": own})
+            root = root.with_item("agents", own)
         changed = expand_includes(root)
         context = tuple(includer.context(listed))
         others |= includer.read
@@ -209,13 +202,6 @@ _FORMS = ("{}", "{}.md", "agents/{}.md")
 _MAGIC = re.compile(r"[*?\[]")
 
 
-class _File(NamedTuple):
-    """An agent's file; `file` is its name in origins."""
-
-    file: str
-    path: Path
-
-
 class AgentList:
     """The agents of one document.
 
@@ -227,7 +213,7 @@ class AgentList:
         read: Every file that was read, by its name in origins.
     """
 
-    def __init__(self, reader: DocumentReader, document: Origin) -> None:
+    def __init__(self, reader: Reader, document: Origin) -> None:
         self.read: dict[str, Path] = {}
         self._reader = reader
         self._problems = reader.problems
@@ -240,7 +226,7 @@ class AgentList:
         """The agents by name; anything else than agents is returned unchanged."""
         if read_text(node) == "all":
             for path in agent_files(self._folders()).values():
-                self._add_file(_File(str(path), path), node.at)
+                self._add_file(Origin(str(path), path), node.at)
         elif isinstance(node, ListNode):
             for item in node.items:
                 self._add_item(item)
@@ -256,7 +242,7 @@ class AgentList:
 
     def _add_item(self, item: Node) -> None:
         if isinstance(item, MapNode):
-            name = read_text(item.items.get("name"))
+            name = item.text("name")
             if name is None and self._document.bundle and "module" in item.items:
                 message = "a module under 'agents' is ignored"
                 self._problems.note(message, item.at)
@@ -278,7 +264,7 @@ class AgentList:
             target, over = read_text(agent), None
             if target is None and self._published and isinstance(agent, MapNode):
                 # A file, of which the other keys here replace parts.
-                target, over = read_text(agent.items.get("include")), agent
+                target, over = agent.text("include"), agent
             if target is None:
                 self._add(name, self._inline(agent), node.key_at(name))
                 continue
@@ -302,7 +288,7 @@ class AgentList:
                     self._add_file(file, text.at, namespace=self._namespace(str(text.value)))
         if not named:
             for path in agent_files(folders).values():
-                self._add_file(_File(self._shown(path), path), node.key_at("dirs"))
+                self._add_file(Origin(self._shown(path), path), node.key_at("dirs"))
         inline = node.items.get("inline")
         if isinstance(inline, MapNode):
             self._add_named(inline)
@@ -345,7 +331,7 @@ class AgentList:
         nearby = [folder for folder in nearby if self._may_read(folder)]
         return [*nearby, *agent_folders(self._reader.project)]
 
-    def _locate(self, text: str, at: Location, folders: list[Path] | None = None) -> list[_File]:
+    def _locate(self, text: str, at: Location, folders: list[Path] | None = None) -> list[Origin]:
         """The files that a reference resolves to; a problem if there are none."""
         tried: list[Path] = []
         named = text
@@ -354,7 +340,7 @@ class AgentList:
                 self._document.path, text, _FORMS, self._document.name
             )
             if files.path is not None and files.path.suffix in SUFFIXES:
-                return [_File(self._shown(files.path), files.path)]
+                return [Origin(self._shown(files.path), files.path)]
             tried += files.tried
             text = text.rpartition(":")[2].rpartition("/")[2].removesuffix(".md")
         if _MAGIC.search(text):
@@ -372,14 +358,14 @@ class AgentList:
                 self._missing(f"the agent file {text!r} is outside the fetched files", at, None)
                 return []
             if path.suffix in SUFFIXES and path.is_file():
-                return [_File(self._shown(path), path)]
+                return [Origin(self._shown(path), path)]
             problem = "does not exist" if not path.exists() else "is not a .md or .yaml file"
             self._missing(f"the agent file {text!r} {problem}", at, None)
             return []
         places = [*(folders or ()), *self._folders()]
         known = agent_files(places)
         if text in known:
-            return [_File(self._shown(known[text]), known[text])]
+            return [Origin(self._shown(known[text]), known[text])]
         hint = suggest(text, sorted(known)) if known else "to name a file, write './agents/NAME.md'"
         if self._published:
             looked = [*tried, *(place / f"{text}.md" for place in places)]
@@ -398,7 +384,7 @@ class AgentList:
     def _may_read(self, path: Path) -> bool:
         return self._reader.namespaces.may_read(self._document.path, path)
 
-    def _matching(self, pattern: str) -> Iterator[_File]:
+    def _matching(self, pattern: str) -> Iterator[Origin]:
         """The files of one folder that match a pattern, hidden files excluded."""
         folder, _, name = pattern.rpartition("/")
         parent = self._absolute(folder or ".")
@@ -406,7 +392,7 @@ class AgentList:
         for path in sorted(parent.iterdir()) if is_there else ():
             fits = fnmatch.fnmatchcase(path.name, name) and not path.name.startswith(".")
             if fits and path.suffix in SUFFIXES and path.is_file():
-                yield _File(self._shown(path), path)
+                yield Origin(self._shown(path), path)
 
     def _absolute(self, text: str) -> Path:
         joined = self._document.path.parent / os.path.expanduser(text)
@@ -420,7 +406,7 @@ class AgentList:
 
     def _add_file(
         self,
-        found: _File,
+        found: Origin,
         at: Location,
         name: str | None = None,
         namespace: str = "",

@@ -20,7 +20,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.plan.documents.document import Document
 from amplifier_app.plan.documents.reading import Reader
 from amplifier_app.plan.schema.grammar import SETTINGS, THEMES
-from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, plain_data, with_items
+from amplifier_app.plan.tree.nodes import Node, Scalar, plain_data, with_items
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_support.named_tuple import NamedTuple
 
@@ -67,8 +67,7 @@ class Settings(NamedTuple):
         """`sources` by module id; an empty one removes that of a wider scope."""
         found: dict[str, Node] = {}
         for settings in self.files:
-            node = settings.tree.items.get("sources")
-            found |= node.items if isinstance(node, MapNode) else {}
+            found |= settings.tree.mapping("sources").items
         return {
             module: source
             for module, source in found.items()
@@ -80,8 +79,7 @@ class Settings(NamedTuple):
         """The keys of `display`; the path of a theme is absolute."""
         found: dict[str, Any] = {}
         for settings in self.files:
-            node = settings.tree.items.get("display")
-            for key, value in node.items.items() if isinstance(node, MapNode) else ():
+            for key, value in settings.tree.mapping("display").items.items():
                 found[key] = plain_data(value)
             theme = found.get("theme")
             if isinstance(theme, str) and theme not in THEMES:
@@ -91,16 +89,15 @@ class Settings(NamedTuple):
 
 def _without_keys(document: Document, problems: Problems) -> Document:
     """Leave out the keys that answer questions: a project must not make a no a yes."""
-    display = document.tree.items.get("display")
-    if not isinstance(display, MapNode) or "approval_keys" not in display.items:
+    display = document.tree.mapping("display")
+    if "approval_keys" not in display.items:
         return document
     problems.note(
         "'display.approval_keys' is ignored: only your own settings can set it",
         display.key_at("approval_keys"),
     )
     kept = {name: node for name, node in display.items.items() if name != "approval_keys"}
-    items = {**document.tree.items, "display": with_items(display, kept)}
-    return document._replace(tree=with_items(document.tree, items))
+    return document._replace(tree=document.tree.with_item("display", with_items(display, kept)))
 
 
 def settings_path(scope: str, project: Path | None = None) -> Path | None:

@@ -1,6 +1,6 @@
 """The grammar of plans, settings and agents: every key, with the rule of its value.
 
-`structure` checks documents against it, and `schema` prints it as JSON Schema.
+`rules` checks documents against it, and `json_schema` prints it as JSON Schema.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.plan.schema.rules import (
     ID,
     VARIABLE_NAME,
+    Agents,
     Anything,
     ByName,
     Check,
@@ -25,11 +26,10 @@ from amplifier_app.plan.schema.rules import (
     Printing,
     Rule,
     Schema,
+    Shape,
     Text,
     Texts,
-    Words,
 )
-from amplifier_app.plan.schema.structure import Agents, Shape
 from amplifier_app.plan.tree.entries import entry_key
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.plan.tree.problems import suggest
@@ -171,7 +171,10 @@ class Entries(Rule):
         return ListNode([one for one in read if one is not None], node.at)
 
     def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
-        raise NotImplementedError
+        return self._entry.read(node, where, check)
+
+    def schema(self, printing: Printing) -> Schema:
+        return {"type": ["array"], "items": {**printing.use(self._entry)}}
 
 
 class Keyed(Entries):
@@ -195,7 +198,7 @@ class Keyed(Entries):
     def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
         if read_text(node) is not None:
             node = MapNode({self._key: node}, node.at)
-        read = self._entry.read(node, where, check)
+        read = super()._read_one(node, where, check)
         if not isinstance(read, MapNode) or self._key in read.items:
             return read
         if isinstance(node, MapNode) and self._key not in node.items:
@@ -217,18 +220,16 @@ class Rules(Entries):
         super().__init__(description, "a list of rules", entry, **more)
 
     def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
-        read = self._entry.read(node, where, check)
+        read = super()._read_one(node, where, check)
         if not isinstance(node, MapNode) or not isinstance(read, MapNode):
             return None
         if "action" not in node.items:
             check.problems.add(f"{where!r} has no action", node.at, "set 'action'")
         for key in ("tool", "path", "command", "host"):
             patterns = read.items.get(key)
-            for one in patterns.items if isinstance(patterns, ListNode) else ():
+            # An empty list would match nothing, or everything.
+            for one in read.listed(key) or ([] if patterns is None else [patterns]):
                 self._check_pattern(key, one, where, check)
-            if isinstance(patterns, ListNode) and not patterns.items:
-                # It would match nothing, or everything.
-                check.problems.add(f"'{where}.{key}' is empty", patterns.at, "set a pattern")
         return read
 
     def _check_pattern(self, key: str, node: Node, where: str, check: Check) -> None:
@@ -241,16 +242,6 @@ class Rules(Entries):
 
     def schema(self, printing: Printing) -> Schema:
         return {"type": ["array"], "items": {**printing.use(self._entry), "required": ["action"]}}
-
-
-class Preferences(Entries):
-    """A list of providers, each with a model."""
-
-    def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
-        return self._entry.read(node, where, check)
-
-    def schema(self, printing: Printing) -> Schema:
-        return {"type": ["array"], "items": {**printing.use(self._entry)}}
 
 
 # -- modules -----------------------------------------------------------------------------
@@ -279,10 +270,10 @@ _WHEN = Fields(
     "Condition for using the provider. Default: always.",
     "'{env: VARIABLE}' or '{no_other: true}'",
     {
-        "env": Words(
+        "env": Texts(
             "Environment variables, at least one of which must be set.",
-            VARIABLE_NAME,
-            "a variable name",
+            form=VARIABLE_NAME,
+            what="a variable name",
             empty="refused",
         ),
         "no_other": Flag("Only if no other provider of the plan is available.", empty="refused"),
@@ -474,10 +465,10 @@ _PLUGINS = Keyed(
                 "or an archive.",
                 examples=["git+https://example.com/me/my-plugin@v1.2.0"],
             ),
-            "only": Words(
+            "only": Texts(
                 "The parts to use. Default: all.",
-                f"^({'|'.join(PLUGIN_PARTS)})$",
-                f"one of {', '.join(PLUGIN_PARTS)}",
+                form=f"^({'|'.join(PLUGIN_PARTS)})$",
+                what=f"one of {', '.join(PLUGIN_PARTS)}",
             ),
             "as": Text("Its name here, if another plugin has the same."),
             "digest": Text("Digest of its content; with another content it is refused."),
@@ -499,7 +490,7 @@ _CONTENTS: Mapping[str, Rule] = {
     "approvals": _APPROVALS,
 }
 
-_PREFERENCES = Preferences(
+_PREFERENCES = Entries(
     "Providers and models of the plan, of which the agent uses the first that is available.",
     "a list of mappings such as '{provider: anthropic, model: claude-haiku-*}'",
     Fields(

@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 import yaml
 
-from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.plan.tree.nodes import Node, plain_data
 from amplifier_app.plan.tree.problems import Problems
@@ -78,7 +78,7 @@ def read_spans(text: str, file: str) -> Span | None:
             marks["-"].append(token.start_mark.index)
         elif isinstance(token, yaml.ValueToken):
             marks[":"].append(token.start_mark.index)
-    builder = _Builder(yaml, text, file, marks)
+    builder = _Builder(text, file, marks)
     for event in events:
         if isinstance(event, yaml.NodeEvent):
             return builder.node(event, events)
@@ -86,14 +86,12 @@ def read_spans(text: str, file: str) -> Span | None:
 
 
 class _Builder:
-    def __init__(self, yaml: Any, text: str, file: str, marks: dict[str, list[int]]) -> None:
-        self._yaml = yaml
+    def __init__(self, text: str, file: str, marks: dict[str, list[int]]) -> None:
         self._text = text
         self._file = file
         self._marks = marks
 
     def node(self, event: Any, events: Any) -> Span:
-        yaml = self._yaml
         mark = event.start_mark
         at = Location(self._file, mark.line + 1, mark.column + 1)
         start, end = mark.index, event.end_mark.index
@@ -109,7 +107,6 @@ class _Builder:
         return Span("scalar", start, end, at, value=event.value, quoted=quoted)
 
     def _mapping(self, span: Span, events: Any) -> Span:
-        yaml = self._yaml
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = self.node(event, events)
             value = self.node(next(events), events)
@@ -121,7 +118,6 @@ class _Builder:
         return self._ended(span, event)
 
     def _list(self, span: Span, events: Any) -> Span:
-        yaml = self._yaml
         while not isinstance(event := next(events), yaml.SequenceEndEvent):
             item = self.node(event, events)
             dash = item.start if span.flow else self._dash_before(item.start)
@@ -162,43 +158,6 @@ class NotEditable(Exception):
         self.at = at
 
 
-def with_set(text: str, file: str, keys: Sequence[str], value: Any) -> str:
-    """The text with `value` at an address; missing mappings are created.
-
-    Raises:
-        NotEditable: The address passes through a scalar or an alias.
-    """
-    return _Editor(text, file).set(keys, value)
-
-
-def with_appended(text: str, file: str, keys: Sequence[str], value: Any) -> str:
-    """The text with `value` appended to the list at an address.
-
-    Raises:
-        NotEditable: The value at the address is not a list.
-    """
-    editor = _Editor(text, file)
-    span = editor.find(keys)
-    if span is None or _is_empty(span) or (span.kind == "list" and not span.items):
-        return editor.set(keys, [value])
-    if span.kind != "list":
-        raise NotEditable("it is not a list", span.at)
-    return editor.append(span, value)
-
-
-def with_removed(text: str, file: str, keys: Sequence[str]) -> str:
-    """The text without the value at an address.
-
-    Raises:
-        NotEditable: The value is missing, or cannot be removed in place.
-    """
-    editor = _Editor(text, file)
-    parent = editor.find(keys[:-1])
-    if parent is None:
-        raise NotEditable("it does not exist", Location(file))
-    return editor.remove(parent, keys[-1])
-
-
 def entry_index(names: Sequence[tuple[str | None, str | None]], key: str) -> int | None:
     """The position of a list entry.
 
@@ -219,7 +178,7 @@ class _Editor:
         self._root = read_spans(text, file)
         self._file = file
 
-    def find(self, keys: Sequence[str]) -> Span | None:
+    def _find(self, keys: Sequence[str]) -> Span | None:
         """The value at an address."""
         span = self._root
         for key in keys:
@@ -228,6 +187,11 @@ class _Editor:
         return span
 
     def set(self, keys: Sequence[str], value: Any) -> str:
+        """The text with `value` at an address; missing mappings are created.
+
+        Raises:
+            NotEditable: The address passes through a scalar or an alias.
+        """
         if self._root is None or _is_empty(self._root):
             return self._at_the_end(_nest(keys, value))
         begin, span, in_flow = 0, self._root, False
@@ -245,10 +209,28 @@ class _Editor:
             begin, span = found
         return self._replace(begin, span, value, in_flow)
 
-    def append(self, span: Span, value: Any) -> str:
+    def append(self, keys: Sequence[str], value: Any) -> str:
+        """The text with `value` appended to the list at an address.
+
+        Raises:
+            NotEditable: The value at the address is not a list.
+        """
+        span = self._find(keys)
+        if span is None or _is_empty(span) or (span.kind == "list" and not span.items):
+            return self.set(keys, [value])
+        if span.kind != "list":
+            raise NotEditable("it is not a list", span.at)
         return self._insert(span, [value], span.flow)
 
-    def remove(self, parent: Span, key: str) -> str:
+    def remove(self, keys: Sequence[str]) -> str:
+        """The text without the value at an address.
+
+        Raises:
+            NotEditable: The value is missing, or cannot be removed in place.
+        """
+        parent, key = self._find(keys[:-1]), keys[-1]
+        if parent is None:
+            raise NotEditable("it does not exist", Location(self._file))
         found = _child(parent, key)
         if found is None:
             raise NotEditable(f"there is no {key!r}", parent.at)
@@ -284,7 +266,8 @@ class _Editor:
             return self._text[:place] + entry + self._text[place:]
         first = values[0][0]
         lines = _block(value, first - self._line_start(first))
-        return self._with_lines_at(self._line_end(span.end), lines)
+        end = self._line_end(span.end)
+        return self._text[:end] + self._joined(lines) + self._text[end:]
 
     def _replace(self, begin: int, span: Span, value: Any, in_flow: bool) -> str:
         text = self._text
@@ -307,9 +290,6 @@ class _Editor:
             return text[:first_line] + self._joined(lines) + text[self._line_end(span.end) :]
         end = self._line_end(span.end)
         return text[: span.after] + text[span.end : end] + self._joined(lines) + text[end:]
-
-    def _with_lines_at(self, place: int, lines: list[str]) -> str:
-        return self._text[:place] + self._joined(lines) + self._text[place:]
 
     def _joined(self, lines: list[str]) -> str:
         return "".join(self._newline + line for line in lines)
@@ -452,7 +432,7 @@ def set_values(file: Path, values: Sequence[tuple[Sequence[str], Any]]) -> bool:
 
     def edit(text: str, name: str) -> str:
         for keys, value in values:
-            text = with_set(text, name, keys, value)
+            text = _Editor(text, name).set(keys, value)
         return text
 
     def apply(data: Any) -> None:
@@ -472,7 +452,7 @@ def append_value(file: Path, keys: Sequence[str], value: Any) -> bool:
     return _change(
         file,
         keys,
-        lambda text, name: with_appended(text, name, keys, value),
+        lambda text, name: _Editor(text, name).append(keys, value),
         lambda data: _append(data, keys, value),
     )
 
@@ -494,7 +474,7 @@ def remove_value(file: Path, keys: Sequence[str]) -> bool:
     return _change(
         file,
         emptied,
-        lambda text, name: with_removed(text, name, emptied),
+        lambda text, name: _Editor(text, name).remove(emptied),
         lambda data: _remove(data, emptied),
     )
 

@@ -15,12 +15,10 @@ from amplifier_app.base.keys import Environment
 from amplifier_app.plan.tree.nodes import (
     MAX_EXPANDED,
     MAX_NESTED_VARIABLES,
-    ListNode,
-    MapNode,
     Node,
     Scalar,
     ScalarValue,
-    with_items,
+    map_scalars,
 )
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import plain_scalar
@@ -42,16 +40,7 @@ def interpolate(
         problems: Collects the problems.
         keep_unset: Keep and mark strings with unset variables instead of reporting a problem.
     """
-    if isinstance(node, Scalar):
-        return _fill_scalar(node, environ, problems, keep_unset)
-    if isinstance(node, MapNode):
-        items = {
-            key: interpolate(value, environ, problems, keep_unset=keep_unset)
-            for key, value in node.items.items()
-        }
-        return with_items(node, items)
-    values = [interpolate(item, environ, problems, keep_unset=keep_unset) for item in node.items]
-    return ListNode(values, node.at)
+    return map_scalars(node, lambda scalar: _fill_scalar(scalar, environ, problems, keep_unset))
 
 
 def _fill_scalar(

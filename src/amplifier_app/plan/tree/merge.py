@@ -7,10 +7,10 @@ inherits nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, entry_keys
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, entry_keys, keep_entries
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, read_text, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_core.module_sources import PARTS
@@ -29,11 +29,11 @@ def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNod
     before anything is added; excluding something that does not exist is a problem.
     """
     inherited, missed = _without_excluded(base, child)
+    items = {key: value for key, value in inherited.items.items() if key not in _OWN_KEYS}
     for one in missed:
         message = f"{one.name!r} is not inherited, so it cannot be excluded"
         problems.add(message, one.at, suggest(one.name, one.known))
-    items = {key: value for key, value in inherited.items.items() if key not in _OWN_KEYS}
-    return _stack(inherited, items, child)
+    return _stack(with_items(inherited, items), child)
 
 
 def without_replaced_agents(base: MapNode, child: MapNode) -> MapNode:
@@ -42,16 +42,14 @@ def without_replaced_agents(base: MapNode, child: MapNode) -> MapNode:
     if not isinstance(agents, MapNode) or not isinstance(own, MapNode):
         return base
     kept = {name: agent for name, agent in agents.items.items() if name not in own.items}
-    return with_items(base, {**base.items, "agents": with_items(agents, kept)})
+    return base.with_item("agents", with_items(agents, kept))
 
 
 def excluded_in(documents: Iterable[MapNode]) -> frozenset[str]:
     """The names that documents, the lowest first, exclude and do not add again."""
     gone: set[str] = set()
     for document in documents:
-        exclude = document.items.get("exclude")
-        nodes = exclude.items if isinstance(exclude, ListNode) else []
-        gone |= {text for node in nodes if (text := read_text(node))}
+        gone |= {text for node in document.listed("exclude") if (text := read_text(node))}
         gone -= {key for section in ENTRY_SECTIONS for key in entry_keys(document, section)}
     return frozenset(gone)
 
@@ -75,14 +73,11 @@ def overlay_settings(
         f"{suggest(one.name, one.known)}"
         for one in missed
     ]
-    overlay = {key: settings.items[key] for key in settings.items if key not in _SETTINGS_ONLY}
-    for section in ENTRY_SECTIONS:
-        node = overlay.get(section)
-        if isinstance(node, ListNode):
-            kept = [entry for entry in node.items if entry_key(entry) not in excluded]
-            overlay[section] = ListNode(kept, node.at)
-    merged = _stack(below, dict(below.items), with_items(settings, overlay))
-    return merged._replace(at=base.at), notes
+    items = {key: node for key, node in settings.items.items() if key not in _SETTINGS_ONLY}
+    overlay = keep_entries(
+        with_items(settings, items), lambda entry: entry_key(entry) not in excluded
+    )
+    return _stack(below, overlay)._replace(at=base.at), notes
 
 
 def overlay_agent(plan: MapNode, agent: MapNode) -> MapNode:
@@ -92,35 +87,28 @@ def overlay_agent(plan: MapNode, agent: MapNode) -> MapNode:
     plan is the base for source and config.
     """
     below, _ = _without_excluded(plan, agent)
-    merged = _stack(below, dict(below.items), agent)
-    items = dict(merged.items)
+    merged = _stack(below, agent)
     for section in ("providers", "tools"):
-        named, entries = agent.items.get(section), items.get(section)
-        if isinstance(named, ListNode) and isinstance(entries, ListNode):
-            by_key = {entry_key(entry): entry for entry in entries.items}
+        named = agent.items.get(section)
+        if isinstance(named, ListNode):
+            by_key = {entry_key(entry): entry for entry in merged.listed(section)}
             kept = [by_key[key] for key in entry_keys(agent, section)]
-            items[section] = ListNode(kept, named.at)
-    return MapNode(items, plan.at, merged.keys)
+            merged = merged.with_item(section, ListNode(kept, named.at))
+    return merged._replace(at=plan.at)
 
 
-def _stack(base: MapNode, items: dict[str, Node], child: MapNode) -> MapNode:
+def _stack(base: MapNode, child: MapNode) -> MapNode:
+    items = {key: node for key, node in child.items.items() if key not in ("extends", "exclude")}
+    return _merge_items(base, with_items(child, items), _merge_section)
+
+
+def _merge_items(
+    base: MapNode, child: MapNode, merge: Callable[[str, Node, Node], Node]
+) -> MapNode:
+    """Both mappings in one; `merge` decides about the keys that both have."""
+    items = dict(base.items)
     for key, value in child.items.items():
-        below = items.get(key)
-        if key == "extends" or key == "exclude":
-            continue
-        if key in ENTRY_SECTIONS and isinstance(below, ListNode) and isinstance(value, ListNode):
-            items[key] = _merge_entries(below, value)
-        elif key == "session" and isinstance(below, MapNode) and isinstance(value, MapNode):
-            items[key] = _merge_session(below, value)
-        elif key in _JOINED and isinstance(below, ListNode) and isinstance(value, ListNode):
-            # The first rule for a call decides.
-            items[key] = ListNode([*value.items, *below.items], value.at)
-        elif key == "agents" and isinstance(below, MapNode) and isinstance(value, MapNode):
-            items[key] = _merge_agents(below, value)
-        elif below is not None:
-            items[key] = merge_nodes(below, value)
-        else:
-            items[key] = value
+        items[key] = merge(key, items[key], value) if key in items else value
     return MapNode(items, child.at, {**base.keys, **child.keys})
 
 
@@ -128,46 +116,47 @@ def merge_nodes(base: Node, child: Node) -> Node:
     """Merge mappings key by key; everything else is replaced by the child."""
     if not isinstance(base, MapNode) or not isinstance(child, MapNode):
         return child
-    items = dict(base.items)
-    for key, value in child.items.items():
-        items[key] = merge_nodes(items[key], value) if key in items else value
-    return MapNode(items, child.at, {**base.keys, **child.keys})
+    return _merge_items(base, child, lambda _, below, value: merge_nodes(below, value))
 
 
-def _merge_session(base: MapNode, child: MapNode) -> MapNode:
-    items = dict(base.items)
-    for key, value in child.items.items():
-        below = items.get(key)
-        if below is None:
-            items[key] = value
-        else:
-            items[key] = _merge_module(below, value) if key in PARTS else merge_nodes(below, value)
-    return MapNode(items, child.at, {**base.keys, **child.keys})
+def _merge_section(key: str, base: Node, child: Node) -> Node:
+    if isinstance(base, ListNode) and isinstance(child, ListNode):
+        if key in ENTRY_SECTIONS:
+            return _merge_entries(base, child)
+        if key in _JOINED:
+            # The first rule for a call decides.
+            return ListNode([*child.items, *base.items], child.at)
+    if isinstance(base, MapNode) and isinstance(child, MapNode):
+        if key == "session":
+            return _merge_items(base, child, _merge_part)
+        if key == "agents":
+            return _merge_items(base, child, lambda _, below, agent: _merge_agent(below, agent))
+    return merge_nodes(base, child)
 
 
-def _merge_agents(base: MapNode, child: MapNode) -> MapNode:
-    items = dict(base.items)
-    for name, agent in child.items.items():
-        below = items.get(name)
-        if isinstance(below, MapNode) and isinstance(agent, MapNode):
-            merged = _stack(below, dict(below.items), agent)
-            # Exclusions of an agent apply later, to the plan it runs in.
-            exclude = {key: agent.items[key] for key in ("exclude",) if key in agent.items}
-            agent = with_items(merged, {**merged.items, **exclude})
-        items[name] = agent
-    return MapNode(items, child.at, {**base.keys, **child.keys})
+def _merge_part(key: str, base: Node, child: Node) -> Node:
+    return _merge_module(base, child) if key in PARTS else merge_nodes(base, child)
+
+
+def _merge_agent(base: Node, child: Node) -> Node:
+    if not isinstance(base, MapNode) or not isinstance(child, MapNode):
+        return child
+    merged = _stack(base, child)
+    # Exclusions of an agent apply later, to the plan it runs in.
+    exclude = child.items.get("exclude")
+    return merged if exclude is None else merged.with_item("exclude", exclude)
 
 
 def _merge_module(base: Node, child: Node) -> Node:
     if not isinstance(base, MapNode) or not isinstance(child, MapNode):
         return child
-    module = read_text(child.items.get("module"))
-    if module is not None and module != read_text(base.items.get("module")):
+    module = child.text("module")
+    if module is not None and module != base.text("module"):
         return child
     merged = merge_nodes(base, child)
     if "when" in child.items and isinstance(merged, MapNode):
         # Conditions are replaced whole: merging two would make a third.
-        merged = MapNode({**merged.items, "when": child.items["when"]}, merged.at, merged.keys)
+        merged = merged.with_item("when", child.items["when"])
     return merged
 
 
@@ -200,13 +189,8 @@ def _without_excluded(base: MapNode, child: MapNode) -> tuple[MapNode, list[_Mis
         present |= agents.items.keys()
     known = sorted(present)
     missed = [_Missed(name, at, known) for name, at in wanted.items() if name not in present]
-    items = dict(base.items)
-    for section in ENTRY_SECTIONS:
-        node = items.get(section)
-        if isinstance(node, ListNode):
-            kept = [entry for entry in node.items if entry_key(entry) not in wanted]
-            items[section] = ListNode(kept, node.at)
+    kept = keep_entries(base, lambda entry: entry_key(entry) not in wanted)
     if isinstance(agents, MapNode):
         left = {name: agent for name, agent in agents.items.items() if name not in wanted}
-        items["agents"] = with_items(agents, left)
-    return MapNode(items, base.at, base.keys), missed
+        kept = kept.with_item("agents", with_items(agents, left))
+    return kept, missed

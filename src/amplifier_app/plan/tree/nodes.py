@@ -12,7 +12,7 @@ agents, settings and text files. The limits are far above what plans contain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -56,6 +56,24 @@ class MapNode(NamedTuple):
         """Return the location of `key`, or of the mapping if it is generated."""
         return self.keys.get(key, self.at)
 
+    def text(self, key: str) -> str | None:
+        """The value of `key`, if it is a string."""
+        return read_text(self.items.get(key))
+
+    def mapping(self, key: str) -> MapNode:
+        """The mapping at `key`, or else an empty one."""
+        node = self.items.get(key)
+        return node if isinstance(node, MapNode) else MapNode({}, self.at)
+
+    def listed(self, key: str) -> Sequence[Node]:
+        """The entries of the list at `key`; none if there is no list."""
+        node = self.items.get(key)
+        return node.items if isinstance(node, ListNode) else ()
+
+    def with_item(self, key: str, value: Node) -> MapNode:
+        """The mapping with another value at `key`."""
+        return with_items(self, {**self.items, key: value})
+
 
 class ListNode(NamedTuple):
     """A list."""
@@ -96,13 +114,28 @@ def to_node(data: Any, at: Location, *, literal: bool = False) -> Node:
     raise TypeError(f"a plan cannot contain a value of type {type(data).__name__}")
 
 
-def literal(node: Node) -> Node:
-    """The node with every `${…}` in it kept as it is; locations are kept, too."""
+def scalars(node: Node) -> Iterator[Scalar]:
+    """Every value of a tree that is neither a mapping nor a list, in order."""
     if isinstance(node, Scalar):
-        return node._replace(literal=True)
+        yield node
+        return
+    for below in node.items.values() if isinstance(node, MapNode) else node.items:
+        yield from scalars(below)
+
+
+def map_scalars(node: Node, change: Callable[[Scalar], Scalar]) -> Node:
+    """The tree with every scalar changed; locations of mappings and lists are kept."""
+    if isinstance(node, Scalar):
+        return change(node)
     if isinstance(node, MapNode):
-        return with_items(node, {key: literal(value) for key, value in node.items.items()})
-    return ListNode([literal(value) for value in node.items], node.at)
+        items = {key: map_scalars(value, change) for key, value in node.items.items()}
+        return with_items(node, items)
+    return ListNode([map_scalars(value, change) for value in node.items], node.at)
+
+
+def literal(node: Node) -> Node:
+    """The node with every `${…}` in it kept as it is."""
+    return map_scalars(node, lambda scalar: scalar._replace(literal=True))
 
 
 def read_text(node: Node | None) -> str | None:

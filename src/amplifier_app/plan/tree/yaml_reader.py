@@ -9,7 +9,6 @@ the key "on"), and dates stay strings, because a plan contains only JSON types.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,30 +70,19 @@ class _Stop(Exception):
     """Stops reading; the reason has been added to the problems."""
 
 
-def read_bytes(path: Path, file: str, what: str) -> bytes:
+def read_bytes(path: Path, file: str, what: str, *, may_be_stream: bool = False) -> bytes:
     """The content of a file, at most one byte more than the size limit.
 
     Args:
         path: The file.
         file: Its name in problems and origins.
         what: What it is, for the message.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
-    return _read(path, file, what, read_file)
-
-
-def read_stream(path: Path, file: str, what: str) -> bytes:
-    """Like `read_bytes`, for a pipe or a device that the user names, such as `/dev/fd/63`.
+        may_be_stream: Also read a pipe or a device that the user names, such as `/dev/fd/63`.
 
     Raises:
         ConfigError: It cannot be read, or nothing comes for too long.
     """
-    return _read(path, file, what, read_file_or_stream)
-
-
-def _read(path: Path, file: str, what: str, read: Callable[[Path, int], bytes]) -> bytes:
+    read = read_file_or_stream if may_be_stream else read_file
     try:
         return read(path, MAX_BYTES + 1)
     except OSError as error:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.masking import masked_tree
+from amplifier_app.plan.tree.entries import NoSuchPath, Path, find
 from amplifier_app.plan.tree.nodes import MapNode, plain_data
-from amplifier_app.plan.tree.paths import NoSuchPath, Path, find
 from amplifier_app.runtime.budget_limits import BUDGET_LIMITS, assignment
 from amplifier_app.runtime.saved.session_record import SessionRecord
 from amplifier_app.runtime.turns.turn import TurnResult
