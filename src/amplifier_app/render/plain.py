@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Generator
 from typing import Any
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal, with_colours
 from amplifier_app.base.stdio import ERASE_LINE, Output, terminal_size, to_stderr
+from amplifier_app.render.ansi import rich_lines
 from amplifier_app.render.call_lines import CallLines
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
@@ -84,16 +84,10 @@ class PlainRenderer(StderrNotices):
         self._write(f"{for_terminal(line)}\n")
 
     def reply(self, content: Any) -> None:
-        from rich.console import Console
-
-        file = io.StringIO()
-        width = terminal_size(self._output.fd)[0]
-        console = Console(
-            file=file, width=width, color_system=None, markup=False, emoji=False, highlight=False
-        )
-        console.print(for_terminal(content) if isinstance(content, str) else content)
+        content = for_terminal(content) if isinstance(content, str) else content
+        lines = rich_lines(content, terminal_size(self._output.fd)[0], styled=False)
         self._end_line()
-        self._write("\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n")
+        self._write("\n".join(line.rstrip() for line in lines) + "\n")
 
     def message_sent(self, text: str) -> None:
         self._end_line()

@@ -22,7 +22,7 @@ from amplifier_app.base.sanitize import (
     visible,
     with_colours,
 )
-from amplifier_app.render.ansi import cells, clip, fold, message_lines, paint
+from amplifier_app.render.ansi import cells, clip, fold, message_lines, paint, rich_lines
 from amplifier_app.render.call_lines import FinishedCall, about_call, call_key, measure_seconds
 from amplifier_app.render.diff import Shown, checklist_lines, draw_call, todo_items
 from amplifier_app.render.markdown import MarkdownStream
@@ -615,11 +615,7 @@ class TerminalRenderer(Renderer):
         if isinstance(content, str):
             self._scrollback.print(self._scrollback.wrapped(for_terminal(content)))
         else:
-            # Rich is loaded for commands that draw with it.
-
-            from amplifier_app.render.console import ScreenConsole
-
-            self._scrollback.print(ScreenConsole(self._screen).lines(content).splitlines())
+            self._scrollback.print(rich_lines(content, self._screen.width, styled=True))
         self._refresh()
 
     @contextlib.contextmanager
@@ -648,7 +644,7 @@ class TerminalRenderer(Renderer):
     def close(self) -> None:
         self._stop_live()
         self._signals.close()
-        self._screen.close()
+        self._screen.commit("", [])
 
     # One message of the model
 
