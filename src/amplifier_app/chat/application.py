@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import logging
 import os
 import re
 import select
@@ -35,7 +37,7 @@ from prompt_toolkit.filters import (
     vi_navigation_mode,
 )
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
-from prompt_toolkit.history import History
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.input.vt100_parser import Vt100Parser
@@ -62,12 +64,14 @@ from prompt_toolkit.search import accept_search, stop_search
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from amplifier_app.base.errors import AppError
+from amplifier_app.base import paths
+from amplifier_app.base.errors import AppError, SessionError, Terminated
 from amplifier_app.base.pager import page_on
+from amplifier_app.base.private_files import make_private_folder, open_private
+from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import Output, terminal_size
-from amplifier_app.chat.clipboard import clipboard_image
-from amplifier_app.chat.project_files import Folds, dropped_image, to_mention
+from amplifier_app.chat.project_files import Folds, clipboard_image, dropped_image, to_mention
 from amplifier_app.chat.slash.registry import is_command
 from amplifier_app.chat.terminal import TYPING_PAUSE, Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
@@ -457,6 +461,36 @@ class BackgroundQuery:
         use_background(answer[1])
         self._app.invalidate()
         return ""
+
+
+class _PrivateHistory(FileHistory):
+    """A history whose file has no secrets; what was typed in this chat is recalled as it was."""
+
+    def store_string(self, string: str) -> None:
+        super().store_string(redact(string))
+
+
+def _is_no_signal(record: logging.LogRecord) -> bool:
+    """Return True if reading the history has failed, not been ended by a signal."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, (KeyboardInterrupt, Terminated))
+
+
+def project_history(project: str) -> tuple[History, str | None]:
+    """Return the prompt history of a directory, in a file that only its owner can read.
+
+    Returns:
+        The history, and why it is not saved; None if it is.
+    """
+    logging.getLogger("prompt_toolkit.buffer").addFilter(_is_no_signal)
+    name = hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    path = paths.state_dir() / "history" / name
+    try:
+        make_private_folder(path.parent)
+        os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
+    except SessionError as error:
+        return InMemoryHistory(), error.message
+    return _PrivateHistory(path), None
 
 
 _LEAVE_NOTE = "Ctrl-C again to leave"

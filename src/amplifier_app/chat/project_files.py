@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Container, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from amplifier_app.base.errors import UsageError
+from amplifier_app.base import paths
+from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.attachments import AttachedImage, to_image
 from amplifier_app.runtime.observers.observer import Renderer
-from amplifier_support.files import is_below, open_inside
+from amplifier_support.files import is_below, make_private_folder, open_inside, write_atomically
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, find_program, git_environment, run
 from amplifier_support.text import nearest
@@ -191,6 +194,54 @@ def dropped_image(pasted: str) -> str | None:
         return None
     mention = to_mention(path)
     return None if mention is None else f"@{mention} "
+
+
+_CLIPBOARD_SECONDS = 5.0
+_CLIPBOARD_READERS = (
+    ("wl-paste", "--no-newline", "--type", "image/png"),
+    ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
+    ("pngpaste", "-"),
+)
+"""Programs that print an image in the clipboard: Wayland, X11, macOS."""
+
+
+def clipboard_image() -> str:
+    """The path of a file, private to the user, with the image in the clipboard.
+
+    Raises:
+        AppError: There is none, or no program to read it with.
+    """
+    readers = [
+        [found, *rest] for name, *rest in _CLIPBOARD_READERS if (found := find_program(name))
+    ]
+    if not readers:
+        names = ", ".join(name for name, *_ in _CLIPBOARD_READERS)
+        raise AppError(f"cannot read the clipboard: none of {names} is installed")
+    for command in readers:
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_CLIPBOARD_SECONDS,
+                check=False,
+            )
+            to_image("the clipboard", done.stdout)
+        except (OSError, subprocess.TimeoutExpired, UsageError):
+            continue
+        return str(_save_image(done.stdout))
+    raise AppError("there is no image in the clipboard")
+
+
+def _save_image(data: bytes) -> Path:
+    folder = paths.cache_dir() / "clipboard"
+    file = folder / f"{hashlib.sha256(data).hexdigest()[:16]}.png"
+    try:
+        make_private_folder(folder)
+        write_atomically(file, data, durable=False)
+    except OSError as error:
+        raise AppError(f"cannot save the image in {folder}: {error.strerror}") from error
+    return file
 
 
 def is_image_name(path: str) -> bool:

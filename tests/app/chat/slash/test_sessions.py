@@ -15,7 +15,7 @@ from rich.console import Console
 
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.chat.session_header import resume_header
+from amplifier_app.chat.conversation import resume_header
 from amplifier_app.chat.slash.registry import Reopen, all_commands, run_command
 from amplifier_app.runtime.continuation import build_conversation
 from amplifier_app.runtime.observers.visibility import Visibility
