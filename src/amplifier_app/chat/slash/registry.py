@@ -36,11 +36,9 @@ _FILES = {
     "sessions": "Sessions",
     "model": "Model and permissions",
     "mode": "Model and permissions",
-    "sandbox": "Model and permissions",
     "files": "Files",
     "instructions": "Files",
     "information": "What happens",
-    "why": "What happens",
 }
 """File with commands → their heading in `/help`."""
 _FROM_MODULES = "From modules"
