@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -13,7 +12,14 @@ from rich.text import Text
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.layout import lines
-from amplifier_app.chat.slash.registry import Chat, Reply, command, parse_choice
+from amplifier_app.chat.slash.registry import (
+    Chat,
+    Reply,
+    ask_module,
+    command,
+    describe_error,
+    parse_choice,
+)
 from amplifier_app.render.diff import FileDiff, compare, files_lines, summary
 from amplifier_app.runtime import describe
 from amplifier_support.clock import utc_time
@@ -41,12 +47,10 @@ async def undo(chat: Chat, argument: str) -> Reply:
     capability = UNDO_LIST if argument == "list" else UNDO
     function = of_copies(chat, capability, "undo")
     try:
-        answer = function(force=True) if argument == "force" else function()
-        if inspect.isawaitable(answer):
-            answer = await answer
+        answer = await ask_module(function, **({"force": True} if argument == "force" else {}))
     # A module may raise anything; the chat continues.
     except Exception as error:
-        return f"Nothing was undone: {one_line(str(error), 400) or type(error).__name__}"
+        return f"Nothing was undone: {describe_error(error)}"
     if argument == "list":
         return _list(answer)
     return _describe(answer) if answer else "No file changes to undo."
@@ -69,8 +73,7 @@ def of_copies(chat: Chat, capability: Capability[_Function], doing: str) -> _Fun
 
 def _describe(done: Mapping[str, Any]) -> str:
     refused = done.get("refused") or []
-    rows = [("restored", _path(path)) for path in done.get("restored") or []]
-    rows += [("removed", _path(path)) for path in done.get("removed") or []]
+    rows = [(how, _path(path)) for how in ("restored", "removed") for path in done.get(how) or []]
     rows += [
         ("skipped", f"{_path(item['path'])}: {one_line(str(item['reason']), 200)}")
         for item in refused
@@ -111,9 +114,7 @@ def _rows(rows: list[tuple[str, str]]) -> list[str]:
 
 
 def _path(path: Any) -> str:
-    """Return a path relative to the working directory if it is inside it."""
-    relative = os.path.relpath(str(path))
-    return one_line(str(path) if relative.startswith("..") else relative, 200)
+    return one_line(_relative(str(path)), 200)
 
 
 # -- /diff: the file changes of the last prompt or of the session ------------------------
@@ -148,7 +149,7 @@ async def diff(chat: Chat, argument: str) -> Reply:
         turns = [turn for turn in listing() if not turn.get("undone")]
     # A module may raise anything; the chat continues.
     except Exception as error:
-        raise AppError(f"cannot compare: {one_line(str(error), 400)}") from error
+        raise AppError(f"cannot compare: {describe_error(error)}") from error
     files, skipped = [], []
     for path, copy in _first_copies(turns if whole else turns[:1]):
         name = _relative(path)
@@ -187,5 +188,6 @@ def _text(path: str | None) -> str | None:
 
 
 def _relative(path: str) -> str:
+    """Return a path relative to the working directory if it is inside it."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

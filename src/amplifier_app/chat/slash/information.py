@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from rich.text import Text
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.chat.slash.layout import lines, rows
+from amplifier_app.chat.slash.layout import Rows, lines
 from amplifier_app.chat.slash.mode import answered
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.plan.masking import masked_tree
@@ -53,7 +52,7 @@ async def status(chat: Chat, argument: str) -> Reply:
         ("tools", ", ".join(facts.tools) or "none"),
         ("messages", str(len(await session.context.get_messages()))),
     ]
-    return rows((name, one_line(value, 400)) for name, value in table)
+    return Rows((name, one_line(value, 400)) for name, value in table)
 
 
 @command("/tools", "Tools available to the model", during_turn=True)
@@ -66,7 +65,7 @@ async def tools(chat: Chat, argument: str) -> Reply:
         )
         for name, tool in mounted.items()
     ]
-    return rows(listed) if listed else "no tools"
+    return Rows(listed) if listed else "no tools"
 
 
 @command("/cost", "Tokens and cost so far", during_turn=True)
@@ -82,7 +81,7 @@ async def cost(chat: Chat, argument: str) -> Reply:
         (_COUNTS.get(name, name.replace("_", " ")), f"{count:,}")
         for name, count in usage.tokens.items()
     ]
-    return rows([*counts, ("cost", price)], numbers=True)
+    return Rows([*counts, ("cost", price)], numbers=True)
 
 
 def short_place(place: str) -> str:
@@ -90,16 +89,12 @@ def short_place(place: str) -> str:
     return place.replace("\\", "/").rpartition("/")[2]
 
 
-def _complete_path(chat: Chat, argument: str) -> Iterable[str]:
-    return ("session", *SECTION_KINDS, "agents")
-
-
 @command(
     "/plan",
     "The plan of the session, or a part of it",
     usage="[PATH]",
     during_turn=True,
-    complete=_complete_path,
+    complete=lambda chat, argument: ("session", *SECTION_KINDS, "agents"),
 )
 async def plan(chat: Chat, argument: str) -> Reply:
     tree: Node = masked_tree(chat.session.plan.tree)
@@ -113,7 +108,7 @@ async def plan(chat: Chat, argument: str) -> Reply:
 
 @command("/modules", "Modules of the session and where the plan has them", during_turn=True)
 async def modules(chat: Chat, argument: str) -> Reply:
-    return rows(
+    return Rows(
         (f"{entry.kind:<12}  {entry_key(entry.node)}", short_place(describe_place(entry.node)))
         for entry in module_entries(chat.session.plan.tree)
         if entry.agent is None
@@ -128,7 +123,7 @@ async def agents(chat: Chat, argument: str) -> Reply:
         for name, agent in known.items()
         if isinstance(agent, dict)
     ]
-    return rows(listed) if listed else "The plan has no agents."
+    return Rows(listed) if listed else "The plan has no agents."
 
 
 _CHARACTERS_PER_TOKEN = 4
@@ -148,7 +143,7 @@ async def context(chat: Chat, argument: str) -> Reply:
         head = f"{describe.tokens(status.context_used)} tokens{limit} at the last model call"
     else:
         head = f"about {describe.tokens(total)} tokens"
-    return lines(head, rows(shown, numbers=True))
+    return lines(head, Rows(shown, numbers=True))
 
 
 @command("/why", "What allowed the last tool call, and what it cost", during_turn=True)
@@ -171,7 +166,7 @@ async def why(chat: Chat, argument: str) -> Reply:
     steps = describe.count(usage.calls, "step")
     tokens = describe.tokens(usage.tokens.get("total_tokens", 0))
     table.append(("this prompt", f"{steps} · {tokens} tokens{price}"))
-    return rows(table)
+    return Rows(table)
 
 
 def _decision_on(chat: Chat, call: Any) -> str:

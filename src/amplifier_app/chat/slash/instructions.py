@@ -9,7 +9,7 @@ from amplifier_app.base import paths
 from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.sanitize import visible
-from amplifier_app.chat.slash.layout import lines, rows
+from amplifier_app.chat.slash.layout import Rows, lines
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.runtime import describe
 from amplifier_app.trust.instructions import NAMES, instruction_files
@@ -87,7 +87,7 @@ async def memory(chat: Chat, argument: str) -> Reply:
         for number, file in enumerate(files, 1)
     ]
     return lines(
-        rows(listed), "/memory NUMBER edits one; /init lets the model write the project's."
+        Rows(listed), "/memory NUMBER edits one; /init lets the model write the project's."
     )
 
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from amplifier_app.base.errors import AppError, ModuleError, UsageError
 from amplifier_app.base.paths import short_path
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.chat.slash.layout import lines, rows
+from amplifier_app.chat.slash.layout import lines, marked_rows
 from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand, command, parse_choice
 from amplifier_app.runtime.approvals import (
     MEANINGS,
@@ -59,21 +59,17 @@ def mode_commands(session: OpenSession, renderer: Renderer) -> Iterable[SlashCom
     coordinator, is_trusted = session.session.coordinator, _is_trusted(session)
     try:
         shortcuts = module_mode_shortcuts(coordinator, is_trusted=is_trusted)
-        known = set(module_modes(coordinator, is_trusted=is_trusted))
+        known = module_modes(coordinator, is_trusted=is_trusted)
         left_out = [
-            module_mode
-            for module_mode in module_modes(coordinator, is_trusted=True)
-            if module_mode not in known
+            mode for mode in module_modes(coordinator, is_trusted=True) if mode not in known
         ]
     except ModuleError as error:
         renderer.notice(error.message, "warning", "chat")
         return ()
     if left_out:
-        names = ", ".join(one.name for one in left_out)
-        text = (
-            f"modes of a project that is not trusted are left out: {names}; see 'amplifier trust'"
-        )
-        renderer.notice(text, "warning", "chat")
+        names = ", ".join(mode.name for mode in left_out)
+        text = f"modes of a project that is not trusted are left out: {names}"
+        renderer.notice(f"{text}; see 'amplifier trust'", "warning", "chat")
     return [_command(word, mode) for word, mode in sorted(shortcuts.items())]
 
 
@@ -164,23 +160,19 @@ async def mode(chat: Chat, argument: str) -> Reply:
             text += "; commands run without a sandbox, with all your rights"
         return text
     modes = () if control is None else control.modes
-    of_module = module_modes(coordinator, is_trusted=chat.session.plan.project is not None)
+    of_module = module_modes(coordinator, is_trusted=_is_trusted(chat.session))
     if not modes and not of_module:
         raise AppError(NO_MODES, hint=NO_MODES_HINT)
     if not argument:
-        current = (None if control is None else control.mode, active_module_mode(coordinator))
-        approval = _marked(((one, MEANINGS.get(one, "")) for one in modes), current[0])
+        current = None if control is None else control.mode
+        approval = marked_rows(((name, MEANINGS.get(name, "")) for name in modes), current)
         if not of_module:
             return approval
-        others = _marked(of_module, current[1])
+        others = marked_rows(of_module, active_module_mode(coordinator))
         return lines(approval, "", others) if modes else others
     if not of_module:
         parse_choice("/mode", argument, modes)
     return switch_mode(chat, argument)
-
-
-def _marked(modes: Iterable[tuple[str, str]], current: str | None) -> Reply:
-    return rows((f"{'*' if name == current else ' '} {name}", about) for name, about in modes)
 
 
 @command(
@@ -205,10 +197,7 @@ async def approve(chat: Chat, argument: str) -> Reply:
             remembered.clear()
         return "Calls allowed for this session ask again."
     if not argument:
-        shown = (
-            (f"{'*' if one == approvals.policy else ' '} {one}", _ANSWERS[one]) for one in _ANSWERS
-        )
-        return rows(shown)
+        return marked_rows(_ANSWERS.items(), approvals.policy)
     parse_choice("/approve", argument, (*_ANSWERS, _FORGET))
     approvals.policy = cast("Policy", argument)
     return f"approval requests: {_ANSWERS[argument]}"
@@ -224,16 +213,12 @@ _POLICIES = {
 }
 
 
-def _complete_policy(chat: Chat, argument: str) -> Iterable[tuple[str, str]]:
-    return list(_POLICIES.items())[:-1]
-
-
 @command(
     "/sandbox",
     "Show or change what commands may do",
     usage="[workspace|read-only|off|network none|all|HOST…]",
     during_turn=True,
-    complete=_complete_policy,
+    complete=lambda chat, argument: list(_POLICIES.items())[:-1],
 )
 async def sandbox(chat: Chat, argument: str) -> Reply:
     coordinator = chat.session.session.coordinator
@@ -253,14 +238,10 @@ async def sandbox(chat: Chat, argument: str) -> Reply:
     if argument:
         return "\n".join([f"From the next command on: {lines[0]}", *lines[1:], *own])
     hosts = current.hosts_file
-    stored = (
-        []
-        if hosts is None or not os.path.exists(hosts)
-        else [f"hosts that are always allowed are in {short_path(hosts)}"]
-    )
-    return "\n".join(
-        [*lines, *own, *stored, f"Change it for this session: /sandbox {' | '.join(_POLICIES)}"]
-    )
+    if hosts is not None and os.path.exists(hosts):
+        own.append(f"hosts that are always allowed are in {short_path(hosts)}")
+    change = f"Change it for this session: /sandbox {' | '.join(_POLICIES)}"
+    return "\n".join([*lines, *own, change])
 
 
 def _parse_policy(argument: str, policy: SandboxPolicy | None) -> SandboxPolicy | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,8 +11,15 @@ from weakref import WeakKeyDictionary
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.picker import Picker
-from amplifier_app.chat.slash.layout import lines, rows
-from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
+from amplifier_app.chat.slash.layout import lines, mark, marked_rows
+from amplifier_app.chat.slash.registry import (
+    Chat,
+    Reopen,
+    Reply,
+    ask_module,
+    command,
+    describe_error,
+)
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.render.ansi import cells
 from amplifier_app.runtime import describe
@@ -56,16 +63,13 @@ async def model(chat: Chat, argument: str) -> Reply:
             found = await _models(provider)
         # A provider may raise anything; the user can still name a model.
         except Exception as error:
-            reason = one_line(str(error), 400) or type(error).__name__
-            return lines(f"cannot list the models of {name}: {reason}", hint)
+            return lines(f"cannot list the models of {name}: {describe_error(error)}", hint)
         if not found:
             return lines(unknown, hint)
         if current and current not in dict(found):
             found = [(current, "not listed by the provider"), *found]
         if chat.is_plain:
-            return lines(
-                rows((f"{_mark(one, current)} {one}", about) for one, about in found), "", hint
-            )
+            return lines(marked_rows(found, current), "", hint)
         chosen = await chat.pick(_ModelPicker(found, current))
         if chosen is None or chosen == current:
             return None
@@ -73,10 +77,6 @@ async def model(chat: Chat, argument: str) -> Reply:
     if any(character.isspace() for character in argument):
         raise UsageError(f"model names cannot contain spaces, got {one_line(argument, 60)!r}")
     raise _reopen_with(chat, provider=name, model=argument)
-
-
-def _mark(model: str, current: str | None) -> str:
-    return "*" if model == current else " "
 
 
 class _ModelPicker(Picker[tuple[str, str], str]):
@@ -94,7 +94,7 @@ class _ModelPicker(Picker[tuple[str, str], str]):
     def row(self, entry: tuple[str, str]) -> str:
         name, about = entry
         space = " " * (self._width - cells(name))
-        return f"{_mark(name, self._model)} {name}{space}  {about}".rstrip()
+        return f"{mark(name, self._model)} {name}{space}  {about}".rstrip()
 
     def search_text(self, entry: tuple[str, str]) -> str:
         return entry[0].casefold()
@@ -113,10 +113,9 @@ async def provider(chat: Chat, argument: str) -> Reply:
     current, _ = first_provider(chat.session.session)
     known = _of_plan(chat)
     if not argument:
-        mark = {one.name: "*" if current in (one.name, one.instance_id) else " " for one in known}
-        return rows(
-            (f"{mark[one.name]} {one.name}", f"skipped: {one.left_out}" if one.left_out else "")
-            for one in known
+        used = next((one.name for one in known if current in (one.name, one.instance_id)), None)
+        return marked_rows(
+            ((one.name, f"skipped: {one.left_out}" if one.left_out else "") for one in known), used
         )
     for one in known:
         if argument in (one.instance_id, one.module, one.name):
@@ -158,19 +157,15 @@ async def _models(provider: Any) -> Sequence[tuple[str, str]]:
     if list_models is None:
         return ()
     async with asyncio.timeout(_LIST_SECONDS):
-        found = list_models()
-        if inspect.isawaitable(found):
-            found = await found
+        found = await ask_module(list_models)
     _listed[provider] = [(one_line(str(one.id), 80), _limits(one)) for one in found]
     return _listed[provider]
 
 
 async def _ask_for_completion(provider: Any) -> None:
-    try:
-        await _models(provider)
     # A provider may raise anything. Nothing is completed then; `/model` shows the reason.
-    except Exception:
-        return
+    with contextlib.suppress(Exception):
+        await _models(provider)
 
 
 def _limits(model: Any) -> str:
