@@ -33,13 +33,12 @@ from amplifier_app.runtime.session import OpenSession
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
 from amplifier_serve.acp.commands import Commands
-from amplifier_serve.acp.content import read_prompt, replay
-from amplifier_serve.acp.mcp_servers import mount_servers, read_servers
+from amplifier_serve.acp.inputs import mount_servers, read_prompt, read_servers
 from amplifier_serve.acp.options import Options
 from amplifier_serve.acp.permissions import Permissions
 from amplifier_serve.acp.server import NOT_FOUND
-from amplifier_serve.acp.updates import Updates, count_tokens, text_block
-from amplifier_serve.project import without_untrusted_project
+from amplifier_serve.acp.updates import Updates, count_tokens, replay, text_block
+from amplifier_serve.agent import without_untrusted_project
 from amplifier_support.environment import forbid_inspection
 
 _AUTHENTICATION_REQUIRED = -32000
