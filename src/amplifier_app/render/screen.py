@@ -147,13 +147,18 @@ class Scrollback:
         self._lines: list[str] = []
         self._last: Kind | None = None  # the kind of the last part
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal now."""
+        return self._screen.width
+
     def print(self, lines: Iterable[str]) -> None:
         """Add lines."""
         self._lines += [f"{line}\n" for line in lines]
 
-    def begin(self, kind: Kind, *, always: bool = False) -> None:
-        """Begin a part: below an empty line if it is of another kind than the last, or always."""
-        self.print(self.spaced(kind, [], always=always))
+    def add(self, kind: Kind, lines: Iterable[str], *, always: bool = False) -> None:
+        """Add a part: below an empty line if it is of another kind than the last, or always."""
+        self.print(self.spaced(kind, list(lines), always=always))
         self._last = kind
 
     def spaced(self, kind: Kind, lines: list[str], *, always: bool = False) -> list[str]:

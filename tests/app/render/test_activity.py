@@ -67,7 +67,7 @@ def test_a_sub_agent_without_a_known_call_has_its_own_line() -> None:
 def test_a_sub_agent_that_waits_says_why() -> None:
     activity = Activity()
     activity.agent_started(facts(1))
-    activity.agent_waits("s1-1", "rate limited, retrying in 4 s (1 of 4)")
+    activity.agent_doing("s1-1", "rate limited, retrying in 4 s (1 of 4)", is_step=False)
     assert texts(activity) == ["reader · 0 steps → rate limited, retrying in 4 s (1 of 4)"]
     activity.agent_doing("s1-1", "grep x")
     assert texts(activity) == ["reader · 1 step → grep x"]
