@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, cast
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ModuleError, UsageError
 from amplifier_app.base.sanitize import one_line, visible
-from amplifier_app.chat.slash.mode import mode_commands
+from amplifier_app.chat.slash.model import mode_commands
 from amplifier_app.chat.slash.registry import (
     COMMAND_NAME,
     FROM_FILES,

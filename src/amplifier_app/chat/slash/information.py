@@ -10,7 +10,7 @@ from rich.text import Text
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.slash.layout import Rows, lines
-from amplifier_app.chat.slash.mode import answered
+from amplifier_app.chat.slash.model import answered
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.tree.entries import entry_key, module_entries

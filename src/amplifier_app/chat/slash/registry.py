@@ -36,9 +36,7 @@ _FILES = {
     "conversation": "Conversation",
     "sessions": "Sessions",
     "model": "Model and permissions",
-    "mode": "Model and permissions",
     "files": "Files",
-    "instructions": "Files",
     "information": "What happens",
 }
 """File with commands → their heading in `/help`."""
