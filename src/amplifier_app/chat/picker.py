@@ -77,11 +77,8 @@ class Picker(Generic[T, R]):
     def matching_entries(self) -> list[T]:
         """The entries that contain every word of the filter."""
         words = self._filter.casefold().split()
-        return [
-            entry
-            for entry in self.entries
-            if all(word in self.search_text(entry) for word in words)
-        ]
+        texts = ((entry, self.search_text(entry)) for entry in self.entries)
+        return [entry for entry, text in texts if all(word in text for word in words)]
 
     @property
     def current(self) -> T | None:
@@ -291,12 +288,10 @@ class SessionPicker(Picker[Listed, Choice]):
             one_line(session.project or "", 200) if self._everywhere else "",
         ]
         columns, _ = self.size()
-        with_model = "  ".join(
-            filter(None, [*facts[:2], one_line(session.model or "", 30), *facts[2:]])
-        )
-        tail = "  ".join(filter(None, facts))
-        if columns - 18 - cells(with_model) >= _TITLE_FOR_MODEL:
-            tail = with_model
+        model = one_line(session.model or "", 30)
+        with_model = "  ".join(filter(None, [*facts[:2], model, *facts[2:]]))
+        is_wide = columns - 18 - cells(with_model) >= _TITLE_FOR_MODEL
+        tail = with_model if is_wide else "  ".join(filter(None, facts))
         room = max(12, columns - 18 - cells(tail))
         title = clip(one_line(session.about), room)
         return f"{age:<11} {title}{' ' * max(2, room - cells(title) + 2)}{tail}"
