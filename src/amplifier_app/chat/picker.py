@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic, Literal, TypeVar
 
@@ -30,7 +30,7 @@ _MAX_ROWS = 15
 T = TypeVar("T")
 R = TypeVar("R")
 
-Bind = Callable[..., Callable[[Callable[[KeyPressEvent], None]], None]]
+OnKey = Callable[[KeyPressEvent], object]
 
 
 class Picker(Generic[T, R]):
@@ -133,8 +133,9 @@ class Picker(Generic[T, R]):
         """Return True if Esc only leaves a question about an entry."""
         return False
 
-    def bind(self, bind: Bind) -> None:
-        """Add keys."""
+    def own_keys(self) -> Mapping[str, OnKey]:
+        """Return more keys with what they do."""
+        return {}
 
 
 async def pick(picker: Picker[T, R]) -> R | None:
@@ -169,45 +170,36 @@ def _terminal() -> Generator[Vt100_Output]:
 
 
 def _bindings(picker: Picker[T, R]) -> KeyBindings:
-    bindings = KeyBindings()
-
-    def bind(*keys: Keys | str) -> Callable[[Callable[[KeyPressEvent], None]], None]:
-        def register(handler: Callable[[KeyPressEvent], None]) -> None:
-            for key in keys:
-                bindings.add(key, eager=key == "escape")(handler)
-
-        return register
-
-    bind("up", "c-p")(lambda event: picker.move(-1))
-    bind("down", "c-n")(lambda event: picker.move(1))
-    bind("pageup")(lambda event: picker.move(-_MAX_ROWS))
-    bind("pagedown")(lambda event: picker.move(_MAX_ROWS))
-    bind("backspace")(lambda event: picker.erase())
-    bind(Keys.BracketedPaste)(lambda event: picker.insert_text(in_line(event.data)))
-
-    @bind("enter", "c-j")
-    def _(event: KeyPressEvent) -> None:
+    def accept(event: KeyPressEvent) -> None:
         result = picker.accept()
         if result is not None:
             event.app.exit(result=result)
 
-    @bind("escape", "c-d")
-    def _(event: KeyPressEvent) -> None:
+    def leave(event: KeyPressEvent) -> None:
         if not picker.leave_mode():
             event.app.exit(result=None)
 
-    bind("c-z")(lambda event: event.app.suspend_to_background())
-
-    @bind("c-c")
-    def _(event: KeyPressEvent) -> None:
-        event.app.exit(exception=KeyboardInterrupt)
-
-    @bind(Keys.Any)
-    def _(event: KeyPressEvent) -> None:
+    def insert(event: KeyPressEvent) -> None:
         if event.data.isprintable():
             picker.insert_text(event.data)
 
-    picker.bind(bind)
+    keys: dict[Keys | str, OnKey] = {
+        **dict.fromkeys(("up", "c-p"), lambda event: picker.move(-1)),
+        **dict.fromkeys(("down", "c-n"), lambda event: picker.move(1)),
+        "pageup": lambda event: picker.move(-_MAX_ROWS),
+        "pagedown": lambda event: picker.move(_MAX_ROWS),
+        "backspace": lambda event: picker.erase(),
+        Keys.BracketedPaste: lambda event: picker.insert_text(in_line(event.data)),
+        **dict.fromkeys(("enter", "c-j"), accept),
+        **dict.fromkeys(("escape", "c-d"), leave),
+        "c-z": lambda event: event.app.suspend_to_background(),
+        "c-c": lambda event: event.app.exit(exception=KeyboardInterrupt),
+        Keys.Any: insert,
+        **picker.own_keys(),
+    }
+    bindings = KeyBindings()
+    for key, act in keys.items():
+        bindings.add(key, eager=key == "escape")(act)
     return bindings
 
 
@@ -380,12 +372,14 @@ class SessionPicker(Picker[Listed, Choice]):
         listed = list_sessions(everywhere=self._everywhere)
         self.entries = [entry for entry in listed if entry.session.id != self._without]
 
-    def bind(self, bind: Bind) -> None:
-        bind("tab")(lambda event: self.switch())
-        bind("c-r")(lambda event: self.begin("rename"))
-        bind("c-x")(lambda event: self.begin("delete"))
-
-        @bind("c-f")
-        def fork(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+    def own_keys(self) -> Mapping[str, OnKey]:
+        def fork(event: KeyPressEvent) -> None:
             if self.current is not None and not self.leave_mode():
                 event.app.exit(result=Choice("fork", self.current.session.id))
+
+        return {
+            "tab": lambda event: self.switch(),
+            "c-r": lambda event: self.begin("rename"),
+            "c-x": lambda event: self.begin("delete"),
+            "c-f": fork,
+        }

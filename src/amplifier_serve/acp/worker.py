@@ -275,7 +275,8 @@ class Worker:
                 return {"stopReason": "cancelled"}
             turn.is_cancelled = True
             raise
-        except (AppError, Exception) as error:
+        # Modules may raise anything.
+        except Exception as error:
             if turn.is_cancelled:
                 return {"stopReason": "cancelled"}
             if isinstance(error, RpcError):
