@@ -116,12 +116,7 @@ class ChatCompleter(Completer):
             for name in matching(self._files, typed.removeprefix('"')):
                 mention = to_mention(name)
                 if mention is not None:
-                    yield Completion(
-                        mention,
-                        start_position=-len(typed),
-                        display=name,
-                        display_meta=_size(name),
-                    )
+                    yield Completion(mention, -len(typed), name, _size(name))
 
     @staticmethod
     def _mention(document: Document) -> str | None:
@@ -497,7 +492,7 @@ class Conversation:
         """Receive what the user does for the duration."""
         terminal = self.terminal
         terminal.waiting = self._waiting
-        terminal.status = self._status
+        terminal.status = lambda width: self._status_line(read_status(self.session), width)
         terminal.completer = ChatCompleter(self)
         loop = asyncio.get_running_loop()
         before = signal.signal(
@@ -809,6 +804,3 @@ class Conversation:
             [shown(text) for text in self.session.steering.waiting()],
             [shown(text) for text in self._upcoming],
         )
-
-    def _status(self, width: int) -> str:
-        return self._status_line(read_status(self.session), width)

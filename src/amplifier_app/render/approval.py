@@ -87,7 +87,7 @@ def card_lines(
     width = min(width, _WIDEST_FRAME) if framed else width
     inner = width - 4 if framed else width - 2
     change = None if request.is_proposal else _find_change(request.tool_input, request.working_dir)
-    diff = None if change is None else _compare_change(change, _WIDE_CONTEXT if whole else _CONTEXT)
+    diff = None if change is None else _compare_change(change, whole=whole)
     name, about, right = _heading(request, agent, diff)
     head = _top(name, about, right, inner) if framed else None
     above = [] if head is not None else _header(name, about, right, inner if framed else width)
@@ -275,9 +275,9 @@ def _find_change(values: Mapping[str, Any], folder: str) -> _Change | None:
     return _Change(path, removed, added, notes, is_refused=True)
 
 
-def _compare_change(change: _Change, context: int) -> FileDiff:
-    old = change.old or ""
-    return _compare_texts(old, change.new, change.path, _CONTEXT if change.is_refused else context)
+def _compare_change(change: _Change, *, whole: bool) -> FileDiff:
+    context = _WIDE_CONTEXT if whole and not change.is_refused else _CONTEXT
+    return _compare_texts(change.old or "", change.new, change.path, context)
 
 
 def wrapped(text: str, width: int) -> list[str]:

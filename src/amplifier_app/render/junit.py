@@ -102,7 +102,8 @@ def write_report(
 def _as_junit(outcome: Outcome, response: str, checks: Sequence[CheckResult]) -> str:
     """The run and its checks as test cases in JUnit XML."""
     failed = sum(not check.passed for check in checks)
-    broken = _is_broken(outcome)
+    # It failed for another reason than a check.
+    broken = outcome.ending not in (Ending.OK, Ending.CHECK_FAILED)
     run = Case("amplifier", "run", output=response)
     if broken:
         run = Case("amplifier", "run", "error", outcome.message)
@@ -155,11 +156,6 @@ KINDS: Mapping[str, Callable[[Outcome, str, Sequence[CheckResult]], str]] = {
     "md": _as_markdown,
 }
 """Kind of a report → function that writes it."""
-
-
-def _is_broken(outcome: Outcome) -> bool:
-    """Return True if the run failed for another reason than a check."""
-    return outcome.ending not in (Ending.OK, Ending.CHECK_FAILED)
 
 
 def _fence(text: str) -> str:

@@ -470,9 +470,8 @@ class MessageView:
         """Return the end of what is not finished, in at most `max_lines` lines each."""
         lines: list[str] = []
         if self._thought.strip() and not self._folds():
-            lines += self._scrollback.spaced(
-                "thinking", self._thought_lines(self._thought)[-max_lines:]
-            )
+            thought = self._thought_lines(self._thought)[-max_lines:]
+            lines += self._scrollback.spaced("thinking", thought)
         rest = self._text.rest[-max_lines:]
         if rest:
             lines += self._scrollback.spaced("text", rest, always=not self._text_begun)
@@ -660,11 +659,11 @@ class TerminalRenderer(Renderer):
             "content_block:end": self._on_block_end,
             "tool:pre": self._on_tool_start,
             "approval:granted": self._on_approval,
-            "tool:output": self._on_tool_output,
+            "tool:output": lambda event, data: self._activity.call_wrote(data),
             "tool:post": self._on_tool_end,
             "tool:error": self._on_tool_end,
-            "task:start": self._on_task_start,
-            "steer:injected": self._on_steering,
+            "task:start": lambda event, data: self._activity.call_waits(data),
+            "steer:injected": lambda event, data: self.message_sent(str(peek(data, "text") or "")),
             "cancel:requested": self._on_stop,
         }
 
@@ -807,9 +806,6 @@ class TerminalRenderer(Renderer):
         if is_answer(data):
             self._seen.add(peek(data, "tool_call_id"))
 
-    def _on_tool_output(self, event: str, data: dict[str, Any]) -> None:
-        self._activity.call_wrote(data)
-
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
         call = FinishedCall(data, 0.0, self._find_number(data))
         waited = self._activity.call_ended(data, failed=call.has_failed)
@@ -845,9 +841,6 @@ class TerminalRenderer(Renderer):
 
     # Sub-agents
 
-    def _on_task_start(self, event: str, data: dict[str, Any]) -> None:
-        self._activity.call_waits(data)
-
     def sub_session_started(self, facts: SubSessionFacts) -> None:
         if not self._quiet:
             self._activity.agent_started(facts)
@@ -863,17 +856,13 @@ class TerminalRenderer(Renderer):
 
     def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
         if not self._quiet:
-            self._print_call(
-                FinishedCall(data, measure_seconds(data, 0.0), agent=agent), was_seen=was_seen
-            )
+            call = FinishedCall(data, measure_seconds(data, 0.0), agent=agent)
+            self._print_call(call, was_seen=was_seen)
             self._refresh()
 
     def sub_session_ended(self, ended: SubSession) -> None:
         self._activity.agent_ended(ended.session_id)
         self._schedule()
-
-    def _on_steering(self, event: str, data: dict[str, Any]) -> None:
-        self.message_sent(str(peek(data, "text") or ""))
 
     def _on_stop(self, event: str, data: dict[str, Any]) -> None:
         self._is_stopping = True

@@ -364,16 +364,12 @@ def _to_rpc_error(outcome: Outcome) -> RpcError:
     return RpcError(_CODES.get(ending, INTERNAL_ERROR), message, data)
 
 
-async def _serve(source: int, output: Output) -> None:
-    await Worker(source, output).serve()
-
-
 def main() -> None:
     """Serve one session until the input ends."""
     open_standard_streams()
     forbid_inspection()
     with contextlib.suppress(KeyboardInterrupt), claim_stdout() as output:
-        run_loop(_serve(claim_stdin(), output))
+        run_loop(Worker(claim_stdin(), output).serve())
 
 
 if __name__ == "__main__":
