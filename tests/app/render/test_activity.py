@@ -40,11 +40,8 @@ def test_a_sub_agent_and_its_waiting_call_share_one_line() -> None:
         activity.agent_started(facts(number, agent))
     activity.agent_doing("s1-1", "")
     activity.agent_doing("s1-1", "read_file a.txt")
-    assert texts(activity) == [
-        "reader · 1 step → read_file a.txt",
-        "writer: look at it",
-        "bash ls",
-    ]
+    reading = "reader · 1 step → read_file a.txt"
+    assert texts(activity) == [reading, "writer: look at it", "bash ls"]
     activity.agent_doing("s1-1", "")
     activity.agent_doing("s1-1", "grep x")
     activity.agent_doing("s1-1", "")

@@ -122,6 +122,9 @@ def test_a_closed_terminal_is_reported() -> None:
     assert screen.failure is not None
 
 
+LINK, END = "\x1b]8;;file:///a\x1b\\", "\x1b]8;;\x1b\\"
+
+
 @pytest.mark.parametrize(
     ("line", "width", "expected"),
     [
@@ -130,11 +133,7 @@ def test_a_closed_terminal_is_reported() -> None:
         ("日本語", 5, "日本…"),
         ("日本語", 4, "日…"),
         ("\x1b[31mlonger\x1b[0m", 5, "\x1b[31mlong…\x1b[0m"),
-        (
-            "\x1b]8;;file:///a\x1b\\longer\x1b]8;;\x1b\\",
-            5,
-            "\x1b]8;;file:///a\x1b\\long…\x1b]8;;\x1b\\",
-        ),
+        (f"{LINK}longer{END}", 5, f"{LINK}long…{END}"),
         ("abc", 0, ""),
     ],
 )
