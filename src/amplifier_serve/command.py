@@ -69,9 +69,9 @@ def mcp(
     """
     # Imports what a run needs, which an editor's server does not.
     from amplifier_app.commands.run.choose import choose
+    from amplifier_serve.agent import without_untrusted_project
     from amplifier_serve.mcp_http import serve_http
     from amplifier_serve.mcp_server import McpServer, serve_stdio
-    from amplifier_serve.project import without_untrusted_project
 
     with claim_stdout() as output:
         request, notice = without_untrusted_project(request.validate())

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from amplifier_app import api
 from amplifier_app.base.errors import AppError
@@ -24,13 +24,13 @@ from amplifier_app.base.json_rpc import (
     Peer,
     RpcError,
 )
-from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.run.choose import Chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.agent_plan import agent_plan
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.store import SessionStore
+from amplifier_serve.agent import agent_info
 from amplifier_support.fields import to_mapping
 
 NEWEST = "2026-07-28"
@@ -51,6 +51,15 @@ _ANSWER_SCHEMA = {
         "answer": {"type": "string", "enum": ["allow", "deny"], "description": "Allow the call?"}
     },
     "required": ["answer"],
+}
+_INPUT_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "prompt": {"type": "string", "description": "The task, complete in itself."},
+        "session_id": {"type": "string", "description": "A session to continue."},
+    },
+    "required": ["prompt"],
+    "additionalProperties": False,
 }
 _OUTPUT_SCHEMA = {
     "type": "object",
@@ -123,7 +132,6 @@ class McpServer:
     def __init__(self, request: Request, chosen: Chosen, notice: str = "") -> None:
         self._notice = notice
         self._plans = _plans_by_tool(request, chosen)
-        self._descriptions = _descriptions(chosen)
         self._calls: dict[str, _Call] = {}
         self._working_dir = os.getcwd()
 
@@ -173,7 +181,7 @@ class McpServer:
             "supportedVersions": [NEWEST, *EARLIER],
             "capabilities": {"tools": {}},
             "instructions": self._instructions,
-            "_meta": {_SERVER_KEY: _server_info()},
+            "_meta": {_SERVER_KEY: agent_info()},
         }
         return _complete(about, True, is_list=True)
 
@@ -183,7 +191,7 @@ class McpServer:
         return {
             "protocolVersion": requested if requested in EARLIER else EARLIER[0],
             "capabilities": {"tools": {}},
-            "serverInfo": _server_info(),
+            "serverInfo": agent_info(),
             "instructions": self._instructions,
         }
 
@@ -200,22 +208,11 @@ class McpServer:
         return [
             {
                 "name": name,
-                "description": self._descriptions[name],
-                "inputSchema": {
-                    "type": "object",
-                    "properties": {
-                        "prompt": {
-                            "type": "string",
-                            "description": "The task, complete in itself.",
-                        },
-                        "session_id": {"type": "string", "description": "A session to continue."},
-                    },
-                    "required": ["prompt"],
-                    "additionalProperties": False,
-                },
+                "description": description,
+                "inputSchema": _INPUT_SCHEMA,
                 "outputSchema": _OUTPUT_SCHEMA,
             }
-            for name in self._plans
+            for name, (_, description) in self._plans.items()
         ]
 
     # Calls
@@ -259,7 +256,7 @@ class McpServer:
         return call
 
     def _begin(self, params: dict[str, Any], caller: Caller, is_newest: bool) -> _Call:
-        plan = self._plans.get(str(params.get("name")))
+        plan, _ = self._plans.get(str(params.get("name")), (None, ""))
         if plan is None:
             raise RpcError(INVALID_PARAMS, f"unknown tool {params.get('name')!r}")
         arguments = to_mapping(params.get("arguments"))
@@ -272,18 +269,12 @@ class McpServer:
         can_ask = "elicitation" in caller.capabilities
 
         async def approve(question: api.Approval) -> str:
-            text = _question(question)
-            if not can_ask:
-                return "deny"
-            if is_newest:
+            text, is_allowed = _question(question), False
+            if can_ask and is_newest:
                 is_allowed = await call.ask(text)
-            elif caller.ask is None:
-                return "deny"
-            else:
-                try:
+            elif can_ask and caller.ask is not None:
+                with contextlib.suppress(RpcError):
                     is_allowed = _is_yes(await caller.ask("elicitation/create", _elicitation(text)))
-                except RpcError:
-                    return "deny"
             return "allow" if is_allowed else "deny"
 
         progress = to_mapping(params.get("_meta")).get("progressToken")
@@ -328,13 +319,8 @@ async def _run(
             answer, id = api.to_answer(result), session.id
     except AppError as error:
         return {"content": [{"type": "text", "text": str(error)}], "isError": True}
-    data = {
-        "response": answer.text,
-        "session_id": id,
-        "outcome": answer.outcome,
-        "error": answer.error,
-        "cost": answer.cost,
-    }
+    data = {"response": answer.text, "session_id": id, "outcome": answer.outcome}
+    data |= {"error": answer.error, "cost": answer.cost}
     parts = [answer.text] if answer.is_ok else [str(answer.error), answer.text]
     # Some clients pass on nothing but the first text, at least of errors.
     text = "\n\n".join(filter(None, [*parts, f"session_id: {id}"]))
@@ -342,33 +328,26 @@ async def _run(
     return {"content": content, "structuredContent": data, "isError": not answer.is_ok}
 
 
-def _plans_by_tool(request: Request, chosen: Chosen) -> dict[str, api.Plan]:
-    """The plan of each tool: the plan itself, and each of its agents."""
-    plans = {_tool_name(chosen.plan.name): api.Plan(chosen, request)}
-    for agent in chosen.plan.mount_plan().get("agents", {}):
-        narrowed = chosen._replace(plan=agent_plan(chosen.plan, agent))
-        plans.setdefault(_tool_name(agent), api.Plan(narrowed, request))
+def _plans_by_tool(request: Request, chosen: Chosen) -> dict[str, tuple[api.Plan, str]]:
+    """The plan and the description of each tool: of the plan itself, and of each of its agents."""
+    name = chosen.plan.name
+    about = _description(chosen.plan.data, f"Runs the plan '{name}'.")
+    text = f"Send a prompt to an agent with tools. {about}"
+    plans = {_tool_name(name): (api.Plan(chosen, request), text)}
+    for agent, config in chosen.plan.mount_plan().get("agents", {}).items():
+        narrowed = api.Plan(chosen._replace(plan=agent_plan(chosen.plan, agent)), request)
+        about = _description(config, f"The agent '{agent}'.")
+        plans.setdefault(_tool_name(agent), (narrowed, f"Send a prompt to an agent. {about}"))
     return plans
 
 
-def _descriptions(chosen: Chosen) -> dict[str, str]:
-    name = chosen.plan.name
-    about = to_mapping(chosen.plan.data).get("description")
-    shown = about if isinstance(about, str) else f"Runs the plan '{name}'."
-    descriptions = {_tool_name(name): f"Send a prompt to an agent with tools. {shown}"}
-    for agent, config in chosen.plan.mount_plan().get("agents", {}).items():
-        described = to_mapping(config).get("description")
-        text = described if isinstance(described, str) else f"The agent '{agent}'."
-        descriptions.setdefault(_tool_name(agent), f"Send a prompt to an agent. {text}")
-    return descriptions
+def _description(config: Any, default: str) -> str:
+    description = to_mapping(config).get("description")
+    return description if isinstance(description, str) else default
 
 
 def _tool_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:64] or "agent"
-
-
-def _server_info() -> dict[str, str]:
-    return {"name": "amplifier", "title": "Amplifier", "version": version_line().split()[-1]}
 
 
 def _complete(result: dict[str, Any], is_newest: bool, *, is_list: bool = False) -> dict[str, Any]:
@@ -390,7 +369,7 @@ def _elicitation(question: str) -> dict[str, Any]:
 
 
 def _is_yes(result: Any) -> bool:
-    fields = cast("Mapping[str, Any]", result if isinstance(result, Mapping) else {})
+    fields = to_mapping(result)
     content = to_mapping(fields.get("content"))
     return fields.get("action") == "accept" and content.get("answer") == "allow"
 

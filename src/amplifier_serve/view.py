@@ -2,7 +2,6 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import hmac
-import html
 import os
 import secrets
 import sys
@@ -10,6 +9,7 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from functools import cached_property
+from html import escape
 from http.cookies import CookieError, SimpleCookie
 from typing import Annotated, Any
 from urllib.parse import parse_qs, quote
@@ -21,7 +21,7 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.page import as_page
 from amplifier_app.runtime.export.parts import export_session, redactor
 from amplifier_app.sessions.folder import SessionFolder
-from amplifier_app.sessions.index import Index, Page, ask_index
+from amplifier_app.sessions.index import Page, ask_index
 from amplifier_app.sessions.store import SessionStore
 from amplifier_serve.local_http import HOST, LocalHandler, Refused, start_server
 
@@ -155,9 +155,9 @@ class _Sessions:
             cells = (
                 f'<td><a href="/session/{quote(session.id)}">{self._text(session.about)}</a></td>',
                 f"<td>{self._text(session.project or '')}</td>",
-                f"<td>{_text(describe.age(session.updated))}</td>",
-                f"<td>{_text(session.model or '')}</td>",
-                f"<td class=number>{session.prompts or ''}</td><td class=number>{_text(cost)}</td>",
+                f"<td>{escape(describe.age(session.updated))}</td>",
+                f"<td>{escape(session.model or '')}</td>",
+                f"<td class=number>{session.prompts or ''}</td><td class=number>{escape(cost)}</td>",
             )
             rows.append(f"<tr>{''.join(cells)}</tr>")
         heads = "".join(f"<th>{name}</th>" for name in ("Session", "Directory", "Used", "Model"))
@@ -173,7 +173,7 @@ class _Sessions:
         title = found.metadata.get("title")
         shown = self._redact(title) if isinstance(title, str) else found.id
         source = f"/session/{quote(found.id)}"
-        header = f'<header><a href="/">Sessions</a> · {_text(shown)}</header>'
+        header = f'<header><a href="/">Sessions</a> · {escape(shown)}</header>'
         # No script of the conversation runs, whatever it has in it.
         frame = f'<iframe sandbox="allow-same-origin" src="{source}/page"></iframe>'
         return _document(shown, header + frame, f"{source}/version")
@@ -187,14 +187,11 @@ class _Sessions:
         return "".join(as_page(export_session(session, spawned, self._redact)))
 
     def _text(self, text: str) -> str:
-        return _text(self._redact(text))
+        return escape(self._redact(text))
 
     @staticmethod
     def _page() -> Page:
-        def first(index: Index) -> Page:
-            return index.page(None, _LISTED)
-
-        return ask_index(SessionStore().root, first)[0]
+        return ask_index(SessionStore().root, lambda index: index.page(None, _LISTED))[0]
 
 
 class _Handler(LocalHandler):
@@ -257,14 +254,9 @@ class _Handler(LocalHandler):
                 raise Refused(404, "there is no such page")
 
     def _send(self, status: int, text: str, content_type: str) -> None:
+        headers = {"Referrer_Policy": "no-referrer", "X_Frame_Options": "SAMEORIGIN"}
         body = text.encode("utf-8", "replace")
-        self.answer(
-            status,
-            body,
-            f"{content_type}; charset=utf-8",
-            Referrer_Policy="no-referrer",
-            X_Frame_Options="SAMEORIGIN",
-        )
+        self.answer(status, body, f"{content_type}; charset=utf-8", **headers)
 
 
 def _document(title: str, body: str, version: str) -> str:
@@ -278,10 +270,6 @@ def _document(title: str, body: str, version: str) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width">'
-        f'<title>{_text(title)}</title><style nonce="{nonce}">{_STYLE}</style></head>'
+        f'<title>{escape(title)}</title><style nonce="{nonce}">{_STYLE}</style></head>'
         f'<body>{body}<script nonce="{nonce}">{script}</script></body></html>\n'
     )
-
-
-def _text(text: str) -> str:
-    return html.escape(text)

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from amplifier_app.base import paths
-from amplifier_app.chat.history import project_history
+from amplifier_app.chat.application import project_history
 from tests.support import planted
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall

@@ -20,9 +20,9 @@ from typing import Any
 
 import pexpect
 import pyte
-import yaml
 
 from tests.support.cli import amplifier_command, child_environment
+from tests.support.plans import mock_plan
 
 PICTURE = Path(__file__).with_name("chat.svg")
 COLUMNS, ROWS = 80, 15
@@ -39,25 +39,7 @@ FILES = {
     "src/app.py": "def main():\n    return 0\n",
     "tests/test_app.py": "from app import main\n\n\ndef test_main():\n    assert main() == 0\n",
 }
-PLAN = {
-    "session": {"orchestrator": "loop-streaming", "context": "context-simple"},
-    "providers": [
-        {
-            "module": "provider-mock",
-            "config": {
-                "replies": [
-                    {
-                        "tool_calls": [
-                            {"name": "grep", "input": {"pattern": "import main", "path": "tests"}}
-                        ]
-                    },
-                    ANSWER,
-                ]
-            },
-        }
-    ],
-    "tools": ["tool-search", "tool-filesystem"],
-}
+SEARCH = {"name": "grep", "input": {"pattern": "import main", "path": "tests"}}
 
 _COLOURS = {
     "default": "#d4d4d4",
@@ -94,31 +76,23 @@ def chat_screen() -> pyte.Screen:
             file = project / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        plan = Path(folder, "plan.yaml")
-        plan.write_text(yaml.safe_dump(PLAN))
-        environment = child_environment(
-            Path(folder, "home"),
-            {"TERM": "xterm-256color", "NO_COLOR": None, "HOME": folder},
-        )
-        command = [*amplifier_command(), "run", "-f", str(plan)]
-        process = pexpect.spawn(
-            command[0],
-            command[1:],
-            cwd=str(project),
-            env=environment,
-            dimensions=(ROWS, COLUMNS),
-            encoding="utf-8",
-        )
+        replies = [{"tool_calls": [SEARCH]}, ANSWER]
+        plan = mock_plan(Path(folder), replies, tools=["tool-search", "tool-filesystem"])
+        variables = {"TERM": "xterm-256color", "NO_COLOR": None, "HOME": folder}
+        options: dict[str, Any] = {
+            "cwd": str(project),
+            "env": child_environment(Path(folder, "home"), variables),
+            "dimensions": (ROWS, COLUMNS),
+        }
+        program, *arguments = [*amplifier_command(), "run", "-f", str(plan)]
+        process = pexpect.spawn(program, arguments, encoding="utf-8", **options)
         screen = _Screen(process)
         stream = pyte.Stream(screen)
         try:
             _show_until(process, stream, lambda: "›" in _text(screen))
             process.send(f"{QUESTION}\r")
-            _show_until(
-                process,
-                stream,
-                lambda: "error path" in _text(screen) and _text(screen).count("›") > 1,
-            )
+            is_answered = re.compile(r"(?s)›.*error path.*›").search
+            _show_until(process, stream, lambda: bool(is_answered(_text(screen))))
         finally:
             process.close(force=True)
         return screen

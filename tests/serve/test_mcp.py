@@ -130,21 +130,19 @@ async def test_calls_run_at_the_same_time(tmp_path: Path) -> None:
     assert len({result.structured_content["session_id"] for result in results}) == 4
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("nothing", {"prompt": "x"}, "unknown tool"),
-        ("test", {}, "'prompt' must be a text"),
-        ("test", {"prompt": "x", "session_id": "../x"}, "no session"),
-        ("test", {"prompt": "x", "session_id": 7}, "no session"),
-    ],
-)
-async def test_invalid_calls_are_refused(
-    tmp_path: Path, name: str, arguments: dict[str, Any], message: str
-) -> None:
+INVALID: list[tuple[str, dict[str, Any], str]] = [
+    ("nothing", {"prompt": "x"}, "unknown tool"),
+    ("test", {}, "'prompt' must be a text"),
+    ("test", {"prompt": "x", "session_id": "../x"}, "no session"),
+    ("test", {"prompt": "x", "session_id": 7}, "no session"),
+]
+
+
+async def test_invalid_calls_are_refused(tmp_path: Path) -> None:
     async with connected(tmp_path, mock_plan(tmp_path, ["fine"])) as client:
-        with pytest.raises(MCPError, match=message):
-            await client.call_tool(name, arguments)
+        for name, arguments, message in INVALID:
+            with pytest.raises(MCPError, match=message):
+                await client.call_tool(name, arguments)
 
 
 async def test_sessions_of_other_directories_are_not_continued(tmp_path: Path) -> None:

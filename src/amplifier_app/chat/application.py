@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import logging
 import os
 import re
 import select
@@ -17,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from prompt_toolkit.application import Application, get_app
 from prompt_toolkit.buffer import Buffer
@@ -27,6 +29,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import (
     Condition,
+    FilterOrBool,
     emacs_mode,
     has_completions,
     is_done,
@@ -34,7 +37,7 @@ from prompt_toolkit.filters import (
     vi_navigation_mode,
 )
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
-from prompt_toolkit.history import History
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.input.vt100_parser import Vt100Parser
@@ -61,17 +64,19 @@ from prompt_toolkit.search import accept_search, stop_search
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from amplifier_app.base.errors import AppError
+from amplifier_app.base import paths
+from amplifier_app.base.errors import AppError, SessionError, Terminated
+from amplifier_app.base.file_writing import make_private_folder, open_private
 from amplifier_app.base.pager import page_on
+from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import Output, terminal_size
-from amplifier_app.chat.clipboard import clipboard_image
-from amplifier_app.chat.project_files import Folds, dropped_image, to_mention
+from amplifier_app.chat.project_files import Folds, clipboard_image, dropped_image, to_mention
 from amplifier_app.chat.slash.registry import is_command
 from amplifier_app.chat.terminal import TYPING_PAUSE, Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
 from amplifier_app.render.ansi import clip, has_colours, paint
-from amplifier_app.render.screen import ERASE_DOWN, reflows
+from amplifier_app.render.screen import BEGIN_UPDATE, END_UPDATE, ERASE_DOWN, reflows
 from amplifier_app.render.theme import BACKGROUND_QUERY, use_background
 from amplifier_support.environment import without_secrets
 from amplifier_support.programs import find_program
@@ -97,26 +102,10 @@ _MAX_MATCHES = 5
 _LINK = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
-class Content(Protocol):
-    """The content of the windows."""
-
-    buffer: Buffer
-    live: list[str]
-    note: str
-    waiting: Callable[[], Sequence[str]]
-    status: Callable[[int], str]
-
-    @property
-    def width(self) -> int: ...
-
-    @property
-    def height(self) -> int: ...
-
-
 class ChatLayout:
     """The windows: live region, waiting messages, input line, search, completions, status."""
 
-    def __init__(self, chat: Content) -> None:
+    def __init__(self, chat: ChatApplication) -> None:
         self._chat = chat
         search = SearchToolbar(
             backward_search_prompt="search history: ", forward_search_prompt="search history: "
@@ -209,36 +198,20 @@ def _line_prefix(line: int, wrapped: int) -> AnyFormattedText:
     return ANSI(paint("› ", "bold accent")) if line == wrapped == 0 else "  "
 
 
-class Keyboard(Protocol):
-    """The actions of the keys."""
-
-    state: State
-    buffer: Buffer
-    folds: Folds
-
-    def send(self) -> None: ...
-    def interrupt(self) -> None: ...
-    def leave(self) -> None: ...
-    def to_background(self) -> None: ...
-    def suspend_to_background(self) -> None: ...
-    def cycle_mode(self) -> None: ...
-    def edit(self) -> None: ...
-    def paste_image(self) -> None: ...
-
-
-def key_bindings(chat: Keyboard) -> KeyBindings:
+def key_bindings(chat: ChatApplication) -> KeyBindings:
     """Return the keys of a chat."""
     bindings = KeyBindings()
-    _add_input_keys(bindings, chat)
-    _add_menu_keys(bindings, chat)
-    _add_chat_keys(bindings, chat)
-    return bindings
+    typing = ~is_searching
+    quiet = typing & ~has_completions
+    busy = Condition(lambda: chat.state is State.BUSY)
+    empty = Condition(lambda: not chat.buffer.text)
 
+    def bind(*keys: Keys | str, when: FilterOrBool, act: Callable[[], object]) -> None:
+        bindings.add(*keys, filter=when)(lambda event: act())
 
-def _add_input_keys(bindings: KeyBindings, chat: Keyboard) -> None:
-    """The keys that edit and send the input."""
+    # The input
 
-    @bindings.add("enter", filter=~is_searching)
+    @bindings.add("enter", filter=typing)
     def send(event: KeyPressEvent) -> None:
         menu = chat.buffer.complete_state
         if menu is not None and menu.current_completion is not None:
@@ -246,38 +219,27 @@ def _add_input_keys(bindings: KeyBindings, chat: Keyboard) -> None:
         else:
             chat.send()
 
-    @bindings.add("c-j", filter=~is_searching)
-    @bindings.add("escape", "enter", filter=~is_searching)
-    def new_line(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
+    bind("c-j", when=typing, act=lambda: chat.buffer.insert_text("\n"))
+    bind("escape", "enter", when=typing, act=lambda: chat.buffer.insert_text("\n"))
+    bind("c-x", "c-e", when=typing, act=chat.edit)
+    bind("c-v", when=typing, act=chat.paste_image)
 
-    @bindings.add("c-x", "c-e", filter=~is_searching)
-    def edit(event: KeyPressEvent) -> None:
-        chat.edit()
-
-    @bindings.add(Keys.BracketedPaste, filter=~is_searching)
+    @bindings.add(Keys.BracketedPaste, filter=typing)
     def paste(event: KeyPressEvent) -> None:
         text = dropped_image(event.data) or chat.folds.fold_if_long(event.data)
         event.current_buffer.insert_text(text)
 
-    @bindings.add("c-v", filter=~is_searching)
-    def paste_image(event: KeyPressEvent) -> None:
-        chat.paste_image()
+    folded = Condition(lambda: chat.marker_before_cursor is not None)
 
-    folded = Condition(
-        lambda: chat.folds.marker_before(chat.buffer.document.text_before_cursor) is not None
-    )
-
-    @bindings.add("backspace", filter=folded & ~is_searching)
+    @bindings.add("backspace", filter=folded & typing)
     def delete_folded(event: KeyPressEvent) -> None:
-        marker = chat.folds.marker_before(chat.buffer.document.text_before_cursor)
+        marker = chat.marker_before_cursor
         assert marker is not None
         chat.buffer.delete_before_cursor(len(marker))
         chat.folds.forget(marker)
 
+    # The search in the history, and the menu of completions
 
-def _add_menu_keys(bindings: KeyBindings, chat: Keyboard) -> None:
-    """The keys of the search in the history and of the menu of completions."""
     bindings.add("escape", filter=is_searching, eager=True)(abort_search)
 
     @bindings.add("enter", filter=is_searching)
@@ -285,44 +247,19 @@ def _add_menu_keys(bindings: KeyBindings, chat: Keyboard) -> None:
         accept_search()
         chat.buffer.cursor_position = len(chat.buffer.text)
 
-    @bindings.add("escape", filter=has_completions & ~is_searching & emacs_mode)
-    def close_menu(event: KeyPressEvent) -> None:
-        event.current_buffer.cancel_completion()
+    in_menu = has_completions & typing & emacs_mode
+    bind("escape", when=in_menu, act=chat.buffer.cancel_completion)
 
+    # The chat
 
-def _add_chat_keys(bindings: KeyBindings, chat: Keyboard) -> None:
-    """The keys that act on the chat: stop, leave, suspend and the approval mode."""
-    busy = Condition(lambda: chat.state is State.BUSY)
-    empty = Condition(lambda: not chat.buffer.text)
-    quiet = ~is_searching & ~has_completions
-
-    @bindings.add("c-c", filter=~is_searching)
-    def interrupt(event: KeyPressEvent) -> None:
-        chat.interrupt()
-
-    @bindings.add("escape", filter=busy & quiet & (emacs_mode | vi_navigation_mode))
-    def stop(event: KeyPressEvent) -> None:
-        chat.interrupt()
-
-    @bindings.add("c-d", filter=empty & ~is_searching)
-    def leave(event: KeyPressEvent) -> None:
-        chat.leave()
-
-    @bindings.add("c-b", filter=busy & empty & quiet)
-    def to_background(event: KeyPressEvent) -> None:
-        chat.to_background()
-
-    @bindings.add("s-tab", filter=~has_completions & ~is_searching)
-    def cycle_mode(event: KeyPressEvent) -> None:
-        chat.cycle_mode()
-
-    @bindings.add("c-z")
-    def suspend(event: KeyPressEvent) -> None:
-        chat.suspend_to_background()
-
-
-# Terminals with synchronized updates draw nothing in between; others ignore the sequences.
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
+    bind("c-c", when=typing, act=chat.interrupt)
+    commands = emacs_mode | vi_navigation_mode
+    bind("escape", when=busy & quiet & commands, act=chat.interrupt)
+    bind("c-d", when=empty & typing, act=chat.leave)
+    bind("c-b", when=busy & empty & quiet, act=chat.to_background)
+    bind("s-tab", when=quiet, act=chat.cycle_mode)
+    bind("c-z", when=True, act=chat.suspend_to_background)
+    return bindings
 
 
 class UpdateFile:
@@ -344,7 +281,7 @@ class UpdateFile:
             return
         text, self._parts = "".join(self._parts), []
         if text:
-            self._output.write(f"{_BEGIN}{text}{_END}")
+            self._output.write(f"{BEGIN_UPDATE}{text}{END_UPDATE}")
 
     @contextlib.contextmanager
     def hold_output(self) -> Generator[None]:
@@ -526,6 +463,36 @@ class BackgroundQuery:
         return ""
 
 
+class _PrivateHistory(FileHistory):
+    """A history whose file has no secrets; what was typed in this chat is recalled as it was."""
+
+    def store_string(self, string: str) -> None:
+        super().store_string(redact(string))
+
+
+def _is_no_signal(record: logging.LogRecord) -> bool:
+    """Return True if reading the history has failed, not been ended by a signal."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, (KeyboardInterrupt, Terminated))
+
+
+def project_history(project: str) -> tuple[History, str | None]:
+    """Return the prompt history of a directory, in a file that only its owner can read.
+
+    Returns:
+        The history, and why it is not saved; None if it is.
+    """
+    logging.getLogger("prompt_toolkit.buffer").addFilter(_is_no_signal)
+    name = hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    path = paths.state_dir() / "history" / name
+    try:
+        make_private_folder(path.parent)
+        os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
+    except SessionError as error:
+        return InMemoryHistory(), error.message
+    return _PrivateHistory(path), None
+
+
 _LEAVE_NOTE = "Ctrl-C again to leave"
 
 
@@ -611,8 +578,6 @@ class ChatApplication:
     def commit(self, text: str, live: Sequence[str] | None = None) -> None:
         if live is not None:
             self.live = list(live)
-        if text and not text.endswith("\n"):
-            text += "\n"
         if not self._is_drawn:
             self._output.write(text)
             return
@@ -622,15 +587,8 @@ class ChatApplication:
                 self._app.output.write_raw(text)
             self._redraw()
 
-    def show(self, lines: Sequence[str]) -> None:
-        self.commit("", lines)
-
     def signal(self, sequence: str) -> None:
         self._output.write(sequence)
-
-    def close(self) -> None:
-        """Clear the live region; the input line stays until the end of the chat."""
-        self.show([])
 
     # ChatTerminal
 
@@ -784,8 +742,7 @@ class ChatApplication:
             self.refresh()
             return
         try:
-            with self.suspended():
-                text = edit(self.draft, self._output.fd)
+            text = self.edit_text(self.draft)
         except AppError as error:
             self.note = error.message
             self.refresh()
@@ -808,6 +765,11 @@ class ChatApplication:
     def suspend_to_background(self) -> None:
         """Stop the process as the shell's job, until it is continued."""
         self._app.suspend_to_background()
+
+    @property
+    def marker_before_cursor(self) -> str | None:
+        """The marker of a folded text that ends at the cursor; None if there is none."""
+        return self.folds.marker_before(self.buffer.document.text_before_cursor)
 
     def _text_changed(self) -> None:
         self.note = ""

@@ -15,9 +15,13 @@ from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.output import Output as TerminalOutput
 from prompt_toolkit.output import create_output
 
-from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.sanitize import for_terminal, one_line, visible
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import wrapped
+from amplifier_app.trust import Answer
+from amplifier_app.trust.content import Content
+from amplifier_app.trust.review import changes, cut, listing, selection
+from amplifier_app.trust.store import Record
 
 WORD_SECONDS = 0.4
 """Seconds in which a key may become a word: y yes, and n no."""
@@ -57,36 +61,23 @@ async def ask_on_terminal(
         Stopped: Ctrl-C was pressed.
         TimeoutError: No answer within `timeout` seconds.
     """
-    output = terminal_output(fd)
     keys = _yes_and_no(options)
-    if keys and len(options) == len(keys):
-        choices = "  ".join(f"[{key}] {one_line(option)}" for key, option in keys.items())
-    else:
-        choices = "  ".join(f"[{n}] {one_line(option)}" for n, option in enumerate(options, 1))
-        choices += " (y/n)" if keys else ""
-    session: PromptSession[str] = PromptSession(
-        f"{choices}: ", output=output, key_bindings=_key_bindings(keys), enable_suspend=True
-    )
+    is_approval = bool(keys) and len(options) == len(keys)
+    names = keys if is_approval else {str(n): option for n, option in enumerate(options, 1)}
+    choices = "  ".join(f"[{name}] {one_line(option)}" for name, option in names.items())
+    choices += " (y/n)" if keys and not is_approval else ""
+    line = _Line(fd, f"{choices}: ", keys)
     if keys:
-        # Earlier keys were not typed as an answer.
-        forget_typed()
-        clear_typeahead(session.app.input)
-    _write_question(output, question)
-    session.app.ttimeoutlen, session.app.timeoutlen = 0.05, 0.3
+        line.forget_typed()
+    line.write(_question_lines(question, line.width))
     async with asyncio.timeout(timeout):
-        while True:
-            try:
-                answer = await session.prompt_async()
-            except (KeyboardInterrupt, OSError):  # or the terminal is gone
-                raise Stopped from None
-            except EOFError:
-                return None
+        while (answer := await line.read()) is not None:
             word = answer.strip().lower()
             choice = keys.get(_WORDS.get(word, word)) or choose(answer, options)
             if choice is not None:
                 return choice
-            output.write(f"{_what_to_type(keys, len(options))}\n")
-            output.flush()
+            line.write([_what_to_type(keys, len(options))])
+    return None
 
 
 async def ask_for_text_on_terminal(fd: int, question: str, timeout: float | None) -> str | None:
@@ -101,34 +92,62 @@ async def ask_for_text_on_terminal(fd: int, question: str, timeout: float | None
         Stopped: Ctrl-C was pressed.
         TimeoutError: No answer within `timeout` seconds.
     """
-    output = terminal_output(fd)
-    session: PromptSession[str] = PromptSession(
-        "> ", output=output, key_bindings=_key_bindings({}), enable_suspend=True
-    )
-    # Earlier keys were not typed as an answer.
-    forget_typed()
-    clear_typeahead(session.app.input)
-    _write_question(output, question)
-    session.app.ttimeoutlen, session.app.timeoutlen = 0.05, 0.3
+    line = _Line(fd, "> ", {})
+    line.forget_typed()
+    line.write(_question_lines(question, line.width))
     async with asyncio.timeout(timeout):
+        return await line.read()
+
+
+class _Line:
+    """An input line below a question.
+
+    Args:
+        fd: The terminal.
+        prompt: Text before the input.
+        keys: Single keys that choose an option.
+    """
+
+    def __init__(self, fd: int, prompt: str, keys: dict[str, str]) -> None:
+        self._output = terminal_output(fd)
+        self._session: PromptSession[str] = PromptSession(
+            prompt, output=self._output, key_bindings=_key_bindings(keys), enable_suspend=True
+        )
+        self._session.app.ttimeoutlen, self._session.app.timeoutlen = 0.05, 0.3
+        self.width = self._output.get_size().columns
+
+    def forget_typed(self) -> None:
+        """Discard earlier keys: they were not typed as an answer."""
+        forget_typed()
+        clear_typeahead(self._session.app.input)
+
+    def write(self, lines: list[str]) -> None:
+        """Show lines above it."""
+        self._output.write("".join(f"{line}\n" for line in lines))
+        self._output.flush()
+
+    async def read(self) -> str | None:
+        """Return the answer; None on Esc or Ctrl-D.
+
+        Raises:
+            Stopped: Ctrl-C was pressed, or the terminal is gone.
+        """
         try:
-            return await session.prompt_async()
-        except (KeyboardInterrupt, OSError):  # or the terminal is gone
+            return await self._session.prompt_async()
+        except (KeyboardInterrupt, OSError):
             raise Stopped from None
         except EOFError:
             return None
 
 
-def _write_question(output: TerminalOutput, question: str) -> None:
-    width = output.get_size().columns
+def _question_lines(question: str, width: int) -> list[str]:
     # Indented lines are quoted, and left as they are.
-    lines = [
+    rows = (
         row
         for line in for_terminal(question).split("\n")
         for row in ([line] if line.startswith(" ") else wrapped(line, width))
-    ]
-    output.write("\n" + "".join(f"{line}\n" for line in lines))
-    output.flush()
+    )
+    return ["", *rows]
 
 
 def _what_to_type(keys: dict[str, str], count: int) -> str:
@@ -143,12 +162,14 @@ def _what_to_type(keys: dict[str, str], count: int) -> str:
 
 def _yes_and_no(options: list[str]) -> dict[str, str]:
     """The options chosen by y and n; empty if they are not an approval."""
+    words = {"y": "allow", "n": "deny"}
     found = {
-        key: next((option for option in options if option.lower().startswith(word)), None)
-        for key, word in (("y", "allow"), ("n", "deny"))
+        key: option
+        for key, word in words.items()
+        for option in reversed(options)
+        if option.lower().startswith(word)
     }
-    chosen = {key: option for key, option in found.items() if option is not None}
-    return chosen if len(chosen) == len(found) else {}
+    return found if len(found) == len(words) else {}
 
 
 def _key_bindings(keys: dict[str, str]) -> KeyBindings:
@@ -191,3 +212,55 @@ def choose(answer: str, options: list[str]) -> str | None:
     near = [option for option in options if answer and option.lower().startswith(answer)]
     found = exact or near
     return found[0] if len(found) == 1 else None
+
+
+# -- trust in a project
+
+
+_MAX_FILES = 20
+_MAX_SELECTED = 30
+_MAX_CHANGES = 200
+
+_ANSWERS: dict[str, Answer] = {
+    "trust": "trust",
+    "skip project settings": "go on without",
+    "quit": "stop",
+}
+
+
+def ask_about_trust(content: Content, record: Record | None, terminal: int) -> Answer:
+    """Return the answer given on the terminal; Ctrl-C and Ctrl-D mean "stop".
+
+    Args:
+        content: The files of the project.
+        record: What was trusted before; None if nothing was.
+        terminal: The descriptor of the terminal to ask on.
+    """
+    question = "\n".join(question_about(content, record))
+    forget_typed()
+    try:
+        chosen = asyncio.run(ask_on_terminal(terminal, question, list(_ANSWERS), None))
+    except Stopped:
+        return "stop"
+    return _ANSWERS.get(chosen or "", "stop")
+
+
+def question_about(content: Content, record: Record | None) -> list[str]:
+    """Return the lines shown above the options."""
+    root = visible(str(content.root))
+    if record is None:
+        head = f"The project {root} contains configuration that you have not trusted yet:"
+        shown = cut(listing(content), _MAX_FILES, "files")
+    else:
+        head = f"The configuration of the project {root} has changed since you trusted it:"
+        shown = cut([*changes(record.entries, content.entries)], _MAX_CHANGES, "lines")
+    selected = cut(selection(content), _MAX_SELECTED, "lines")
+    return [
+        head,
+        "",
+        *(f"  {line}" for line in shown),
+        "",
+        *(["Contents:", "", *(f"  {line}" for line in selected), ""] if selected else []),
+        "Trusted code runs with your permissions. You are asked again when any of it changes.",
+        "Full contents: amplifier trust --show",
+    ]

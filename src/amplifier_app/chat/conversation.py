@@ -7,30 +7,32 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
-from amplifier_app.base.outcome import OK, Outcome, to_outcome
+from amplifier_app.base.outcome import OK, Ending, Outcome, to_outcome
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
-from amplifier_app.chat.outcome_messages import (
-    RETRY,
-    show_ending,
-    show_failure,
-    show_outcome,
-    show_unfinished,
-)
 from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.project_files import PromptFiles, matching, project_files, to_mention
-from amplifier_app.chat.session_header import resume_header
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     Chat,
@@ -47,6 +49,7 @@ from amplifier_app.chat.slash.registry import (
 )
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.plan.schema.grammar import STATUS_FIELDS
+from amplifier_app.render.conversation import ConversationView
 from amplifier_app.render.status_line import StatusCommand, status_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import NO_MODES, NO_MODES_HINT, mode_control
@@ -57,16 +60,18 @@ from amplifier_app.runtime.continuation import (
     last_prompt,
     prompt_to_continue,
 )
-from amplifier_app.runtime.observers.observer import FIRST, LAST, Renderer
+from amplifier_app.runtime.export.parts import build_parts, last_prompts
+from amplifier_app.runtime.observers.observer import FIRST, LAST, Level, Renderer
 from amplifier_app.runtime.status import read_status
+from amplifier_app.runtime.turn_outcome import outcome_of_turn
+from amplifier_app.sessions.backups import files_changed_since
+from amplifier_app.sessions.conversation import Conversation as Recorded
 from amplifier_app.sessions.store import SessionStore
 from amplifier_core.models import HookResult
 from amplifier_support.process.commands import CommandError
 from amplifier_support.session_capabilities import SECRET_VARIABLES, START_BACKGROUND
 
 if TYPE_CHECKING:
-    from amplifier_app.chat.project_files import PromptFiles
-    from amplifier_app.runtime.observers.observer import Renderer
     from amplifier_app.runtime.session import OpenSession
 
 
@@ -111,12 +116,7 @@ class ChatCompleter(Completer):
             for name in matching(self._files, typed.removeprefix('"')):
                 mention = to_mention(name)
                 if mention is not None:
-                    yield Completion(
-                        mention,
-                        start_position=-len(typed),
-                        display=name,
-                        display_meta=_size(name),
-                    )
+                    yield Completion(mention, -len(typed), name, _size(name))
 
     @staticmethod
     def _mention(document: Document) -> str | None:
@@ -147,23 +147,128 @@ def _size(name: str) -> str:
         return ""
 
 
+# -- what the chat says about its session, and about a turn or a command that has ended without success
+
+
+_MAX_HEADER_LINES = 12
+
+
+async def resume_header(session: OpenSession, recorded: Recorded) -> Group:
+    """The header of a resumed session with a conversation, and its last exchange."""
+    prompts = len(recorded.prompts)
+    metadata = session.saved.metadata if session.saved is not None else {}
+    title = metadata.get("title")
+    facts = [
+        f'{_verb(metadata)} "{one_line(title, 60)}"' if isinstance(title, str) else _verb(metadata),
+        describe.count(prompts, "prompt"),
+        describe.age(str(metadata.get("updated"))),
+        f"plan {one_line(session.facts.profile, 40)}",
+    ]
+    lines: list[RenderableType] = [Text(" · ".join(filter(None, facts)), style="bold")]
+    project = metadata.get("project")
+    if session.saved is not None and isinstance(project, str):
+        changed = await asyncio.to_thread(files_changed_since, session.saved.path, project)
+        if changed:
+            lines.append(Text(describe.changed_since(changed), style="yellow"))
+    parts = build_parts(last_prompts(recorded, 1), session.renderer.visibility)
+    shown = [part for part in parts if part.kind in ("prompt", "answer")]
+    answers = [part for part in shown if part.kind == "answer"]
+    last = [*shown[:1], *answers[-1:]] if prompts else answers[-1:]
+    lines.append(ConversationView(last, style="dim", max_lines=_MAX_HEADER_LINES))
+    if prompts > 1:
+        lines.append(
+            Text(f"{describe.count(prompts - 1, 'earlier prompt')}: /history", style="dim")
+        )
+    return Group(*lines)
+
+
+def _verb(metadata: Mapping[str, Any]) -> str:
+    """`Forked` for a fork that nothing was sent to yet."""
+    is_new = "forked_from" in metadata and "usage" not in metadata
+    return "Forked" if is_new else "Resumed"
+
+
+_NEXT_KEYS = {
+    Ending.AUTHENTICATION: " · /provider",
+    Ending.UNAVAILABLE: " · /model · /provider",
+    Ending.PROVIDER: " · /model · /provider",
+}
+"""Failure of a turn → advice besides trying again."""
+
+
+RETRY = "/retry"
+"""The command that sends a prompt again."""
+
+
+def show_outcome(renderer: Renderer, outcome: Outcome, level: Level) -> None:
+    """Show what happened, with its hint."""
+    hint = f"\n  {outcome.hint}" if outcome.hint else ""
+    renderer.notice(f"{outcome.message}{hint}", level, "chat")
+
+
+def show_failure(renderer: Renderer, outcome: Outcome, key: str, *, has_history: bool) -> None:
+    """Show why a turn failed, and what the user can do next.
+
+    Apart from commands, only keys that type nothing are offered: a letter would be taken from the
+    next prompt.
+
+    Args:
+        renderer: Shows it.
+        outcome: How the turn ended.
+        key: What sends the prompt again.
+        has_history: Whether Up recalls the prompt.
+    """
+    edit = " · Up edits it" if has_history else ""
+    following = f"{key} tries again{edit}{_NEXT_KEYS.get(outcome.ending, '')}"
+    # Hints of the command line name options; here commands do the same.
+    with_options = outcome.ending in (Ending.UNAVAILABLE, Ending.PROVIDER)
+    hints = [outcome.hint] if outcome.hint and not with_options else []
+    if outcome.retry_after is not None and outcome.retry_after >= 1:
+        hints.append(f"Retry in {describe.duration(outcome.retry_after)} (provider's request).")
+    hint = "\n  ".join([*hints, "Your prompt is kept.", following])
+    show_outcome(renderer, outcome._replace(hint=hint), "error")
+
+
+def show_unfinished(renderer: Renderer, key: str, *, begun: bool) -> None:
+    """Show that the last prompt of a session was not finished, and what `key` does.
+
+    Args:
+        renderer: Shows it.
+        key: What sends the prompt again, or continues it.
+        begun: Whether the model had begun to answer.
+    """
+    text = f"unfinished; {key} continues it" if begun else f"unanswered; {key} sends it again"
+    renderer.notice(f"the last prompt is {text}", "info", "chat")
+
+
+def show_ending(session: OpenSession, renderer: Renderer, key: str) -> str | None:
+    """Show how a turn without an error ended, if not well, and what `key` sends; return that."""
+    turn = session.turn
+    if turn.status == "cancelled":
+        begun = bool(turn.response or turn.tools)
+        stopped = "stopped" if begun else "stopped before an answer"
+        following = "continues" if begun else "sends the prompt again"
+        renderer.notice(f"{stopped}; {key} {following}", "warning", "chat")
+        return CONTINUE if begun else RETRY
+    # The hint on resuming helps only at a limit, which a new run can raise.
+    limited = turn.limit is not None and session.is_saved
+    # The line of a denied call says so, but not which rule is missing.
+    unapproved = tuple(call for call in turn.denied if call.by_default)
+    ended = turn._replace(denied=unapproved)
+    outcome = outcome_of_turn(ended, None, session.id if limited else None)
+    if outcome.ending is Ending.OK:
+        return None
+    continues = turn.status == "incomplete" and turn.limit is None and turn.reason != "denied"
+    if continues:
+        outcome = outcome._replace(hint=f"{key} continues")
+    show_outcome(renderer, outcome, "warning")
+    return CONTINUE if continues else None
+
+
 # -- the chat loop: take a prompt, run the turn, repeat until the user leaves ------------
 
 
-class Begun(Protocol):
-    """The part of `amplifier_app.chat.conversation.Conversation` that beginning needs."""
-
-    session: OpenSession
-    renderer: Renderer
-    files: PromptFiles
-    last_prompt: str | None
-    on_empty_line: str | None
-
-    def retry_key(self) -> str: ...
-    def send(self, prompt: str) -> None: ...
-
-
-async def begin(chat: Begun, prompt: str | None, *, greets: bool) -> None:
+async def begin(chat: Conversation, prompt: str | None, *, greets: bool) -> None:
     """Show what the session continues, and send a prompt or offer to finish the last one.
 
     Args:
@@ -387,7 +492,7 @@ class Conversation:
         """Receive what the user does for the duration."""
         terminal = self.terminal
         terminal.waiting = self._waiting
-        terminal.status = self._status
+        terminal.status = lambda width: self._status_line(read_status(self.session), width)
         terminal.completer = ChatCompleter(self)
         loop = asyncio.get_running_loop()
         before = signal.signal(
@@ -699,6 +804,3 @@ class Conversation:
             [shown(text) for text in self.session.steering.waiting()],
             [shown(text) for text in self._upcoming],
         )
-
-    def _status(self, width: int) -> str:
-        return self._status_line(read_status(self.session), width)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic, Literal, TypeVar
 
@@ -30,7 +30,7 @@ _MAX_ROWS = 15
 T = TypeVar("T")
 R = TypeVar("R")
 
-Bind = Callable[..., Callable[[Callable[[KeyPressEvent], None]], None]]
+OnKey = Callable[[KeyPressEvent], object]
 
 
 class Picker(Generic[T, R]):
@@ -77,11 +77,8 @@ class Picker(Generic[T, R]):
     def matching_entries(self) -> list[T]:
         """The entries that contain every word of the filter."""
         words = self._filter.casefold().split()
-        return [
-            entry
-            for entry in self.entries
-            if all(word in self.search_text(entry) for word in words)
-        ]
+        texts = ((entry, self.search_text(entry)) for entry in self.entries)
+        return [entry for entry, text in texts if all(word in text for word in words)]
 
     @property
     def current(self) -> T | None:
@@ -136,8 +133,9 @@ class Picker(Generic[T, R]):
         """Return True if Esc only leaves a question about an entry."""
         return False
 
-    def bind(self, bind: Bind) -> None:
-        """Add keys."""
+    def own_keys(self) -> Mapping[str, OnKey]:
+        """Return more keys with what they do."""
+        return {}
 
 
 async def pick(picker: Picker[T, R]) -> R | None:
@@ -172,45 +170,36 @@ def _terminal() -> Generator[Vt100_Output]:
 
 
 def _bindings(picker: Picker[T, R]) -> KeyBindings:
-    bindings = KeyBindings()
-
-    def bind(*keys: Keys | str) -> Callable[[Callable[[KeyPressEvent], None]], None]:
-        def register(handler: Callable[[KeyPressEvent], None]) -> None:
-            for key in keys:
-                bindings.add(key, eager=key == "escape")(handler)
-
-        return register
-
-    bind("up", "c-p")(lambda event: picker.move(-1))
-    bind("down", "c-n")(lambda event: picker.move(1))
-    bind("pageup")(lambda event: picker.move(-_MAX_ROWS))
-    bind("pagedown")(lambda event: picker.move(_MAX_ROWS))
-    bind("backspace")(lambda event: picker.erase())
-    bind(Keys.BracketedPaste)(lambda event: picker.insert_text(in_line(event.data)))
-
-    @bind("enter", "c-j")
-    def _(event: KeyPressEvent) -> None:
+    def accept(event: KeyPressEvent) -> None:
         result = picker.accept()
         if result is not None:
             event.app.exit(result=result)
 
-    @bind("escape", "c-d")
-    def _(event: KeyPressEvent) -> None:
+    def leave(event: KeyPressEvent) -> None:
         if not picker.leave_mode():
             event.app.exit(result=None)
 
-    bind("c-z")(lambda event: event.app.suspend_to_background())
-
-    @bind("c-c")
-    def _(event: KeyPressEvent) -> None:
-        event.app.exit(exception=KeyboardInterrupt)
-
-    @bind(Keys.Any)
-    def _(event: KeyPressEvent) -> None:
+    def insert(event: KeyPressEvent) -> None:
         if event.data.isprintable():
             picker.insert_text(event.data)
 
-    picker.bind(bind)
+    keys: dict[Keys | str, OnKey] = {
+        **dict.fromkeys(("up", "c-p"), lambda event: picker.move(-1)),
+        **dict.fromkeys(("down", "c-n"), lambda event: picker.move(1)),
+        "pageup": lambda event: picker.move(-_MAX_ROWS),
+        "pagedown": lambda event: picker.move(_MAX_ROWS),
+        "backspace": lambda event: picker.erase(),
+        Keys.BracketedPaste: lambda event: picker.insert_text(in_line(event.data)),
+        **dict.fromkeys(("enter", "c-j"), accept),
+        **dict.fromkeys(("escape", "c-d"), leave),
+        "c-z": lambda event: event.app.suspend_to_background(),
+        "c-c": lambda event: event.app.exit(exception=KeyboardInterrupt),
+        Keys.Any: insert,
+        **picker.own_keys(),
+    }
+    bindings = KeyBindings()
+    for key, act in keys.items():
+        bindings.add(key, eager=key == "escape")(act)
     return bindings
 
 
@@ -291,12 +280,10 @@ class SessionPicker(Picker[Listed, Choice]):
             one_line(session.project or "", 200) if self._everywhere else "",
         ]
         columns, _ = self.size()
-        with_model = "  ".join(
-            filter(None, [*facts[:2], one_line(session.model or "", 30), *facts[2:]])
-        )
-        tail = "  ".join(filter(None, facts))
-        if columns - 18 - cells(with_model) >= _TITLE_FOR_MODEL:
-            tail = with_model
+        model = one_line(session.model or "", 30)
+        with_model = "  ".join(filter(None, [*facts[:2], model, *facts[2:]]))
+        is_wide = columns - 18 - cells(with_model) >= _TITLE_FOR_MODEL
+        tail = with_model if is_wide else "  ".join(filter(None, facts))
         room = max(12, columns - 18 - cells(tail))
         title = clip(one_line(session.about), room)
         return f"{age:<11} {title}{' ' * max(2, room - cells(title) + 2)}{tail}"
@@ -385,12 +372,14 @@ class SessionPicker(Picker[Listed, Choice]):
         listed = list_sessions(everywhere=self._everywhere)
         self.entries = [entry for entry in listed if entry.session.id != self._without]
 
-    def bind(self, bind: Bind) -> None:
-        bind("tab")(lambda event: self.switch())
-        bind("c-r")(lambda event: self.begin("rename"))
-        bind("c-x")(lambda event: self.begin("delete"))
-
-        @bind("c-f")
-        def fork(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+    def own_keys(self) -> Mapping[str, OnKey]:
+        def fork(event: KeyPressEvent) -> None:
             if self.current is not None and not self.leave_mode():
                 event.app.exit(result=Choice("fork", self.current.session.id))
+
+        return {
+            "tab": lambda event: self.switch(),
+            "c-r": lambda event: self.begin("rename"),
+            "c-x": lambda event: self.begin("delete"),
+            "c-f": fork,
+        }

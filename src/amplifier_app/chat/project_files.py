@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
-from collections.abc import Container, Iterator
+import subprocess
+from collections.abc import Container
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from amplifier_app.base.errors import UsageError
+from amplifier_app.base import paths
+from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.attachments import AttachedImage, to_image
 from amplifier_app.runtime.observers.observer import Renderer
-from amplifier_support.files import is_below, open_inside
+from amplifier_support.files import is_below, make_private_folder, open_inside, write_atomically
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, find_program, git_environment, run
 from amplifier_support.text import nearest
@@ -79,13 +82,9 @@ def _git_files(folder: str) -> list[str] | None:
     if git is None:
         return None
     command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    environment = git_environment(folder=folder)
     try:
-        done = run(
-            command,
-            cwd=Path(folder),
-            env=git_environment(folder=folder),
-            seconds=_LIST_SECONDS,
-        )
+        done = run(command, cwd=Path(folder), env=environment, seconds=_LIST_SECONDS)
     except (OSError, TimedOut):
         return None
     return done.stdout.split("\0")[:-1][:_MAX_LISTED] if done.code == 0 else None
@@ -148,7 +147,8 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
     parts, notes, problems = [prompt], list[str](), list[str]()
     images: list[AttachedImage] = []
     written = (line for line in prompt.split("\n") if line.rstrip() not in quoted)
-    for mention in _mentions("\n".join(written)):
+    mentions = {mention[0]: mention for mention in _MENTION.finditer("\n".join(written))}
+    for mention in mentions.values():
         path = mention["quoted"] or mention["path"]
         if not os.path.exists(os.path.join(folder, path)):
             path = path.rstrip(".,;?!)")
@@ -168,8 +168,9 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
                 notes.append(f"added {one_line(path)}: {image.described}")
                 continue
             text, lines = _read_lines(folder, path, mention["first"], mention["last"])
-        except ValueError as error:
-            problems.append(f"{one_line(path)} was not added: {error}")
+        except (OSError, ValueError) as error:
+            unreadable = isinstance(error, OSError) and (error.strerror or "it cannot be read")
+            problems.append(f"{one_line(path)} was not added: {unreadable or error}")
             continue
         parts.append(f'<file path="{path}"{lines}>\n{text}\n</file>')
         size = describe.count(text.count("\n") + 1, "line")
@@ -193,25 +194,77 @@ def dropped_image(pasted: str) -> str | None:
     return None if mention is None else f"@{mention} "
 
 
+_CLIPBOARD_SECONDS = 5.0
+_CLIPBOARD_READERS = (
+    ("wl-paste", "--no-newline", "--type", "image/png"),
+    ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
+    ("pngpaste", "-"),
+)
+"""Programs that print an image in the clipboard: Wayland, X11, macOS."""
+
+
+def clipboard_image() -> str:
+    """The path of a file, private to the user, with the image in the clipboard.
+
+    Raises:
+        AppError: There is none, or no program to read it with.
+    """
+    readers = [
+        [found, *rest] for name, *rest in _CLIPBOARD_READERS if (found := find_program(name))
+    ]
+    if not readers:
+        names = ", ".join(name for name, *_ in _CLIPBOARD_READERS)
+        raise AppError(f"cannot read the clipboard: none of {names} is installed")
+    for command in readers:
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_CLIPBOARD_SECONDS,
+                check=False,
+            )
+            to_image("the clipboard", done.stdout)
+        except (OSError, subprocess.TimeoutExpired, UsageError):
+            continue
+        return str(_save_image(done.stdout))
+    raise AppError("there is no image in the clipboard")
+
+
+def _save_image(data: bytes) -> Path:
+    folder = paths.cache_dir() / "clipboard"
+    file = folder / f"{hashlib.sha256(data).hexdigest()[:16]}.png"
+    try:
+        make_private_folder(folder)
+        write_atomically(file, data, durable=False)
+    except OSError as error:
+        raise AppError(f"cannot save the image in {folder}: {error.strerror}") from error
+    return file
+
+
 def is_image_name(path: str) -> bool:
     """Return True if a file is an image by its name."""
     return path.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".webp"))
 
 
+def _open(folder: str, path: str) -> int:
+    try:
+        return open_inside(folder, path)
+    except ValueError:
+        raise ValueError("it is outside the working directory") from None
+
+
 def _image(folder: str, path: str) -> AttachedImage:
     """
     Raises:
-        ValueError: It cannot be added; the message says why.
+        OSError, ValueError: It cannot be added; the message says why.
     """
     # A path that starts at the root was dropped or pasted by the user, wherever it is.
     root = "/" if os.path.isabs(path) else folder
+    with open(_open(root, path), "rb") as file:
+        data = file.read(64 * 1024 * 1024)
     try:
-        with open(open_inside(root, path), "rb") as file:
-            return to_image(path, file.read(64 * 1024 * 1024))
-    except ValueError:
-        raise ValueError("it is outside the working directory") from None
-    except OSError as error:
-        raise ValueError(error.strerror or "it cannot be read") from None
+        return to_image(path, data)
     except UsageError as error:
         raise ValueError(f"it {error.message.removeprefix(f'{visible(path)} ')}") from None
 
@@ -244,51 +297,32 @@ def _names_in(folder: str, path: str) -> list[str]:
     """Return what a folder contains, folders with a slash, without files that usually hold secrets.
 
     Raises:
-        ValueError: It cannot be listed; the message says why.
+        OSError, ValueError: It cannot be listed; the message says why.
     """
     real = os.path.realpath(os.path.join(folder, path))
     if not is_below(real, os.path.realpath(folder)):
         raise ValueError("it is outside the working directory")
-    try:
-        with os.scandir(real) as entries:
-            names = sorted(
-                f"{entry.name}/" if entry.is_dir() else entry.name
-                for entry in entries
-                if entry.name != ".git" and not is_secret(entry.name)
-            )
-    except OSError as error:
-        raise ValueError(error.strerror or "it cannot be read") from None
+    with os.scandir(real) as entries:
+        names = sorted(
+            f"{entry.name}/" if entry.is_dir() else entry.name
+            for entry in entries
+            if entry.name != ".git" and not is_secret(entry.name)
+        )
     more = len(names) - _MAX_NAMES
     return [*names[:_MAX_NAMES], *([f"… {more:,} more"] if more > 0 else [])]
-
-
-def _mentions(prompt: str) -> Iterator[re.Match[str]]:
-    seen: set[str] = set()
-    for mention in _MENTION.finditer(prompt):
-        if mention[0] not in seen:
-            seen.add(mention[0])
-            yield mention
 
 
 def _read_lines(folder: str, path: str, first: str | None, last: str | None) -> tuple[str, str]:
     """Return the text of a file or some of its lines, and the attribute that names these.
 
     Raises:
-        ValueError: It cannot be added; the message says why.
+        OSError, ValueError: It cannot be added; the message says why.
     """
     try:
-        descriptor = open_inside(folder, path)
-    except ValueError:
-        raise ValueError("it is outside the working directory") from None
-    except OSError as error:
-        raise ValueError(error.strerror or "it cannot be read") from None
-    try:
-        with open(descriptor, encoding="utf-8") as file:
+        with open(_open(folder, path), encoding="utf-8") as file:
             text = file.read(MAX_BYTES * 10 if first else MAX_BYTES + 1)
     except UnicodeDecodeError:
         raise ValueError("it is not a text file") from None
-    except OSError as error:
-        raise ValueError(error.strerror or "it cannot be read") from None
     if "\0" in text:
         raise ValueError("it is not a text file")
     attribute = ""

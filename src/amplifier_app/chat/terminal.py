@@ -165,22 +165,13 @@ class PlainTerminal:
         self.status: Callable[[int], str] = lambda width: ""
         self.completer: Completer | None = None
         self._state = State.OPENING
-        self._draft = ""
+        self.draft = ""  # text that was not sent; Enter on an empty line sends it
         self._begun = ""  # lines before the one being typed
         self._shown_waiting = 0
         self._interrupted = False
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._reading = False
         self._last_line = -_PASTED_SECONDS
-
-    @property
-    def draft(self) -> str:
-        """Text that was not sent; Enter on an empty line sends it."""
-        return self._draft
-
-    @draft.setter
-    def draft(self, text: str) -> None:
-        self._draft = text
 
     def set_state(self, state: State) -> None:
         self._state = state
@@ -200,7 +191,7 @@ class PlainTerminal:
         return text
 
     def insert_folded(self, text: str, label: str) -> None:
-        self._draft = self._after_draft(text)
+        self.draft = self._after_draft(text)
 
     def page(self, text: str) -> bool:
         return False
@@ -214,8 +205,8 @@ class PlainTerminal:
             return
         if self._state is State.BUSY:
             self.listener.on_interrupt()
-        elif self._begun or self._draft or not self._interrupted:
-            self._begun = self._draft = ""
+        elif self._begun or self.draft or not self._interrupted:
+            self._begun = self.draft = ""
             self._interrupted = True
             self._output.write("\n(Ctrl-C again to leave)\n")
             self._ask()
@@ -257,17 +248,17 @@ class PlainTerminal:
         return bool(keys.typed_ahead)
 
     def _ask(self) -> None:
-        if self._draft:
+        if self.draft:
             state = "sent yet (Enter sends it, with what you type"
-            if is_command(self._draft):
+            if is_command(self.draft):
                 state = "run yet (Enter runs it"
-            draft = for_terminal(self._draft)
+            draft = for_terminal(self.draft)
             self._output.write(f"Not {state}; Ctrl-C discards it):\n{draft}\n")
         self._output.write(_PROMPT)
 
     def _after_draft(self, text: str) -> str:
-        gap = "\n" if self._draft and text and not self._draft.endswith("\n") else ""
-        return f"{self._draft}{gap}{text}"
+        gap = "\n" if self.draft and text and not self.draft.endswith("\n") else ""
+        return f"{self.draft}{gap}{text}"
 
     def _set_reading(self, wanted: bool) -> None:
         if wanted is self._reading:
@@ -312,9 +303,9 @@ class PlainTerminal:
         self._begun = ""
         if self._is_pasted() and (not line or line.startswith(("!", "/"))):
             # A line of pasted text is not a command, although Enter sends it.
-            self._draft = self._after_draft(line)
+            self.draft = self._after_draft(line)
             self._ask()
             return
-        if not line or not (is_command(line) or is_command(self._draft)):
-            line, self._draft = self._after_draft(line), ""
+        if not line or not (is_command(line) or is_command(self.draft)):
+            line, self.draft = self._after_draft(line), ""
         self.listener.on_input(Sent(line))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from amplifier_support.lazy_pattern import lazy_pattern
 
@@ -221,6 +223,25 @@ def message_lines(rows: Sequence[str], width: int) -> list[str]:
         sign, gap = ("", "  ") if lines else (paint("›", "message bold accent"), " ")
         lines.append(sign + paint(f"{gap}{text}", "message"))
     return lines
+
+
+def rich_lines(content: Any, width: int, *, styled: bool) -> list[str]:
+    """Return the lines of a Rich renderable, with colour sequences if they are `styled`."""
+    # Rich is loaded for the few commands that draw with it.
+    from rich.console import Console
+
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=width,
+        force_terminal=styled,
+        no_color=not has_colours(),
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    console.print(content)
+    return file.getvalue().splitlines()
 
 
 def clip_middle(text: str, width: int) -> str:

@@ -46,18 +46,22 @@ _Edit = tuple[str, str, bool]
 """Text to replace, its replacement, and whether to replace every occurrence."""
 
 
-class Preview(NamedTuple):
-    """The changes that a call would make.
+class _Change(NamedTuple):
+    """The change of one file that a call makes.
 
     Attributes:
         path: The file.
-        diff: The changes.
-        notes: What the user should know about them.
+        old: Its text; None if there is none to show.
+        new: The text after the call.
+        notes: What the user should know about it.
+        is_refused: Whether the tool will refuse it; `old` and `new` are then those of its edits.
     """
 
     path: str
-    diff: FileDiff
+    old: str | None
+    new: str
     notes: list[str]
+    is_refused: bool = False
 
 
 def card_lines(
@@ -82,17 +86,16 @@ def card_lines(
     framed = framed and width >= _NARROWEST_FRAME
     width = min(width, _WIDEST_FRAME) if framed else width
     inner = width - 4 if framed else width - 2
-    preview = None
-    if not request.is_proposal:
-        preview = build_preview(request, _WIDE_CONTEXT if whole else _CONTEXT)
-    name, about, right = _heading(request, agent, preview)
+    change = None if request.is_proposal else _find_change(request.tool_input, request.working_dir)
+    diff = None if change is None else _compare_change(change, whole=whole)
+    name, about, right = _heading(request, agent, diff)
     head = _top(name, about, right, inner) if framed else None
     above = [] if head is not None else _header(name, about, right, inner if framed else width)
-    notes = _card_notes(request, preview, inner)
+    notes = _card_notes(request, change, inner)
     taken = len(notes) + len(above) + (head is not None) + framed
     room = _MAX_ALL if whole or height is None else max(height - taken, 3)
-    if preview is not None:
-        body = _edit_lines(preview.diff, inner, room, whole=whole)
+    if diff is not None:
+        body = _edit_lines(diff, inner, room, whole=whole)
     else:
         body = _call_body(request, inner, room, whole=whole)
     if framed:
@@ -102,23 +105,26 @@ def card_lines(
     return [*above, *(f"  {line}" for line in (*body, *notes))]
 
 
-def _heading(request: ToolApproval, agent: str, preview: Preview | None) -> tuple[str, str, str]:
+def _heading(request: ToolApproval, agent: str, diff: FileDiff | None) -> tuple[str, str, str]:
     """The action, what it is about, and what is shown at the right: changes, and the position of the call."""
     action = _ACTIONS.get(request.tool_name, request.tool_name)
     action = "Proposal" if request.is_proposal else action
-    right = [summary([preview.diff])] if preview else []
+    right = [summary([diff])] if diff else []
     if request.total > 1:
         right.append(f"{request.position} of {request.total}")
     name = visible(f"{agent}: {action}" if agent else action, 200)
-    return name, visible(preview.path, _MAX_LINE) if preview else "", " · ".join(right)
+    return name, visible(diff.path, _MAX_LINE) if diff else "", " · ".join(right)
 
 
-def _card_notes(request: ToolApproval, preview: Preview | None, width: int) -> list[str]:
-    notes = list(preview.notes) if preview is not None else []
+def _card_notes(request: ToolApproval, change: _Change | None, width: int) -> list[str]:
+    notes = [] if change is None else list(change.notes)
+    if change is not None and change.old == change.new and not notes:
+        notes = ["the file already has this content"]
     if request.reason:
         because = "asking because " if request.reason.startswith("it ") else ""
         notes.append(because + request.reason)
-    return [line for note in notes for line in _note_lines(note, width)]
+    rows = (row for note in notes for row in wrapped(visible(note, 1000), width))
+    return [paint(row, "yellow") for row in rows]
 
 
 def _edit_lines(diff: FileDiff, width: int, room: int, *, whole: bool) -> list[str]:
@@ -244,64 +250,44 @@ def changed_texts(values: Mapping[str, Any], folder: str) -> tuple[str | None, s
     Returns:
         The old text is None for a new file; None if the tool will refuse, or nothing is known.
     """
-    path = _changed_path(values)
+    change = _find_change(values, folder)
+    return None if change is None or change.is_refused else (change.old, change.new)
+
+
+def _find_change(values: Mapping[str, Any], folder: str) -> _Change | None:
+    """Return what a call of a tool that changes one file would change, without doing it."""
+    path = next((values[key] for key in _PATHS if isinstance(values.get(key), str)), None)
     content, edits = values.get("content"), _edits(values)
     if path is None or not (isinstance(content, str) or edits):
         return None
     old, notes = _current_text(path, folder)
     if isinstance(content, str):
-        return None if notes and old is None else (old, content)
+        is_unreadable = old is None and bool(notes)
+        return _Change(path, old, content, notes or ["a new file"] * (old is None), is_unreadable)
     if old is None:
-        return None
-    new, problem = _apply_edits(old, edits)
-    return None if problem else (old, new)
+        notes = notes or ["the file does not exist"]
+    else:
+        new, problem = _apply_edits(old, edits)
+        if not problem:
+            return _Change(path, old, new, notes)
+        notes = [*notes, problem]
+    removed, added = "\n".join(edit[0] for edit in edits), "\n".join(edit[1] for edit in edits)
+    return _Change(path, removed, added, notes, is_refused=True)
 
 
-def _changed_path(values: Mapping[str, Any]) -> str | None:
-    return next((values[key] for key in _PATHS if isinstance(values.get(key), str)), None)
-
-
-def build_preview(request: ToolApproval, context: int = _CONTEXT) -> Preview | None:
-    """Return what a call of a tool that changes one file would change, without doing it.
-
-    Args:
-        request: The call.
-        context: Lines to show around the changes.
-    """
-    values = request.tool_input
-    path = _changed_path(values)
-    if path is None:
-        return None
-    content, edits = values.get("content"), _edits(values)
-    if not isinstance(content, str) and not edits:
-        return None
-    old, notes = _current_text(path, request.working_dir)
-    if isinstance(content, str):
-        if old is None and not notes:
-            notes = ["a new file"]
-        return _preview(path, old or "", content, context, notes)
-    if old is None:
-        return Preview(path, _of_edits(edits, path), notes or ["the file does not exist"])
-    new, problem = _apply_edits(old, edits)
-    if problem:
-        return Preview(path, _of_edits(edits, path), [*notes, problem])
-    return _preview(path, old, new, context, notes)
-
-
-def _preview(path: str, old: str, new: str, context: int, notes: list[str]) -> Preview:
-    unchanged = ["the file already has this content"] if old == new and not notes else []
-    return Preview(path, _compare_texts(old, new, path, context), [*notes, *unchanged])
-
-
-def _of_edits(edits: list[_Edit], path: str) -> FileDiff:
-    """The edits by themselves, without a file they apply to."""
-    old_texts, new_texts = [edit[0] for edit in edits], [edit[1] for edit in edits]
-    return _compare_texts("\n".join(old_texts), "\n".join(new_texts), path, _CONTEXT)
+def _compare_change(change: _Change, *, whole: bool) -> FileDiff:
+    context = _WIDE_CONTEXT if whole and not change.is_refused else _CONTEXT
+    return _compare_texts(change.old or "", change.new, change.path, context)
 
 
 def wrapped(text: str, width: int) -> list[str]:
     """Return text as lines of at most `width` cells, broken between words where possible."""
     return [text[begin:end].rstrip() for begin, end in line_rows(text, width)]
+
+
+def _wrapped_lines(text: str, width: int) -> list[str]:
+    lines = (visible(line, _MAX_LINE) for line in text.split("\n"))
+    return [part for line in lines for part in wrapped(line, width)]
 
 
 def _header(name: str, about: str, right: str, width: int) -> list[str]:
@@ -315,27 +301,18 @@ def _header(name: str, about: str, right: str, width: int) -> list[str]:
     return [*(wrapped(left, width) if cells(left) > width else [painted]), paint(right, "dim")]
 
 
-def _note_lines(text: str, width: int) -> list[str]:
-    return [paint(line, "yellow") for line in wrapped(visible(text, 1000), width)]
-
-
 def _input_lines(request: ToolApproval, width: int) -> Iterator[str]:
     values = dict(request.tool_input)
     command = values.pop("command", None)
     if isinstance(command, str):
-        for number, line in enumerate(command.split("\n")):
-            for part in wrapped(visible(line, _MAX_LINE), width - 2):
-                yield ("$ " if number == 0 else "  ") + highlighted(part)
-                number += 1
+        mark = "$ "
+        for part in _wrapped_lines(command, width - 2):
+            yield mark + highlighted(part)
+            mark = "  "
     elif command is not None:
         values["command"] = command
     for key, value in values.items():
-        text = value_text(value)
-        first, *rest = [
-            part
-            for line in text.split("\n")
-            for part in wrapped(visible(line, _MAX_LINE), max(width - cells(key) - 2, 10))
-        ]
+        first, *rest = _wrapped_lines(value_text(value), max(width - cells(key) - 2, 10))
         label = visible(key, 60)
         yield f"{paint(label + ':', 'dim')} {first}"
         yield from (f"{' ' * cells(label)}  {part}" for part in rest)
@@ -364,8 +341,7 @@ def _edits(values: Mapping[str, Any]) -> list[_Edit]:
     listed = values.get("edits")
     given = cast("list[Any]", listed) if isinstance(listed, list) else [values]
     edits: list[_Edit] = []
-    for one in given:
-        edit = to_mapping(one)
+    for edit in map(to_mapping, given):
         old, new = edit.get("old_string"), edit.get("new_string")
         if not isinstance(old, str) or not isinstance(new, str) or not old:
             return []

@@ -1,14 +1,14 @@
-"""Tool calls as lines where nothing is redrawn: how each ended, and that a long one has started."""
+"""Tool calls as lines where nothing is redrawn: how each ended, and that a long one has started; and the usage."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.render.progress import footer
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.describe import changed_files
 from amplifier_app.runtime.turns.turn import (
@@ -209,3 +209,43 @@ class CallLines:
         call_id = peek(data, "tool_call_id")
         number = self._find_number(str(call_id)) if call_id else None
         return about_call(data, number, min(self._limit, 100))
+
+
+def join_parts(*parts: str) -> str:
+    """Join the parts that are not empty with ` · `."""
+    return " · ".join(filter(None, parts))
+
+
+def footer(
+    result: TurnResult, seconds: float, changed: int, *, commands: Iterable[str] = ()
+) -> str:
+    """Summarize a turn: `5 steps · 41 s · 38.2k in (91 % cached) · 1.9k out · $0.043`.
+
+    Args:
+        result: The turn.
+        seconds: How long it took to be shown.
+        changed: Number of files it changed.
+        commands: Slash commands for these files.
+    """
+    read, written = result.usage.get("input_tokens", 0), result.usage.get("output_tokens", 0)
+    cached = result.usage.get("cache_read_tokens") or 0
+    share = f" ({round(100 * cached / read)} % cached)" if read and cached else ""
+    files = f"{describe.count(changed, 'file')} changed {' '.join(commands)}".rstrip()
+    parts = [
+        describe.count(result.steps, "step") if result.steps else "",
+        describe.duration(seconds if result.seconds is None else result.seconds),
+        f"{describe.tokens(read)} in{share}" if read else "",
+        f"{describe.tokens(written)} out" if written else "",
+        _dollars(result.cost, is_estimate=bool(result.usage.get("estimated_calls"))),
+        files if changed else "",
+    ]
+    return join_parts(*parts)
+
+
+def _dollars(cost: Decimal | None, *, is_estimate: bool) -> str:
+    if not cost:
+        return ""
+    amount = (
+        f"${cost:.2f}" if cost >= 1 else f"${cost:.3f}" if cost >= Decimal("0.0005") else "<$0.001"
+    )
+    return f"~{amount}" if is_estimate else amount

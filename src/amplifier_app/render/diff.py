@@ -116,7 +116,8 @@ def diff_lines(
         context: Show at most so many unchanged lines around a change.
     """
     selected, hidden = _select_lines(file.lines, limit, context)
-    shown = [line._replace(text=_clean(line.text)) for line in selected]
+    texts = (for_terminal(line.text).replace("\t", "    ") for line in selected)
+    shown = [line._replace(text=text) for line, text in zip(selected, texts, strict=True)]
     digits = max((len(str(line.number)) for line in shown if line.mark != "@"), default=1)
     changed = _changed_parts(shown)
     code = _code(shown, file.path)
@@ -201,12 +202,8 @@ def _changed_parts(lines: list[DiffLine]) -> dict[int, list[tuple[int, int]]]:
             if matcher.ratio() < 0.5:  # another line rather than a changed one
                 continue
             changes = [opcode for opcode in matcher.get_opcodes() if opcode[0] != "equal"]
-            parts[old] = [
-                _range(first, change[1], change[2]) for change in changes if change[1] < change[2]
-            ]
-            parts[new] = [
-                _range(second, change[3], change[4]) for change in changes if change[3] < change[4]
-            ]
+            parts[old] = [_range(first, i, j) for _, i, j, _, _ in changes if i < j]
+            parts[new] = [_range(second, i, j) for _, _, _, i, j in changes if i < j]
     return parts
 
 
@@ -245,10 +242,6 @@ def _painted(spans: list[Span], style: str, part: str, changed: list[tuple[int, 
             pieces.append(paint(text, f"{span.style} {part if is_changed else style}"))
         start = end
     return "".join(pieces)
-
-
-def _clean(text: str) -> str:
-    return for_terminal(text).replace("\t", "    ")
 
 
 _MAX_LINES = 2000
@@ -310,7 +303,8 @@ def draw_call(
         first, _, reason = call.output.partition(": ")
         notes, body = [first], [paint(line, "dim") for line in _rows(reason, width, 2)]
     elif diff:
-        notes.insert(0, _change_count(diff))
+        files = "" if len(diff) == 1 else f"{len(diff)} files "
+        notes.insert(0, files + summary(diff))
         body = [] if was_seen else _changes(diff, width)
     else:
         text, exit_code = _without_exit_code(call.output)
@@ -334,7 +328,8 @@ def draw_call(
         note = _line_count(len(lines), len(shown), call, short=width < _NARROW)
         is_folded = bool(note)
         notes += [note] if note else []
-    body += [paint(line, "dim") for line in (*_checklist(call, width), *image_lines(call.data))]
+    below = [*_checklist(call, width), *map(_image_line, image_blocks(call.data))]
+    body += [paint(line, "dim") for line in below]
     mark = paint("✗", "red") if call.has_failed else paint("✓", "green")
     head = _head(mark, call, " · ".join(notes), width)
     path = describe.find_file(call.data)
@@ -358,10 +353,6 @@ def _line_count(count: int, shown: int, call: FinishedCall, *, short: bool) -> s
     return f"{which} {shown} of {count:,}:" if short else f"{count:,} lines, {which} {shown}:"
 
 
-def _change_count(diff: Sequence[FileDiff]) -> str:
-    return summary(diff) if len(diff) == 1 else f"{len(diff)} files {summary(diff)}"
-
-
 def _changes(diff: Sequence[FileDiff], width: int) -> list[str]:
     lines: list[str] = []
     left = CHANGED_LINES
@@ -380,9 +371,8 @@ def _without_exit_code(text: str) -> tuple[str, str]:
 
 
 def _rows(text: str, width: int, max_rows: int, *, tail: bool = False) -> list[str]:
-    rows = [
-        row for line in text.splitlines() for row in wrapped(_untabbed(line), width - len(_INDENT))
-    ]
+    lines = map(_untabbed, text.splitlines())
+    rows = [row for line in lines for row in wrapped(line, width - len(_INDENT))]
     return rows[-max_rows:] if tail else rows[:max_rows]
 
 
@@ -390,12 +380,8 @@ def _untabbed(line: str) -> str:
     return line.expandtabs(4)
 
 
-def image_lines(data: dict[str, Any]) -> list[str]:
-    """Return a placeholder for each image in the result of a tool event."""
-    return [_image_line(block) for block in image_blocks(data)]
-
-
 def _image_line(block: Any) -> str:
+    """A placeholder for an image."""
     source = read_field(block, "source") or block
     kind = one_line(str(read_field(source, "media_type") or "image"), 40)
     encoded = read_field(source, "data")
@@ -416,13 +402,9 @@ def _items(given: Mapping[str, Any]) -> list[tuple[str, str]] | None:
     if not isinstance(todos, list):
         return None
     items = [cast("Mapping[str, Any]", todo) for todo in todos if isinstance(todo, Mapping)]
-    return [
-        (
-            _TODO_MARKS.get(str(item.get("status")), "☐"),
-            one_line(str(item.get("content") or ""), 100),
-        )
-        for item in items
-    ]
+    marks = (_TODO_MARKS.get(str(item.get("status")), "☐") for item in items)
+    texts = (one_line(str(item.get("content") or ""), 100) for item in items)
+    return list(zip(marks, texts, strict=True))
 
 
 def checklist_lines(items: Sequence[tuple[str, str]], width: int, max_lines: int) -> list[str]:

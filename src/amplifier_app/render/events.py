@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.stdio import Output
-from amplifier_app.render.result import (
-    SCHEMA_VERSION,
-    RunReport,
-    sub_session_object,
-)
-from amplifier_app.render.text import StderrNotices
+from amplifier_app.render.result import SCHEMA_VERSION, RunReport, sub_session_object
+from amplifier_app.render.text import BlockRenderer
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.observer import Level, SessionFacts, SubSessionFacts
 from amplifier_app.runtime.turns.turn import (
@@ -23,6 +19,7 @@ from amplifier_app.runtime.turns.turn import (
     peek,
     result_in,
 )
+from amplifier_support.fields import to_mapping
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult
@@ -31,7 +28,7 @@ _MAX_ERROR = 100_000
 """Maximum length of an error in an event, in characters."""
 
 
-class EventStream(StderrNotices):
+class EventStream(BlockRenderer):
     """Writes each event immediately. The `result` line is written elsewhere, because it must
     appear even if no renderer exists yet."""
 
@@ -45,9 +42,6 @@ class EventStream(StderrNotices):
     def handlers(self) -> dict[str, EventHandler]:
         return {
             **super().handlers(),
-            "provider:request": self._on_request,
-            "content_block:delta": self._on_delta,
-            "content_block:end": self._on_block_end,
             "tool:pre": self._on_tool_start,
             "tool:post": self._on_tool_end,
             "tool:error": self._on_tool_error,
@@ -96,7 +90,7 @@ class EventStream(StderrNotices):
             self._event("text", delta=result.response)
 
     def _begin_message(self) -> None:
-        self._streamed: set[Any] = set()  # indices of the blocks that were streamed
+        super()._begin_message()
         self._has_text = False
 
     def _event(self, kind: str, **fields: Any) -> None:
@@ -104,25 +98,16 @@ class EventStream(StderrNotices):
             self.on_failure()
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
-        self._begin_message()
+        super()._on_request(event, data)
         self._event("request", provider=peek(data, "provider"), model=peek(data, "model"))
 
-    def _on_delta(self, event: str, data: dict[str, Any]) -> None:
-        kind, delta = peek(data, "block_type"), peek(data, "delta")
-        if kind in ("text", "thinking") and isinstance(delta, str):
-            self._streamed.add(peek(data, "block_index"))
-            self._block_text(kind, delta)
-
-    def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
-        kind = peek(data, "block_type")
-        if kind in ("text", "thinking") and peek(data, "block_index") not in self._streamed:
-            text = describe.block_text(data)
-            if text:
-                self._block_text(kind, text)
-
-    def _block_text(self, kind: str, text: str) -> None:
+    def _add_piece(self, kind: str, text: str) -> None:
         self._has_text = self._has_text or kind == "text"
         self._event(kind, delta=text)
+
+    def _end_block(self, kind: str, text: str) -> None:
+        if text:
+            self._add_piece(kind, text)
 
     def _on_tool_start(self, event: str, data: dict[str, Any]) -> None:
         self._event(
@@ -158,27 +143,28 @@ class EventStream(StderrNotices):
 
     def _on_provider_retry(self, event: str, data: dict[str, Any]) -> None:
         self._notice_on_stderr(event, data)
-        fields = ("provider", "model", "attempt", "max_retries", "error_type")
+        fields = _pick(data, "provider", "model", "attempt", "max_retries", "error_type")
         delay = peek(data, "delay")
         milliseconds = delay * 1000 if isinstance(delay, (int, float)) else None
-        known = {name: peek(data, name) for name in fields}
-        self._event("retry", **known, delay_ms=_whole(milliseconds))
+        self._event("retry", **fields, delay_ms=_whole(milliseconds))
 
     def _on_fallback(self, event: str, data: dict[str, Any]) -> None:
         self._notice_on_stderr(event, data)
-        names = {name: peek(data, name) for name in ("provider", "fallback")}
-        error = peek(data, "error")
-        kind = error.get("type") if isinstance(error, dict) else None
-        self._event("fallback", **names, error_type=kind)
+        kind = to_mapping(peek(data, "error")).get("type")
+        self._event("fallback", **_pick(data, "provider", "fallback"), error_type=kind)
 
     def _on_switched(self, event: str, data: dict[str, Any]) -> None:
         self._notice_on_stderr(event, data)
         names = ("provider", "model", "requested_provider", "requested_model", "cause", "reason")
-        self._event("switched", **{name: peek(data, name) for name in (*names, "until", "price")})
+        self._event("switched", **_pick(data, *names, "until", "price"))
 
     def _on_compacted(self, event: str, data: dict[str, Any]) -> None:
-        fields = ("before_tokens", "after_tokens", "before_messages", "after_messages")
-        self._event("compacted", **{name: peek(data, name) for name in fields})
+        names = ("before_tokens", "after_tokens", "before_messages", "after_messages")
+        self._event("compacted", **_pick(data, *names))
+
+
+def _pick(data: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: peek(data, name) for name in names}
 
 
 def _whole(milliseconds: Any) -> int | None:

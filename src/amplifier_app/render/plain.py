@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Generator
 from typing import Any
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal, with_colours
 from amplifier_app.base.stdio import ERASE_LINE, Output, terminal_size, to_stderr
+from amplifier_app.render.ansi import rich_lines
 from amplifier_app.render.call_lines import CallLines
-from amplifier_app.render.text import StderrNotices
-from amplifier_app.runtime import describe
+from amplifier_app.render.text import BlockRenderer, StderrNotices
 from amplifier_app.runtime.observers.observer import Level
 from amplifier_app.runtime.turns.turn import EventHandler, TurnResult, peek
 
@@ -19,7 +18,7 @@ _MAX_WORD = 80
 """Characters of a word that is written before it has ended."""
 
 
-class PlainRenderer(StderrNotices):
+class PlainRenderer(BlockRenderer):
     """Streams everything as lines of plain text, without a live region."""
 
     is_for_people = True
@@ -48,14 +47,8 @@ class PlainRenderer(StderrNotices):
             self._write(held)
 
     def handlers(self) -> dict[str, EventHandler]:
-        handlers = {
-            **super().handlers(),
-            "provider:request": self._on_request,
-            "content_block:delta": self._on_delta,
-            "content_block:end": self._on_block_end,
-            "steer:injected": self._on_steering,
-        }
-        return {**handlers, **self._calls.handlers()} if self.shows_calls else handlers
+        calls = self._calls.handlers() if self.shows_calls else {}
+        return {**super().handlers(), "steer:injected": self._on_steering, **calls}
 
     def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
         if self.shows_calls:
@@ -84,16 +77,10 @@ class PlainRenderer(StderrNotices):
         self._write(f"{for_terminal(line)}\n")
 
     def reply(self, content: Any) -> None:
-        from rich.console import Console
-
-        file = io.StringIO()
-        width = terminal_size(self._output.fd)[0]
-        console = Console(
-            file=file, width=width, color_system=None, markup=False, emoji=False, highlight=False
-        )
-        console.print(for_terminal(content) if isinstance(content, str) else content)
+        content = for_terminal(content) if isinstance(content, str) else content
+        lines = rich_lines(content, terminal_size(self._output.fd)[0], styled=False)
         self._end_line()
-        self._write("\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n")
+        self._write("\n".join(line.rstrip() for line in lines) + "\n")
 
     def message_sent(self, text: str) -> None:
         self._end_line()
@@ -103,8 +90,8 @@ class PlainRenderer(StderrNotices):
         self.message_sent(str(peek(data, "text") or ""))
 
     def _begin_message(self) -> None:
+        super()._begin_message()
         self._sanitizer = StreamSanitizer(terminal=True)
-        self._streamed: set[Any] = set()
         self._shown = False
         self._word = ""  # the beginning of one, written when it ends: Enter must not break it
 
@@ -112,31 +99,23 @@ class PlainRenderer(StderrNotices):
         self._end_line()
         self._begin_message()
 
-    def _on_delta(self, event: str, data: dict[str, Any]) -> None:
-        delta = peek(data, "delta")
-        if isinstance(delta, str) and self._is_wanted(data):
-            self._streamed.add(peek(data, "block_index"))
-            self._show(data, self._sanitizer.feed(delta))
+    def _shows(self, kind: Any) -> bool:
+        return kind == "text" or (kind == "thinking" and not self._quiet)
 
-    def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
-        if not self._is_wanted(data):
-            return
-        self._show(data, self._sanitizer.flush())
-        if peek(data, "block_index") not in self._streamed:
-            self._show(data, for_terminal(describe.block_text(data)))
+    def _add_piece(self, kind: str, text: str) -> None:
+        self._show(kind, self._sanitizer.feed(text))
+
+    def _end_block(self, kind: str, text: str) -> None:
+        self._show(kind, self._sanitizer.flush())
+        self._show(kind, for_terminal(text))
         self._end_line()
 
     def _write_note(self, line: str) -> None:
         self._end_line()
         self._write(f"[{line}]\n")
 
-    def _is_wanted(self, data: dict[str, Any]) -> bool:
-        kind = peek(data, "block_type")
-        return kind == "text" or (kind == "thinking" and not self._quiet)
-
-    def _show(self, data: dict[str, Any], text: str) -> None:
-        if text and peek(data, "block_type") == "text":
-            self._shown = True
+    def _show(self, kind: str, text: str) -> None:
+        self._shown = self._shown or (bool(text) and kind == "text")
         text = self._word + text
         end = max(text.rfind(" "), text.rfind("\n")) + 1
         end = len(text) if len(text) - end > _MAX_WORD else end

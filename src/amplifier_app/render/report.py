@@ -149,9 +149,8 @@ def _verdict(report: Report) -> Line:
     words = (("error", "failed"), ("warning", "with warnings"), ("info", "informational"))
     details = [f"{missed.count(s)} {word}" for s, word in words if missed.count(s)]
     text = ", ".join([counts, *details])
-    if report.passed:
-        return [Span("valid", "good"), Span(f": {text}")]
-    return [Span("not valid", "bad"), Span(f": {text}")]
+    verdict = Span("valid", "good") if report.passed else Span("not valid", "bad")
+    return [verdict, Span(f": {text}")]
 
 
 def plan_module_lines(report: CheckReport, width: int | None) -> list[str]:
@@ -184,17 +183,13 @@ def plan_verdict(report: CheckReport) -> str:
     warnings = [f"amplifier: {warning}" for warning in report.warnings]
     warnings += [f"amplifier: sandbox: {one}" for one in report.sandbox]
     if not report.findings:
-        mounted = [
-            module for module in report.modules if module.status == "ok" and module.agent is None
-        ]
-        summary = f"amplifier: {report.name} is OK: {len(mounted)} modules loaded"
+        mounted = sum(one.status == "ok" and one.agent is None for one in report.modules)
+        summary = f"amplifier: {report.name} is OK: {mounted} modules loaded"
         # What conditions leave out was not looked for.
-        nothing = [
-            module for module in report.modules if module.status == "skipped" and module.found
-        ]
+        nothing = [one.key for one in report.modules if one.status == "skipped" and one.found]
         if nothing:
-            names = ", ".join(one.key for one in nothing)
-            summary += f"; {describe.count(len(nothing), 'module')} mounted nothing: {names}"
+            count = describe.count(len(nothing), "module")
+            summary += f"; {count} mounted nothing: {', '.join(nothing)}"
         lines = [*warnings, summary]
         if report.weight is not None:
             text = _weight_text(report.weight, report.max_tokens)

@@ -83,7 +83,7 @@ def _report_fields(report: RunReport) -> dict[str, Any]:
         "steps": turn.steps,
         "usage": turn.usage,
         "cost": cost_object(turn.cost),
-        "tools": [_tool(tool) for tool in turn.tools],
+        "tools": [_fields(tool, "id", "name", "outcome", "duration_ms") for tool in turn.tools],
         "denied": [_denied(call, report.session_id) for call in turn.denied],
         "waiting": [
             {"id": one.id, "tool": one.tool, "input": one.input, "question": one.text}
@@ -97,8 +97,8 @@ def _report_fields(report: RunReport) -> dict[str, Any]:
 
 
 def _denied(call: DeniedCall, session_id: str | None) -> dict[str, Any]:
-    fields = ("id", "name", "reason", "agent", "by_default", "by_sandbox")
-    return {"session_id": call.session_id or session_id, **{f: getattr(call, f) for f in fields}}
+    fields = _fields(call, "id", "name", "reason", "agent", "by_default", "by_sandbox")
+    return {"session_id": call.session_id or session_id, **fields}
 
 
 def cost_object(cost: Decimal | None) -> dict[str, float] | None:
@@ -121,13 +121,8 @@ def _sandbox(sandbox: Sandbox) -> dict[str, Any]:
     }
 
 
-def _tool(tool: ToolUse) -> dict[str, Any]:
-    return {
-        "id": tool.id,
-        "name": tool.name,
-        "outcome": tool.outcome,
-        "duration_ms": tool.duration_ms,
-    }
+def _fields(value: ToolUse | DeniedCall, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
 
 
 def _error(outcome: Outcome) -> dict[str, Any]:

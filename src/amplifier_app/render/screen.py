@@ -20,7 +20,7 @@ from amplifier_app.runtime.turns.turn import result_in
 from amplifier_support.fields import read_field
 
 # Terminals with synchronized updates draw nothing in between; others ignore the sequences.
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
+BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 ERASE_DOWN = " \x1b[J\r\x1b[K"
@@ -51,20 +51,13 @@ class Screen(Protocol):
 
         Args:
             text: Lines, each with its line break; empty for none.
-            live: A new live region, shown in the same update; None keeps the present one.
+            live: A new live region, shown in the same update; None keeps the present one. Lines wider than
+                the screen are cut.
         """
-        ...
-
-    def show(self, lines: Sequence[str]) -> None:
-        """Replace the live region; no lines clear it. Lines wider than the screen are cut."""
         ...
 
     def signal(self, sequence: str) -> None:
         """Send a control sequence that neither draws nor moves the cursor, such as a title."""
-        ...
-
-    def close(self) -> None:
-        """Clear the live region and leave the terminal as it was before."""
         ...
 
 
@@ -101,18 +94,10 @@ class AnsiScreen:
     def commit(self, text: str, live: Sequence[str] | None = None) -> None:
         if live is not None:
             self._live = list(live)
-        if text and not text.endswith("\n"):
-            text += "\n"
         self._draw(text)
-
-    def show(self, lines: Sequence[str]) -> None:
-        self.commit("", lines)
 
     def signal(self, sequence: str) -> None:
         self._output.write(sequence)
-
-    def close(self) -> None:
-        self.show([])
 
     def _draw(self, text: str) -> None:
         width, height = terminal_size(self._output.fd)
@@ -125,7 +110,7 @@ class AnsiScreen:
         start = "\r" if lines else ""
         update = "".join([self._erase_sequence(width), text, "\n".join(lines), start, cursor])
         self._drawn = lines
-        self._output.write(f"{_BEGIN}{update}{_END}" if lines or cursor else update)
+        self._output.write(f"{BEGIN_UPDATE}{update}{END_UPDATE}" if lines or cursor else update)
 
     def _erase_sequence(self, width: int) -> str:
         """Return the sequence that erases the live region and moves the cursor to its start."""
@@ -162,13 +147,18 @@ class Scrollback:
         self._lines: list[str] = []
         self._last: Kind | None = None  # the kind of the last part
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal now."""
+        return self._screen.width
+
     def print(self, lines: Iterable[str]) -> None:
         """Add lines."""
         self._lines += [f"{line}\n" for line in lines]
 
-    def begin(self, kind: Kind, *, always: bool = False) -> None:
-        """Begin a part: below an empty line if it is of another kind than the last, or always."""
-        self.print(self.spaced(kind, [], always=always))
+    def add(self, kind: Kind, lines: Iterable[str], *, always: bool = False) -> None:
+        """Add a part: below an empty line if it is of another kind than the last, or always."""
+        self.print(self.spaced(kind, list(lines), always=always))
         self._last = kind
 
     def spaced(self, kind: Kind, lines: list[str], *, always: bool = False) -> list[str]:

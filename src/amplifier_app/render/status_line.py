@@ -148,7 +148,7 @@ def _fields(status: Status, *, has_meter: bool) -> dict[str, list[str]]:
         "model": [_model(status)],
         "context": [_context(status, has_meter=has_meter)],
         "cost": [_cost(status)],
-        "tokens": [_tokens(status)],
+        "tokens": [_budget(status.tokens_text, status.tokens, status.token_budget)],
         "branch": [paint(one_line(status.branch or "", 40), "dim")],
         "profile": [paint(one_line(status.profile, 40), "dim")],
         "provider": [paint(one_line(status.provider, 40), "dim")],
@@ -188,10 +188,6 @@ def _cost(status: Status) -> str:
     if status.budget is None:
         return paint(status.cost_text, "dim") if status.cost else ""
     return _budget(status.cost_text, status.cost, status.budget)
-
-
-def _tokens(status: Status) -> str:
-    return _budget(status.tokens_text, status.tokens, status.token_budget)
 
 
 def _budget(text: str, used: Decimal | int | None, limit: Decimal | int | None) -> str:

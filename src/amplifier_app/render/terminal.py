@@ -22,18 +22,17 @@ from amplifier_app.base.sanitize import (
     visible,
     with_colours,
 )
-from amplifier_app.render.ansi import cells, clip, fold, message_lines, paint
-from amplifier_app.render.call_lines import FinishedCall, about_call, call_key, measure_seconds
-from amplifier_app.render.diff import Shown, checklist_lines, draw_call, todo_items
-from amplifier_app.render.markdown import MarkdownStream
-from amplifier_app.render.progress import (
-    Progress,
+from amplifier_app.render.ansi import cells, clip, fold, message_lines, paint, rich_lines
+from amplifier_app.render.call_lines import (
+    FinishedCall,
+    about_call,
+    call_key,
     footer,
     join_parts,
-    retry_text,
-    spinner,
-    with_hint,
+    measure_seconds,
 )
+from amplifier_app.render.diff import Shown, checklist_lines, draw_call, todo_items
+from amplifier_app.render.markdown import MarkdownStream
 from amplifier_app.render.screen import Screen, Scrollback, image_blocks, picture, shows_pictures
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.notices import notice_handlers
@@ -73,12 +72,20 @@ class _SubAgent:
     """A running sub-agent, with the tool call that waits for it, if known."""
 
     def __init__(self, facts: SubSessionFacts, call: str | None) -> None:
-        self.agent = one_line(facts.agent, 40)
-        self.about = one_line(describe.task(facts.agent, facts.instruction), 100)
+        self._agent = one_line(facts.agent, 40)
+        self._task = one_line(describe.task(facts.agent, facts.instruction), 100)
         self.call = call
         self.doing = ""
         self.steps = 0
         self.started = time.monotonic()
+
+    @property
+    def about(self) -> str:
+        """Its task, until it has begun with it."""
+        if not self.steps and not self.doing:
+            return self._task
+        doing = f" → {self.doing}" if self.doing else ""
+        return f"{self._agent} · {describe.count(self.steps, 'step')}{doing}"
 
 
 class Activity:
@@ -147,18 +154,12 @@ class Activity:
         """Add a sub-agent."""
         self._agents[facts.session_id] = _SubAgent(facts, self._waiting.get(facts.session_id))
 
-    def agent_doing(self, session_id: str, what: str) -> None:
-        """Record the tool call of a sub-agent, or its model call if `what` is empty."""
+    def agent_doing(self, session_id: str, what: str, *, is_step: bool = True) -> None:
+        """Record the tool call of a sub-agent or why it waits, or its model call if `what` is empty."""
         agent = self._agents.get(session_id)
         if agent is not None:
             agent.doing = what
-            agent.steps += bool(what)
-
-    def agent_waits(self, session_id: str, why: str) -> None:
-        """Record that a sub-agent waits before it repeats a request."""
-        agent = self._agents.get(session_id)
-        if agent is not None:
-            agent.doing = why
+            agent.steps += bool(what) and is_step
 
     def agent_ended(self, session_id: str) -> None:
         """Remove a sub-agent."""
@@ -188,12 +189,12 @@ class Activity:
         for key, call in self._calls.items():
             agent = by_call.get(key)
             keys = "" if running else hint
-            head = _head_of_agent(agent, width, keys) if agent else _head_of_call(call, width, keys)
+            head = _running_line(agent or call, width, keys)
             below = [paint(clip(f"    {call.output}", width), "dim")] if call.output else []
             running.append([head, *below])
         for agent in self._agents.values():
             if agent.call not in self._calls:
-                running.append([_head_of_agent(agent, width, "" if running else hint)])
+                running.append([_running_line(agent, width, "" if running else hint)])
         return [*todo, *_fitting(running, MAX_LINES - len(todo))]
 
     def _todo_lines(self, width: int) -> list[str]:
@@ -216,25 +217,163 @@ def _fitting(running: list[list[str]], max_lines: int) -> list[str]:
     return [*heads[: max_lines - 1], paint(f"  … {len(heads) - max_lines + 1} more", "dim")]
 
 
-def _head_of_call(call: _Call, width: int, hint: str) -> str:
-    return _running_line(call.about, call.started, width, hint)
-
-
-def _head_of_agent(agent: _SubAgent, width: int, hint: str) -> str:
-    if not agent.steps and not agent.doing:
-        return _running_line(agent.about, agent.started, width, hint)
-    doing = f" → {agent.doing}" if agent.doing else ""
-    text = f"{agent.agent} · {describe.count(agent.steps, 'step')}{doing}"
-    return _running_line(text, agent.started, width, hint)
-
-
-def _running_line(text: str, started: float, width: int, hint: str) -> str:
+def _running_line(what: _Call | _SubAgent, width: int, hint: str) -> str:
     """Return a line whose text is cut before its duration."""
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - what.started
     duration = f" · {describe.duration(seconds)}" if seconds > _SHOWN_AFTER else ""
     keys = cells(hint) + 2 if hint and width >= _ROOM_FOR_KEYS else 0
-    text = clip(text, max(width - len(duration) - 2 - keys, 8))
+    text = clip(what.about, max(width - len(duration) - 2 - keys, 8))
     return with_hint(f"{spinner()} {text}{duration}", hint, width)
+
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINNER_SECONDS = 0.1
+
+_CHARACTERS_PER_TOKEN = 4
+_SECONDS_SHOWN_AFTER = 1.0
+
+_CAUSES = {
+    "RateLimitError": ("rate limited", "for the rate limit"),
+    "NetworkError": ("connection failed", "for the connection"),
+    "LLMTimeoutError": ("no answer in time", "after a timeout"),
+    "StreamError": ("the answer was cut off", "after an answer was cut off"),
+}
+_OVERLOADED, _UNAVAILABLE = 529, 503
+_OTHER_WAIT = "to repeat a failed request"
+_MAX_CAUSE = 60
+
+
+class Progress:
+    """The state of the model call that runs.
+
+    Attributes:
+        since: `time.monotonic()` at its start.
+    """
+
+    def __init__(self) -> None:
+        self._model = ""
+        self._doing = "waiting"
+        self.since = time.monotonic()
+        self._characters = 0
+        self._retry: tuple[str, float, str] | None = None  # cause, end of the wait, attempt
+        self._waited = 0.0
+        self._waited_for = ""
+        self._tries = 1
+
+    def start_call(self, model: str = "") -> None:
+        """A model call starts."""
+        self._model = one_line(model, 40) or self._model
+        self._doing = "waiting"
+        self.since = time.monotonic()
+        self._characters = 0
+
+    def add_characters(self, kind: str, characters: int) -> None:
+        """A piece of the answer has arrived."""
+        self._doing = "thinking" if kind == "thinking" else "writing"
+        self._characters += characters
+        self._end_wait()
+
+    def seconds(self) -> float:
+        """Seconds since the model call started."""
+        return time.monotonic() - self.since
+
+    def retries(self, data: dict[str, Any]) -> None:
+        """The provider waits before it repeats a request."""
+        self._end_wait()
+        delay = _delay(data)
+        cause, self._waited_for = _cause(data)
+        self._retry = (cause, time.monotonic() + delay, _attempt(data))
+        self._waited += delay
+        self._tries += 1
+
+    def _end_wait(self) -> None:
+        if self._retry is not None:
+            # The wait may have been cut short.
+            self._waited -= max(0.0, self._retry[1] - time.monotonic())
+            self._retry = None
+
+    def take_retry_summary(self) -> str:
+        """Return, once, a summary of the retries; empty if there were none."""
+        if self._retry is not None and self._retry[1] > time.monotonic():
+            self._tries -= 1  # stopped before the request was repeated
+        self._end_wait()
+        waited, self._waited = self._waited, 0.0
+        tries, self._tries = self._tries, 1
+        tried = f", tried {tries} times" if tries > 2 else ""
+        return f"waited {round(waited)} s {self._waited_for}{tried}" if waited >= 0.5 else ""
+
+    def line(self, width: int, key: str, hint: str) -> str:
+        """Return the line for what is going on, at most `width` cells wide.
+
+        Args:
+            width: Cells of the line.
+            key: The key that stops the turn.
+            hint: What this and other keys do.
+        """
+        if self._retry is not None:
+            cause, end, attempt = self._retry
+            left = end - time.monotonic()
+            others = cells(_retrying("", left, attempt)) + cells(f"  · {key} to give up")
+            retrying = _retrying(clip(cause, max(width - others, 8)), left, attempt)
+            return clip(f"{spinner()} {retrying} · {key} to give up", width)
+        text = " ".join(filter(None, (self._model, self._doing)))
+        if self.seconds() > _SECONDS_SHOWN_AFTER:
+            text += f" · {int(self.seconds())} s"
+        if self._characters:
+            count = max(1, self._characters // _CHARACTERS_PER_TOKEN)
+            text += f" · ↓ {describe.count(count, 'token')}"
+        return with_hint(f"{spinner()} {text}", hint, width)
+
+
+def retry_text(data: dict[str, Any]) -> str:
+    """Describe a retry: `rate limited, retrying in 4 s (2 of 4)`."""
+    return _retrying(_cause(data)[0], _delay(data), _attempt(data))
+
+
+def _retrying(cause: str, seconds: float, attempt: str) -> str:
+    left = max(0, round(seconds))
+    when = f"retrying in {left} s" if left else "retrying"
+    comma = "" if cause.endswith("…") else ","
+    return f"{cause}{comma} {when}{attempt}"
+
+
+def _cause(data: dict[str, Any]) -> tuple[str, str]:
+    message = one_line(str(peek(data, "error_message") or "the request failed"), _MAX_CAUSE)
+    kind = str(peek(data, "error_type"))
+    if kind == "ProviderUnavailableError":
+        return _unavailability(peek(data, "status_code"), message)
+    return _CAUSES.get(kind, (message, _OTHER_WAIT))
+
+
+def _unavailability(status: Any, message: str) -> tuple[str, str]:
+    # Providers of other authors send no status.
+    if status == _OVERLOADED or "overloaded" in message.lower():
+        return "the provider is overloaded", "for the overloaded provider"
+    code = f" ({status})" if isinstance(status, int) else ""
+    if code and status >= 500 and status != _UNAVAILABLE:
+        return f"server error{code}", "after a server error"
+    return f"the provider is unavailable{code}", "for the unavailable provider"
+
+
+def _delay(data: dict[str, Any]) -> float:
+    delay = peek(data, "delay")
+    return float(delay) if isinstance(delay, (int, float)) else 0.0
+
+
+def _attempt(data: dict[str, Any]) -> str:
+    attempt, attempts = peek(data, "attempt"), peek(data, "max_retries")
+    return f" ({attempt} of {attempts})" if attempt and attempts else ""
+
+
+def spinner() -> str:
+    """Return the current frame of the spinner."""
+    return paint(SPINNER[int(time.monotonic() / SPINNER_SECONDS) % len(SPINNER)], "accent")
+
+
+def with_hint(line: str, hint: str, width: int) -> str:
+    """Return a line with a hint at its right end, if there is room."""
+    gap = width - cells(line) - cells(hint)
+    return f"{line}{' ' * gap}{paint(hint, 'dim')}" if hint and gap >= 2 else clip(line, width)
 
 
 _KINDS = ("text", "thinking")
@@ -246,7 +385,6 @@ class MessageView:
     Args:
         scrollback: Where finished lines go.
         progress: Counts what arrives.
-        width: Returns the width of the screen.
         folds: Returns whether thinking is folded to one line.
         omits: Whether thinking is left out.
         fold_hint: How to see folded thinking.
@@ -261,14 +399,12 @@ class MessageView:
         scrollback: Scrollback,
         progress: Progress,
         *,
-        width: Callable[[], int],
         folds: Callable[[], bool],
         omits: bool,
         fold_hint: str,
     ) -> None:
         self._scrollback = scrollback
         self._progress = progress
-        self._width = width
         self._folds = folds
         self._omits = omits
         self._fold_hint = fold_hint
@@ -278,7 +414,7 @@ class MessageView:
     def begin(self) -> None:
         """Begin a new message."""
         self.has_text = False
-        self._text = MarkdownStream(self._width)
+        self._text = MarkdownStream(lambda: self._scrollback.width)
         self._text_begun = False
         self._thought = ""
         self._thinking_since: float | None = None
@@ -327,16 +463,15 @@ class MessageView:
         if not self._folds():
             lines, newline, self._thought = self._thought.rpartition("\n")
             if newline:
-                self._print_thought(lines)
+                self._scrollback.add("thinking", self._thought_lines(lines))
         self._print_text(self._text.take())
 
     def live_lines(self, max_lines: int) -> list[str]:
         """Return the end of what is not finished, in at most `max_lines` lines each."""
         lines: list[str] = []
         if self._thought.strip() and not self._folds():
-            lines += self._scrollback.spaced(
-                "thinking", self._thought_lines(self._thought)[-max_lines:]
-            )
+            thought = self._thought_lines(self._thought)[-max_lines:]
+            lines += self._scrollback.spaced("thinking", thought)
         rest = self._text.rest[-max_lines:]
         if rest:
             lines += self._scrollback.spaced("text", rest, always=not self._text_begun)
@@ -346,8 +481,7 @@ class MessageView:
         """Print, once, that the provider had to repeat requests."""
         summary = self._progress.take_retry_summary()
         if summary:
-            self._scrollback.begin("note")
-            self._scrollback.print([paint(f"· {summary}", "dim")])
+            self._scrollback.add("note", [paint(f"· {summary}", "dim")])
 
     def _use_deltas(self) -> None:
         kind, deltas = self._block[0], self._deltas
@@ -379,23 +513,18 @@ class MessageView:
             self.folded.append(thought.strip())
             seconds = describe.duration(time.monotonic() - since)
             self.print_retries()
-            self._scrollback.begin("thinking", always=True)
-            self._scrollback.print([paint(f"✻ thought for {seconds}{self._fold_hint}", "dim")])
+            line = paint(f"✻ thought for {seconds}{self._fold_hint}", "dim")
+            self._scrollback.add("thinking", [line], always=True)
         elif thought.strip():
-            self._print_thought(thought)
-
-    def _print_thought(self, text: str) -> None:
-        self._scrollback.begin("thinking")
-        self._scrollback.print(self._thought_lines(text))
+            self._scrollback.add("thinking", self._thought_lines(thought))
 
     def _thought_lines(self, text: str) -> list[str]:
         return [paint(line, "dim italic") for line in self._scrollback.wrapped(text)]
 
     def _print_text(self, lines: list[str]) -> None:
         if lines:
-            self._scrollback.begin("text", always=not self._text_begun)
+            self._scrollback.add("text", lines, always=not self._text_begun)
             self._text_begun = True
-            self._scrollback.print(lines)
 
 
 LONG_TURN_SECONDS = 10.0
@@ -487,13 +616,7 @@ class TerminalRenderer(Renderer):
     is_for_people = True
     takes_prints = True
 
-    def __init__(
-        self,
-        screen: Screen,
-        *,
-        quiet: bool = False,
-        chat: bool = False,
-    ) -> None:
+    def __init__(self, screen: Screen, *, quiet: bool = False, chat: bool = False) -> None:
         super().__init__()
         self.visibility = Visibility(folds=True)
         self._screen = screen
@@ -513,7 +636,6 @@ class TerminalRenderer(Renderer):
         self._message = MessageView(
             self._scrollback,
             self._progress,
-            width=lambda: screen.width,
             folds=lambda: self.visibility.folds_thinking,
             omits=quiet,
             fold_hint=" (/think shows it)" if chat else "",
@@ -537,11 +659,11 @@ class TerminalRenderer(Renderer):
             "content_block:end": self._on_block_end,
             "tool:pre": self._on_tool_start,
             "approval:granted": self._on_approval,
-            "tool:output": self._on_tool_output,
+            "tool:output": lambda event, data: self._activity.call_wrote(data),
             "tool:post": self._on_tool_end,
             "tool:error": self._on_tool_end,
-            "task:start": self._on_task_start,
-            "steer:injected": self._on_steering,
+            "task:start": lambda event, data: self._activity.call_waits(data),
+            "steer:injected": lambda event, data: self.message_sent(str(peek(data, "text") or "")),
             "cancel:requested": self._on_stop,
         }
 
@@ -574,10 +696,9 @@ class TerminalRenderer(Renderer):
         if not self._message.has_text and result.has_answer:
             self._message.add_text(result.response)
         for about in self._activity.calls():
-            self._scrollback.begin("tool")
             room = max(self._screen.width - len("✗  · interrupted"), 8)
             line = f"{paint('✗', 'yellow')} {clip(about, room)} · interrupted"
-            self._scrollback.print([line])
+            self._scrollback.add("tool", [line])
         self._activity.clear()
         self._message.print_retries()
         if not self._quiet:
@@ -615,11 +736,7 @@ class TerminalRenderer(Renderer):
         if isinstance(content, str):
             self._scrollback.print(self._scrollback.wrapped(for_terminal(content)))
         else:
-            # Rich is loaded for commands that draw with it.
-
-            from amplifier_app.render.console import ScreenConsole
-
-            self._scrollback.print(ScreenConsole(self._screen).lines(content).splitlines())
+            self._scrollback.print(rich_lines(content, self._screen.width, styled=True))
         self._refresh()
 
     @contextlib.contextmanager
@@ -640,15 +757,14 @@ class TerminalRenderer(Renderer):
 
     def message_sent(self, text: str) -> None:
         self._message.print_finished()
-        self._scrollback.begin("message", always=True)
         rows = self._scrollback.wrapped(for_terminal(text), 2)
-        self._scrollback.print(message_lines(rows, self._screen.width))
+        self._scrollback.add("message", message_lines(rows, self._screen.width), always=True)
         self._refresh()
 
     def close(self) -> None:
         self._stop_live()
         self._signals.close()
-        self._screen.close()
+        self._screen.commit("", [])
 
     # One message of the model
 
@@ -690,9 +806,6 @@ class TerminalRenderer(Renderer):
         if is_answer(data):
             self._seen.add(peek(data, "tool_call_id"))
 
-    def _on_tool_output(self, event: str, data: dict[str, Any]) -> None:
-        self._activity.call_wrote(data)
-
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
         call = FinishedCall(data, 0.0, self._find_number(data))
         waited = self._activity.call_ended(data, failed=call.has_failed)
@@ -717,10 +830,9 @@ class TerminalRenderer(Renderer):
         """Print a finished call and count the file it has changed."""
         if not call.has_failed:
             self._changed.update(describe.changed_files(call.data))
-        self._scrollback.begin("tool")
         link = self._signals.link if self.signals else None
         shown = draw_call(call, self._screen.width, link, whole=self.verbose, was_seen=was_seen)
-        self._scrollback.print(shown.lines)
+        self._scrollback.add("tool", shown.lines)
         return shown
 
     def _find_number(self, data: dict[str, Any]) -> int | None:
@@ -728,9 +840,6 @@ class TerminalRenderer(Renderer):
         return self.call_number(str(call_id)) if call_id else None
 
     # Sub-agents
-
-    def _on_task_start(self, event: str, data: dict[str, Any]) -> None:
-        self._activity.call_waits(data)
 
     def sub_session_started(self, facts: SubSessionFacts) -> None:
         if not self._quiet:
@@ -742,22 +851,18 @@ class TerminalRenderer(Renderer):
         self._schedule()
 
     def sub_session_retries(self, session_id: str, data: dict[str, Any]) -> None:
-        self._activity.agent_waits(session_id, retry_text(data))
+        self._activity.agent_doing(session_id, retry_text(data), is_step=False)
         self._schedule()
 
     def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
         if not self._quiet:
-            self._print_call(
-                FinishedCall(data, measure_seconds(data, 0.0), agent=agent), was_seen=was_seen
-            )
+            call = FinishedCall(data, measure_seconds(data, 0.0), agent=agent)
+            self._print_call(call, was_seen=was_seen)
             self._refresh()
 
     def sub_session_ended(self, ended: SubSession) -> None:
         self._activity.agent_ended(ended.session_id)
         self._schedule()
-
-    def _on_steering(self, event: str, data: dict[str, Any]) -> None:
-        self.message_sent(str(peek(data, "text") or ""))
 
     def _on_stop(self, event: str, data: dict[str, Any]) -> None:
         self._is_stopping = True
@@ -770,10 +875,8 @@ class TerminalRenderer(Renderer):
         seconds = time.monotonic() - self._turn_began
         text = footer(result, seconds, len(self._changed), commands=commands)
         if result.steps:
-            self._scrollback.begin("footer")
-            self._scrollback.print(
-                paint(f"  {line}", "dim") for line in self._scrollback.wrapped(text, 2)
-            )
+            rows = self._scrollback.wrapped(text, 2)
+            self._scrollback.add("footer", (paint(f"  {row}", "dim") for row in rows))
 
     # The live region
 

@@ -55,7 +55,53 @@ class StderrNotices(Renderer):
         to_stderr(line)
 
 
-class TextRenderer(StderrNotices):
+class BlockRenderer(StderrNotices):
+    """Shows the blocks of an answer, each once: in pieces as they come, or whole if a loop sends no pieces."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
+        self._streamed: set[Any] = set()  # indices of the blocks that came in pieces
+
+    def handlers(self) -> dict[str, EventHandler]:
+        return {
+            **super().handlers(),
+            "provider:request": self._on_request,
+            "content_block:delta": self._on_delta,
+            "content_block:end": self._on_block_end,
+        }
+
+    def _on_request(self, event: str, data: dict[str, Any]) -> None:
+        self._begin_message()
+
+    def _begin_message(self) -> None:
+        self._streamed = set()
+
+    def _on_delta(self, event: str, data: dict[str, Any]) -> None:
+        kind, delta = peek(data, "block_type"), peek(data, "delta")
+        if isinstance(delta, str) and self._shows(kind):
+            self._streamed.add(peek(data, "block_index"))
+            self._add_piece(kind, delta)
+
+    def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
+        kind = peek(data, "block_type")
+        if self._shows(kind):
+            is_new = peek(data, "block_index") not in self._streamed
+            self._end_block(kind, describe.block_text(data) if is_new else "")
+
+    def _shows(self, kind: Any) -> bool:
+        """Return True for a kind of blocks that is shown."""
+        return kind in ("text", "thinking")
+
+    def _add_piece(self, kind: str, text: str) -> None:
+        """Show a piece of a block."""
+        raise NotImplementedError
+
+    def _end_block(self, kind: str, text: str) -> None:
+        """Show all of a block; empty if it came in pieces."""
+        raise NotImplementedError
+
+
+class TextRenderer(BlockRenderer):
     """Writes only the answer to stdout.
 
     Text is streamed if the request offered no tools. With tools, a message may be a comment on the
@@ -92,19 +138,14 @@ class TextRenderer(StderrNotices):
                 self.longest_note,
             )
         self._live = False
-        self._streamed: set[Any] = set()  # indices of the blocks that were streamed
         self._several_steps = False
         self._written = False  # of the current message
         self._line_open = False
         self._sanitizer = StreamSanitizer(terminal=output.isatty())
 
     def handlers(self) -> dict[str, EventHandler]:
-        handlers = super().handlers()
-        handlers["provider:request"] = self._on_request
-        handlers["content_block:delta"] = self._on_delta
-        handlers["content_block:end"] = self._on_block_end
-        handlers["plan:end"] = self._on_plan
-        return {**handlers, **self._calls.handlers()} if self._calls is not None else handlers
+        calls = self._calls.handlers() if self._calls is not None else {}
+        return {**super().handlers(), "plan:end": self._on_plan, **calls}
 
     def notice(self, message: str, level: Level, source: str) -> None:
         self._output.flush()
@@ -144,21 +185,19 @@ class TextRenderer(StderrNotices):
         self._write(self._sanitizer.flush())
         self._end_line()
         self._written = False
-        self._streamed = set()
+        self._begin_message()
 
-    def _on_delta(self, event: str, data: dict[str, Any]) -> None:
-        if self._live and peek(data, "block_type") == "text":
-            delta = peek(data, "delta")
-            if isinstance(delta, str):
-                self._streamed.add(peek(data, "block_index"))
-                self._write(self._sanitizer.feed(delta), later=True)
+    def _shows(self, kind: Any) -> bool:
+        return self._live and kind == "text"
 
-    def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
-        is_text = peek(data, "block_type") == "text"
-        if self._live and is_text and peek(data, "block_index") not in self._streamed:
+    def _add_piece(self, kind: str, text: str) -> None:
+        self._write(self._sanitizer.feed(text), later=True)
+
+    def _end_block(self, kind: str, text: str) -> None:
+        if text:
             # From a loop without deltas; each such block is a text of its own.
             self._end_line()
-            self._write(self._clean(describe.block_text(data)))
+            self._write(self._clean(text))
         # Now, so that it comes before what is written to stderr.
         self._output.flush()
 

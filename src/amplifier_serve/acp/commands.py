@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.chat.slash.contributed import contributed_commands
@@ -18,6 +15,7 @@ from amplifier_app.chat.slash.registry import (
     find,
     run_command,
 )
+from amplifier_app.render.ansi import rich_lines
 from amplifier_serve.acp.updates import Updates
 
 if TYPE_CHECKING:
@@ -133,7 +131,6 @@ class _Chat:
 def _as_text(reply: Any) -> str:
     """The output of a command as Markdown that keeps its columns."""
     if not isinstance(reply, str):
-        stream = io.StringIO()
-        Console(file=stream, width=_COLUMNS, no_color=True).print(reply)
-        reply = "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+        drawn = rich_lines(reply, _COLUMNS, styled=False)
+        reply = "\n".join(line.rstrip() for line in drawn)
     return f"```\n{reply}\n```" if "\n" in reply else reply

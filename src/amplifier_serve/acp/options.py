@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.json_rpc import INVALID_PARAMS, RpcError
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.slash.registry import ask_module
 from amplifier_app.plan.documents.profile_paths import profile_files
 from amplifier_app.runtime.approvals import MEANINGS, mode_control
 from amplifier_app.runtime.capabilities import first_provider
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
 
 _LIST_SECONDS = 5.0
 """Seconds that a session waits for the list of models."""
-_BUDGETS = ("1", "5", "20")
-"""US dollars that are offered as a limit."""
 _NO_LIMIT = "none"
+_BUDGETS = (
+    (_NO_LIMIT, "no limit", ""),
+    *((amount, f"${amount}", "") for amount in ("1", "5", "20")),
+)
+"""US dollars that are offered as a limit."""
 
 
 class Options:
@@ -52,34 +56,18 @@ class Options:
         model = session.facts.model or "default"
         budget = session.budget.limits.get("max_cost")
         limit = _NO_LIMIT if budget is None else f"{float(budget):g}"
-        limits = [(_NO_LIMIT, "no limit"), *((one, f"${one}") for one in _BUDGETS)]
-        project = session.plan.project
-        profiles = sorted({profile.name for profile in profile_files(project)})
-        return [
-            *(
-                []
-                if control is None
-                else [
-                    _select(
-                        "mode",
-                        "Mode",
-                        control.mode,
-                        [(mode, mode, MEANINGS.get(mode)) for mode in control.modes],
-                        category="mode",
-                    )
-                ]
-            ),
-            _select(
-                "model", "Model", model, [(id, id, about) for id, about in self._models], "model"
-            ),
-            _select(
-                "profile",
-                "Profile",
-                session.facts.profile,
-                [(name, name, None) for name in profiles],
-            ),
-            _select("budget", "Budget", limit, [(id, name, None) for id, name in limits]),
+        models = [(id, id, about) for id, about in self._models]
+        names = sorted({profile.name for profile in profile_files(session.plan.project)})
+        profiles = [(name, name, "") for name in names]
+        options = [
+            _select("model", "Model", model, models, "model"),
+            _select("profile", "Profile", session.facts.profile, profiles),
+            _select("budget", "Budget", limit, _BUDGETS),
         ]
+        if control is not None:
+            modes = [(mode, mode, MEANINGS.get(mode, "")) for mode in control.modes]
+            options.insert(0, _select("mode", "Mode", control.mode, modes, "mode"))
+        return options
 
     def change(self, session: OpenSession, option: Any, value: Any) -> dict[str, Any]:
         """The fields of the request that give a setting another value.
@@ -110,28 +98,26 @@ class Options:
         _, provider = first_provider(session.session)
         try:
             async with asyncio.timeout(_LIST_SECONDS):
-                listed = provider.list_models()
-                models = await listed if inspect.isawaitable(listed) else listed
+                models = await ask_module(provider.list_models)
             self._models = [
                 (str(model.id), one_line(str(getattr(model, "display_name", "")), 80))
                 for model in models
             ]
         # A provider may raise anything, or have no list: the current model stays the only one.
         except Exception as error:
-            self._updates.notice(
-                f"cannot list the models: {error or type(error).__name__}", "info", "acp"
-            )
+            reason = str(error) or type(error).__name__
+            self._updates.notice(f"cannot list the models: {reason}", "info", "acp")
 
 
 def _select(
     id: str,
     name: str,
     current: str,
-    values: list[tuple[str, str, str | None]],
+    values: Sequence[tuple[str, str, str]],
     category: str | None = None,
 ) -> dict[str, Any]:
     if current not in [value for value, _, _ in values]:
-        values = [(current, current, None), *values]
+        values = [(current, current, ""), *values]
     options = [
         {"value": value, "name": shown, **({"description": about} if about else {})}
         for value, shown, about in values

@@ -76,13 +76,13 @@ class Permissions:
             self._updates.notice(f"the editor could not ask: {error.message}", "warning", "acp")
             return None
         match answer:
-            case {"outcome": {"outcome": "selected", "optionId": chosen}}:
-                pass
+            case {"outcome": {"outcome": "selected", "optionId": str(chosen)}}:
+                by_id = {
+                    entry["optionId"]: option for entry, option in zip(listed, options, strict=True)
+                }
+                return by_id.get(chosen)
             case _:
                 return None
-        return next(
-            (options[at] for at, entry in enumerate(listed) if entry["optionId"] == chosen), None
-        )
 
     def _id(self, about: ToolApproval) -> str:
         """The id of the call in question, or a new one for a call of a sub-agent."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable
@@ -22,12 +23,13 @@ from amplifier_app.base.json_rpc import (
     Peer,
     RpcError,
 )
-from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.run.request import Request
 from amplifier_app.sessions.index import ask_index
 from amplifier_app.sessions.removal import remove_sessions, with_sub_sessions
 from amplifier_app.sessions.store import SessionStore
+from amplifier_serve.agent import agent_info
+from amplifier_support.fields import to_mapping
 
 PROTOCOL_VERSION = 1
 NOT_FOUND = -32002
@@ -117,7 +119,6 @@ class Server:
 
     def __init__(self, request: Request, source: int, output: Output) -> None:
         self._request = request
-        self._client: dict[str, Any] = {}
         self._workers: dict[str, Worker] = {}
         self._processes: set[Worker] = set()
         self.peer = Peer(source, output, self._handle)
@@ -153,13 +154,13 @@ class Server:
     def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(params.get("protocolVersion"), int):
             raise RpcError(INVALID_PARAMS, "'protocolVersion' must be a whole number")
-        self._client = _mapping(params.get("clientCapabilities"))
         setup = {
             "id": "init",
             "name": "Set up a provider",
             "description": "Run 'amplifier init' in a terminal",
         }
-        if _mapping(self._client.get("auth")).get("terminal"):
+        client = to_mapping(params.get("clientCapabilities"))
+        if to_mapping(client.get("auth")).get("terminal"):
             setup |= {"type": "terminal", "args": ["init"]}
         return {
             "protocolVersion": PROTOCOL_VERSION,
@@ -170,11 +171,7 @@ class Server:
                 "sessionCapabilities": {"list": {}, "delete": {}, "resume": {}, "close": {}},
             },
             "authMethods": [setup],
-            "agentInfo": {
-                "name": "amplifier",
-                "title": "Amplifier",
-                "version": version_line().split()[-1],
-            },
+            "agentInfo": agent_info(),
         }
 
     def _worker(self, params: dict[str, Any]) -> Worker:
@@ -202,15 +199,8 @@ class Server:
         # It may end by itself at any time.
         asyncio.ensure_future(worker.wait()).add_done_callback(lambda _: self._forget(worker))
         try:
-            result = await worker.peer.request(
-                "open",
-                {
-                    "method": method,
-                    "params": params,
-                    "client": self._client,
-                    "request": self._request.as_data(),
-                },
-            )
+            opening = {"method": method, "params": params, "request": self._request.as_data()}
+            result = await worker.peer.request("open", opening)
         except BaseException:
             await worker.close()
             raise
@@ -238,10 +228,6 @@ class Server:
         return {}
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _session_id(params: dict[str, Any]) -> str:
     id = params.get("sessionId")
     if not isinstance(id, str) or not id:
@@ -254,9 +240,7 @@ def _list_sessions(params: dict[str, Any]) -> dict[str, Any]:
     cwd, cursor = params.get("cwd"), params.get("cursor")
     if cwd is not None and (not isinstance(cwd, str) or not os.path.isabs(cwd)):
         raise RpcError(INVALID_PARAMS, "'cwd' must be an absolute path")
-    if cursor is not None and not (
-        isinstance(cursor, str) and cursor.isascii() and cursor.isdigit()
-    ):
+    if cursor is not None and not (isinstance(cursor, str) and re.fullmatch("[0-9]+", cursor)):
         raise RpcError(INVALID_PARAMS, f"unknown cursor {cursor!r}")
     start = int(cursor or 0)
     page, _ = ask_index(

@@ -1,9 +1,9 @@
-"""A renderer whose output is the `session/update` notifications of an editor."""
+"""The `session/update` notifications of an editor: what happens, and what a saved session has."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base.stdio import Output
@@ -12,7 +12,9 @@ from amplifier_app.render.events import EventStream
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import current_mode
+from amplifier_app.runtime.continuation import build_conversation
 from amplifier_app.runtime.observers.observer import Level
+from amplifier_app.runtime.observers.visibility import shown_blocks
 from amplifier_app.runtime.status import read_status
 from amplifier_app.runtime.turns.turn import (
     EventHandler,
@@ -21,6 +23,8 @@ from amplifier_app.runtime.turns.turn import (
     peek,
     result_in,
 )
+from amplifier_app.sessions.conversation import Call, Note, Prompt, Step
+from amplifier_support.fields import to_mapping
 from amplifier_support.session_capabilities import REDACT_EVENT
 
 if TYPE_CHECKING:
@@ -72,7 +76,7 @@ class Updates(EventStream):
         self.running: dict[str, tuple[str, Any]] = {}
         self._held: list[str] = []
         self._is_prompting = False
-        self._diffs: dict[str, dict[str, Any]] = {}
+        self._diffs: dict[str, Any] = {}
         self._title: str | None = None
         self._used: int | None = None
 
@@ -150,25 +154,25 @@ class Updates(EventStream):
             case "request":
                 self._send_usage()
             case "tool_start":
-                self._start(str(fields["id"]), str(fields["name"]), fields["input"])
+                self._announce(str(fields["id"]), str(fields["name"]), fields["input"])
+                todos = peek(fields["input"], "todos")
+                if isinstance(todos, list):
+                    entries = [_plan_entry(todo) for todo in cast("list[Any]", todos)]
+                    self.send("plan", {"entries": entries})
             case _:
                 pass
 
-    def _start(self, id: str, name: str, input: Any) -> None:
-        self._announce(id, name, input)
-        entries = _plan_entries(input)
-        if entries is not None:
-            self.send("plan", {"entries": entries})
-
     def _announce(self, id: str, name: str, input: Any) -> None:
         self.running[id] = (name, input)
-        call = self._redacted(self.describe_call(name, input))
-        self._diffs[id] = call
+        call = self.describe_call(name, input)
+        if "content" in call:  # Its text comes from a file, too.
+            call |= self.redacted_input("", {"content": call["content"]})
+            self._diffs[id] = call["content"]
         self.send("tool_call", {"toolCallId": id, "status": "in_progress", **call})
 
     def describe_call(self, name: str, input: Any) -> dict[str, Any]:
         """A tool call as an editor shows it: title, kind, places and the change of a file."""
-        given = cast("Mapping[str, Any]", input) if isinstance(input, Mapping) else {}
+        given = to_mapping(input)
         data = {"tool_name": name, "tool_input": given}
         call: dict[str, Any] = {
             "title": describe.call(name, given),
@@ -183,11 +187,9 @@ class Updates(EventStream):
             if isinstance(line, int) and line > 0:
                 place["line"] = line
             call["locations"] = [place]
-            change = changed_texts(given, folder) if call["kind"] == "edit" else None
-            if change is not None:
-                old, new = change
-                diff = {"type": "diff", "path": place["path"], "oldText": old, "newText": new}
-                call["content"] = [diff]
+            if call["kind"] == "edit" and (change := changed_texts(given, folder)) is not None:
+                texts = dict(zip(("oldText", "newText"), change, strict=True))
+                call["content"] = [{"type": "diff", "path": place["path"], **texts}]
         return call
 
     def redacted_input(self, name: str, input: Any) -> Any:
@@ -197,31 +199,22 @@ class Updates(EventStream):
             return input
         return redact("tool:pre", {"tool_name": name, "tool_input": input})["tool_input"]
 
-    def _redacted(self, call: dict[str, Any]) -> dict[str, Any]:
-        """A call whose text comes from a file, too."""
-        changes = {"content": call["content"]} if "content" in call else {}
-        return {**call, **self.redacted_input("", changes)}
-
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
-        self._end(data, has_succeeded(result_in(data)), describe.shown_result(data))
+        self._tool_end(data, has_succeeded(result_in(data)), describe.shown_result(data))
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
         id = str(peek(data, "tool_call_id"))
         if id not in self.running:  # It cannot run: its tool is unknown, or its input is invalid.
             self._announce(id, str(peek(data, "tool_name")), input_in(data))
-        self._end(data, False, describe.error_text(data, _MAX_OUTPUT))
+        super()._on_tool_error(event, data)
 
-    def _end(self, data: dict[str, Any], success: bool, output: str) -> None:
+    def _tool_end(self, data: dict[str, Any], success: bool, output: str) -> None:
         id = str(peek(data, "tool_call_id"))
         self.running.pop(id, None)
-        content = self._diffs.pop(id, {}).get("content") if success else None
-        if content is None:
-            content = result_content(output)
-        status = "completed" if success else "failed"
-        self.send(
-            "tool_call_update",
-            {"toolCallId": id, "status": status, "content": content, "rawOutput": _cut(output)},
-        )
+        diff = self._diffs.pop(id, None) if success else None
+        update = {"toolCallId": id, "status": "completed" if success else "failed"}
+        update |= {"content": diff or result_content(output), "rawOutput": _cut(output)}
+        self.send("tool_call_update", update)
 
 
 def count_tokens(session: OpenSession) -> dict[str, int]:
@@ -249,19 +242,56 @@ def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _plan_entries(input: Any) -> list[dict[str, Any]] | None:
-    """The entries of a to-do list that a call sets; None if it sets none."""
-    todos = peek(input, "todos")
-    if not isinstance(todos, list):
-        return None
-    entries: list[dict[str, Any]] = []
-    for todo in cast("list[Any]", todos):
-        state = peek(todo, "status")
-        entries.append(
-            {
-                "content": str(peek(todo, "content") or ""),
-                "priority": "medium",
-                "status": state if state in _STATES else "pending",
-            }
-        )
-    return entries
+def _plan_entry(todo: Any) -> dict[str, Any]:
+    """An item of a to-do list."""
+    content, state = str(peek(todo, "content") or ""), peek(todo, "status")
+    status = state if state in _STATES else "pending"
+    return {"content": content, "priority": "medium", "status": status}
+
+
+async def replay(session: OpenSession, updates: Updates) -> None:
+    """Send the conversation of a saved session."""
+    for item in await build_conversation(session):
+        if isinstance(item, Prompt):
+            updates.send("user_message_chunk", {"content": text_block(item.text)})
+        elif isinstance(item, Step):
+            _replay_step(session, item, updates)
+        elif isinstance(item, Note) and item.is_attachment:
+            for image in _images(item):
+                updates.send("user_message_chunk", {"content": image})
+
+
+def _replay_step(session: OpenSession, step: Step, updates: Updates) -> None:
+    content = step.message.get("content")
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    blocks = cast("list[Any]", content if isinstance(content, list) else [])
+    for block in shown_blocks(blocks, session.renderer.visibility):
+        text, thinking = block.get("text"), block.get("thinking")
+        if block.get("type") == "text" and isinstance(text, str) and text:
+            updates.send("agent_message_chunk", {"content": text_block(text)})
+        elif block.get("type") == "thinking" and isinstance(thinking, str) and thinking:
+            updates.send("agent_thought_chunk", {"content": text_block(thinking)})
+    for call in step.calls:
+        _replay_call(call, updates)
+
+
+def _replay_call(call: Call, updates: Updates) -> None:
+    shown = updates.describe_call(call.name, call.input)
+    result = call.shown
+    # Not the change of a file, which is another one by now.
+    shown["content"] = result_content(result or "")
+    status = "failed" if result is None else "completed"
+    updates.send(
+        "tool_call", {"toolCallId": call.id or f"call-{call.number}", "status": status} | shown
+    )
+
+
+def _images(note: Note) -> Iterator[dict[str, Any]]:
+    content = note.message.get("content")
+    for block in cast("list[Any]", content if isinstance(content, list) else []):
+        match block:
+            case {"type": "image", "source": {"data": str(data), "media_type": str(media_type)}}:
+                yield {"type": "image", "data": data, "mimeType": media_type}
+            case _:
+                pass

@@ -33,13 +33,12 @@ from amplifier_app.runtime.session import OpenSession
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
 from amplifier_serve.acp.commands import Commands
-from amplifier_serve.acp.content import read_prompt, replay
-from amplifier_serve.acp.mcp_servers import mount_servers, read_servers
+from amplifier_serve.acp.inputs import mount_servers, read_prompt, read_servers
 from amplifier_serve.acp.options import Options
 from amplifier_serve.acp.permissions import Permissions
 from amplifier_serve.acp.server import NOT_FOUND
-from amplifier_serve.acp.updates import Updates, count_tokens, text_block
-from amplifier_serve.project import without_untrusted_project
+from amplifier_serve.acp.updates import Updates, count_tokens, replay, text_block
+from amplifier_serve.agent import without_untrusted_project
 from amplifier_support.environment import forbid_inspection
 
 _AUTHENTICATION_REQUIRED = -32000
@@ -276,7 +275,8 @@ class Worker:
                 return {"stopReason": "cancelled"}
             turn.is_cancelled = True
             raise
-        except (AppError, Exception) as error:
+        # Modules may raise anything.
+        except Exception as error:
             if turn.is_cancelled:
                 return {"stopReason": "cancelled"}
             if isinstance(error, RpcError):
@@ -364,16 +364,12 @@ def _to_rpc_error(outcome: Outcome) -> RpcError:
     return RpcError(_CODES.get(ending, INTERNAL_ERROR), message, data)
 
 
-async def _serve(source: int, output: Output) -> None:
-    await Worker(source, output).serve()
-
-
 def main() -> None:
     """Serve one session until the input ends."""
     open_standard_streams()
     forbid_inspection()
     with contextlib.suppress(KeyboardInterrupt), claim_stdout() as output:
-        run_loop(_serve(claim_stdin(), output))
+        run_loop(Worker(claim_stdin(), output).serve())
 
 
 if __name__ == "__main__":

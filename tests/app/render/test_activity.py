@@ -40,11 +40,8 @@ def test_a_sub_agent_and_its_waiting_call_share_one_line() -> None:
         activity.agent_started(facts(number, agent))
     activity.agent_doing("s1-1", "")
     activity.agent_doing("s1-1", "read_file a.txt")
-    assert texts(activity) == [
-        "reader · 1 step → read_file a.txt",
-        "writer: look at it",
-        "bash ls",
-    ]
+    reading = "reader · 1 step → read_file a.txt"
+    assert texts(activity) == [reading, "writer: look at it", "bash ls"]
     activity.agent_doing("s1-1", "")
     activity.agent_doing("s1-1", "grep x")
     activity.agent_doing("s1-1", "")
@@ -67,7 +64,7 @@ def test_a_sub_agent_without_a_known_call_has_its_own_line() -> None:
 def test_a_sub_agent_that_waits_says_why() -> None:
     activity = Activity()
     activity.agent_started(facts(1))
-    activity.agent_waits("s1-1", "rate limited, retrying in 4 s (1 of 4)")
+    activity.agent_doing("s1-1", "rate limited, retrying in 4 s (1 of 4)", is_step=False)
     assert texts(activity) == ["reader · 0 steps → rate limited, retrying in 4 s (1 of 4)"]
     activity.agent_doing("s1-1", "grep x")
     assert texts(activity) == ["reader · 1 step → grep x"]

@@ -26,33 +26,23 @@ def call(number: int, name: str, **given: Any) -> dict[str, Any]:
     return {"tool_name": name, "tool_call_id": str(number), "tool_input": given}
 
 
+FAILED = ToolResult(
+    success=False, output="one\nmake: *** no rule\n[exit code 2]", error={"message": "exit code 2"}
+)
+PUBLISHED = {"stderr": "no", "stdout": "", "returncode": 2}
+"""The fields of published tools for commands."""
+
+
 @pytest.mark.parametrize(
     ("ended", "line"),
     [
         ({"tool_result": ToolResult(output="x")}, "1 bash make: ok, 5 ms"),
-        (
-            {
-                "tool_result": ToolResult(
-                    success=False,
-                    output="one\nmake: *** no rule\n[exit code 2]",
-                    error={"message": "exit code 2"},
-                )
-            },
-            "1 bash make: failed, 5 ms: exit code 2: make: *** no rule",
-        ),
+        ({"tool_result": FAILED}, "1 bash make: failed, 5 ms: exit code 2: make: *** no rule"),
         (
             {"tool_result": {"success": False, "output": "it broke\nbadly"}},
             "1 bash make: failed, 5 ms: it broke",
         ),
-        (  # the fields of published tools for commands
-            {
-                "result": {
-                    "success": False,
-                    "output": {"stderr": "no", "stdout": "", "returncode": 2},
-                }
-            },
-            "1 bash make: failed, 5 ms: no",
-        ),
+        ({"result": {"success": False, "output": PUBLISHED}}, "1 bash make: failed, 5 ms: no"),
         (
             {"result": {"success": False, "output": None, "error": {"message": "gone"}}},
             "1 bash make: failed, 5 ms: gone",
@@ -173,15 +163,11 @@ async def test_a_call_does_not_run_while_one_of_its_answer_waits_for_approval(
     shown.turn_ended()
 
 
-REPLIES = [
-    {
-        "tool_calls": [
-            {"name": "write_file", "input": {"path": "a.txt", "content": "x"}},
-            {"name": "read_file", "input": {"path": "missing.txt"}},
-        ]
-    },
-    "done",
+CALLS = [
+    {"name": "write_file", "input": {"path": "a.txt", "content": "x"}},
+    {"name": "read_file", "input": {"path": "missing.txt"}},
 ]
+REPLIES = [{"tool_calls": CALLS}, "done"]
 
 
 def test_plain_output_shows_how_calls_ended_and_what_a_turn_used(tmp_path: Path) -> None:

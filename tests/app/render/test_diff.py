@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amplifier_app.render import ansi
 from amplifier_app.render.ansi import cells, plain
 from amplifier_app.render.diff import compare, diff_lines, files_lines, parse, summary
 from amplifier_app.render.theme import use_theme
@@ -63,9 +64,10 @@ def test_without_colours_the_marks_are_left(monkeypatch: pytest.MonkeyPatch) -> 
 def dark_theme(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("amplifier_app.render.theme._used", None)
     use_theme("dark")
     yield
-    use_theme("auto")
+    ansi.use_colours({})
 
 
 RED, GREEN, STRONG = "48;2;58;26;28", "48;2;22;48;29", "48;2;42;100;56"

@@ -56,12 +56,8 @@ def test_paths_are_not_broken() -> None:
 
 def test_a_report_marks_failures() -> None:
     marks = [(line[0].text, line[0].style) for line in report_lines(REPORT, width=80) if line]
-    assert [mark for mark in marks if mark[0] in ("ok  ", "FAIL", "warn", "note")] == [
-        ("ok  ", "good"),
-        ("FAIL", "bad"),
-        ("warn", "warn"),
-        ("note", "dim"),
-    ]
+    expected = [("ok  ", "good"), ("FAIL", "bad"), ("warn", "warn"), ("note", "dim")]
+    assert [mark for mark in marks if mark in expected] == expected
 
 
 def test_the_modules_of_a_plan_fit_a_terminal_and_are_whole_in_a_pipe() -> None:

@@ -47,11 +47,11 @@ def test_committed_lines_stay_above_the_live_region(columns: int) -> None:
     rig = Rig(columns, 6)
     expected: list[str] = []
     for number in range(30):
-        rig.screen.show([f"working on {number}", "x" * 200])
+        rig.screen.commit("", [f"working on {number}", "x" * 200])
         rig.screen.commit(f"line {number}\n")
         expected.append(f"line {number}")
     assert rig.lines() == [*expected, "working on 29", "x" * (columns - 1) + "…"]
-    rig.screen.close()
+    rig.screen.commit("", [])
     assert rig.lines() == expected
 
 
@@ -63,7 +63,7 @@ def test_an_update_is_one_write_and_repaints_nothing_above() -> None:
     update = rig.written()
     assert "first" not in update
     assert update.startswith("\x1b[?2026h\r \x1b[J\r\x1b[K")
-    rig.screen.show(["live 2"])
+    rig.screen.commit("", ["live 2"])
     assert rig.written() == "", "nothing changed"
 
 
@@ -72,23 +72,23 @@ def test_an_echo_after_a_full_line_leaves_no_copy_of_it() -> None:
     rig.screen.commit("first\n", ["x" * 40, "y" * 40])
     rig.written()
     rig.emulator.feed("^C^C")
-    rig.screen.show(["y" * 40])
+    rig.screen.commit("", ["y" * 40])
     assert rig.lines() == ["first", "y" * 40]
 
 
 def test_a_region_taller_than_the_terminal_shows_its_end() -> None:
     rig = Rig(40, 5)
-    rig.screen.show([f"row {n}" for n in range(20)])
+    rig.screen.commit("", [f"row {n}" for n in range(20)])
     assert rig.lines() == ["row 16", "row 17", "row 18", "row 19"]
-    rig.screen.close()
+    rig.screen.commit("", [])
     assert rig.lines() == []
 
 
 def test_the_cursor_is_hidden_while_there_is_a_live_region() -> None:
     rig = Rig(40, 5)
-    rig.screen.show(["one"])
+    rig.screen.commit("", ["one"])
     rig.screen.commit("text\n", ["two"])
-    rig.screen.close()
+    rig.screen.commit("", [])
     written = rig.written()
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1
     assert written.endswith("\x1b[?25h\x1b[?2026l")
@@ -106,10 +106,10 @@ def test_a_resized_terminal_that_cuts_lines_loses_and_doubles_nothing(after: int
 
 def test_a_terminal_that_wraps_lines_again_is_erased_as_far_as_they_reach() -> None:
     rig = Rig(60, 10, TERM="xterm-256color")
-    rig.screen.show(["a" * 60, "b" * 10])
+    rig.screen.commit("", ["a" * 60, "b" * 10])
     rig.written()
     rig.resize(25, 10)  # `a` takes three rows now, `b` one
-    rig.screen.show(["c"])
+    rig.screen.commit("", ["c"])
     assert rig.written().startswith("\x1b[?2026h\r\x1b[3A \x1b[J\r\x1b[K")
 
 
@@ -122,6 +122,9 @@ def test_a_closed_terminal_is_reported() -> None:
     assert screen.failure is not None
 
 
+LINK, END = "\x1b]8;;file:///a\x1b\\", "\x1b]8;;\x1b\\"
+
+
 @pytest.mark.parametrize(
     ("line", "width", "expected"),
     [
@@ -130,11 +133,7 @@ def test_a_closed_terminal_is_reported() -> None:
         ("日本語", 5, "日本…"),
         ("日本語", 4, "日…"),
         ("\x1b[31mlonger\x1b[0m", 5, "\x1b[31mlong…\x1b[0m"),
-        (
-            "\x1b]8;;file:///a\x1b\\longer\x1b]8;;\x1b\\",
-            5,
-            "\x1b]8;;file:///a\x1b\\long…\x1b]8;;\x1b\\",
-        ),
+        (f"{LINK}longer{END}", 5, f"{LINK}long…{END}"),
         ("abc", 0, ""),
     ],
 )

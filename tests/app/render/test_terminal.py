@@ -9,14 +9,16 @@ import re
 import struct
 import termios
 import threading
+import time
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from amplifier_app.base.stdio import Output
+from amplifier_app.render.ansi import plain
 from amplifier_app.render.screen import AnsiScreen
-from amplifier_app.render.terminal import TerminalRenderer
+from amplifier_app.render.terminal import Progress, TerminalRenderer
 from amplifier_app.runtime.observers.observer import SubSessionFacts
 from amplifier_app.runtime.turns.turn import NO_TURN, SubSession
 from amplifier_core.hooks import HookRegistry
@@ -42,6 +44,7 @@ class Shown:
         self.hooks = HookRegistry()
         for event, handler in self.renderer.handlers().items():
             self.hooks.register(event, handler)
+        self.renderer.turn_started()
 
     def _drain(self) -> None:
         while True:
@@ -56,6 +59,10 @@ class Shown:
     async def emit(self, event: str, **data: Any) -> None:
         result = await self.hooks.emit(event, data)
         assert result.action == "continue"
+
+    def seen(self) -> list[str]:
+        """The screen now."""
+        return screen(b"".join(self.written).decode(), self._columns)
 
     async def say(self, *pieces: str, kind: str = "text", index: int = 0) -> None:
         about = {"block_type": kind, "block_index": index}
@@ -75,7 +82,7 @@ class Shown:
         os.close(self._slave)
         self._reader.join(10)
         os.close(self._master)
-        lines = screen(b"".join(self.written).decode(), self._columns)
+        lines = self.seen()
         while lines and not lines[-1]:
             lines.pop()
         return lines
@@ -83,7 +90,6 @@ class Shown:
 
 async def test_blocks_appear_once_and_in_order() -> None:
     it = Shown()
-    it.renderer.turn_started()
     await it.emit("provider:request", tools=[])
     text = "# Head\n\nOne [bold]two[/bold].\n\n1. a\n2. b\n3. c\n\nEnd"
     for character in text:
@@ -112,24 +118,21 @@ async def test_thinking_is_folded_unless_requested() -> None:
 
 async def test_blocks_without_deltas_are_shown() -> None:
     it = Shown()
-    it.renderer.turn_started()
     await it.emit("provider:request", tools=[])
-    about = {"block_type": "text", "block_index": 0}
-    await it.emit("content_block:end", block={"type": "text", "text": "Whole."}, **about)
+    block = {"type": "text", "text": "Whole."}
+    await it.emit("content_block:end", block=block, block_type="text", block_index=0)
     it.end("Whole.")
     assert it.close() == ["Whole."]
 
 
 async def test_the_response_of_a_loop_without_events_is_shown() -> None:
     it = Shown()
-    it.renderer.turn_started()
     it.end("Just *this*.")
     assert it.close() == ["Just this."]
 
 
 async def test_a_remark_instead_of_an_answer_is_not_shown() -> None:
     it = Shown()
-    it.renderer.turn_started()
     it.renderer.turn_ended(NO_TURN._replace(response="Max iterations reached", status="incomplete"))
     assert it.close() == []
 
@@ -139,17 +142,23 @@ def call(number: int, name: str, **given: Any) -> dict[str, Any]:
 
 
 async def finished(it: Shown, data: dict[str, Any], output: Any, **result: Any) -> None:
+    result = {"tool_result": ToolResult(output=output, **result), "duration_ms": 5}
     await it.emit("tool:pre", **data)
-    await it.emit(
-        "tool:post", tool_result=ToolResult(output=output, **result), duration_ms=5, **data
-    )
+    await it.emit("tool:post", **result, **data)
+
+
+async def shown(data: dict[str, Any], output: Any, columns: int = 60, **result: Any) -> list[str]:
+    """The screen after one call."""
+    it = Shown(columns=columns)
+    await finished(it, data, output, **result)
+    it.end()
+    return it.close()
 
 
 async def test_parallel_tools_each_get_a_line_and_long_results_fold() -> None:
     it = Shown()
     it.renderer.full_result_hint = "elsewhere"
     it.renderer.call_number = int
-    it.renderer.turn_started()
     await it.emit("provider:request", tools=["bash"])
     calls = [call(n, "bash", command=f"cmd {n}") for n in range(1, 5)]
     for data in calls:
@@ -178,7 +187,6 @@ async def test_parallel_tools_each_get_a_line_and_long_results_fold() -> None:
 @pytest.mark.parametrize("columns", [40, 80, 120])
 async def test_a_call_is_one_line_whatever_its_input(columns: int) -> None:
     it = Shown(columns=columns)
-    it.renderer.turn_started()
     await finished(it, call(1, "bash", command="echo " + "word " * 100 + "\nls"), "")
     await finished(it, call(2, "grep", pattern="def .*", path="src"), "a.py:1: def a\n" * 6)
     await finished(it, call(3, "task", agent="reader", instruction="look"), "fine")
@@ -198,7 +206,6 @@ async def test_a_call_is_one_line_whatever_its_input(columns: int) -> None:
 @pytest.mark.parametrize("columns", [40, 80])
 async def test_calls_that_run_when_the_turn_ends_are_interrupted(columns: int) -> None:
     it = Shown(columns=columns)
-    it.renderer.turn_started()
     await it.emit("tool:pre", **call(1, "bash", command="sleep " * 40))
     it.end()
     (line,) = it.close()
@@ -208,87 +215,58 @@ async def test_calls_that_run_when_the_turn_ends_are_interrupted(columns: int) -
 
 
 async def test_a_failed_call_shows_more_of_its_output() -> None:
-    it = Shown()
-    it.renderer.turn_started()
     output = "\n".join(f"row {n}" for n in range(30)) + "\n[exit code 2]"
-    await finished(
-        it, call(1, "bash", command="x"), output, success=False, error={"message": "exit code 2"}
-    )
-    it.end()
-    lines = it.close()
+    failed: dict[str, Any] = {"success": False, "error": {"message": "exit code 2"}}
+    lines = await shown(call(1, "bash", command="x"), output, **failed)
     assert lines[0] == "✗ bash x · 5 ms · exit code 2 · 30 lines, last 12:"
     assert lines[1:] == [f"    row {n}" for n in range(18, 30)]
 
 
 async def test_the_error_of_a_call_is_wrapped_between_words() -> None:
-    it = Shown(columns=40)
-    it.renderer.turn_started()
     text = "unknown tool 'x'; available tools: list_directory"
-    await finished(it, call(1, "x"), text, success=False, error={"message": text})
-    it.end()
-    assert it.close()[1:] == ["    unknown tool 'x'; available tools:", "    list_directory"]
+    lines = await shown(call(1, "x"), text, 40, success=False, error={"message": text})
+    assert lines[1:] == ["    unknown tool 'x'; available tools:", "    list_directory"]
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
 async def test_an_edit_shows_its_changes(columns: int) -> None:
-    it = Shown(columns=columns)
-    it.renderer.turn_started()
     diff = "edited a.py in 1 place\n--- a/a.py\n+++ b/a.py\n@@ -7,3 +7,4 @@\n x = 1\n-y = 2\n+y = 3\n+z = 4\n end\n"
-    await finished(it, call(1, "edit_file", file_path="a.py"), diff)
-    it.end()
-    assert (
-        it.close()
-        == [
-            "✓ edit_file a.py · +2 −1 · 5 ms",
-            "     7   x = 1",
-            "     8 - y = 2",
-            "     8 + y = 3",
-            "     9 + z = 4",
-            "    10   end",
-        ]
-        or columns < 40
-    )
+    assert await shown(call(1, "edit_file", file_path="a.py"), diff, columns) == [
+        "✓ edit_file a.py · +2 −1 · 5 ms",
+        "     7   x = 1",
+        "     8 - y = 2",
+        "     8 + y = 3",
+        "     9 + z = 4",
+        "    10   end",
+    ]
 
 
 async def test_a_to_do_list_is_a_checklist_and_pinned_while_it_is_open() -> None:
     it = Shown(columns=80)
-    it.renderer.turn_started()
-    todos = [
-        {"content": "Read the code", "status": "completed"},
-        {"content": "Fix the bug", "status": "in_progress"},
-        {"content": "Run the tests", "status": "pending"},
-    ]
+    steps = {"Read the code": "completed", "Fix the bug": "in_progress", "Run the tests": "pending"}
+    todos = [{"content": content, "status": status} for content, status in steps.items()]
     await finished(it, call(1, "todo", action="create", todos=todos), {"status": "created"})
     await asyncio.sleep(0.2)
-    shown = screen(b"".join(it.written).decode(), 80)
+    seen = it.seen()
     checklist = "☑ Read the code   ▸ Fix the bug   ☐ Run the tests"
-    assert shown[0] == "✓ todo 1 of 3 done · 5 ms"
-    assert shown[1] == f"    {checklist}"
-    assert shown[3].startswith(f" {checklist}")
-    assert shown[3].endswith("1/3")
+    assert seen[0] == "✓ todo 1 of 3 done · 5 ms"
+    assert seen[1] == f"    {checklist}"
+    assert seen[3].startswith(f" {checklist}")
+    assert seen[3].endswith("1/3")
     it.end()
-    assert it.close() == shown[:2]
+    assert it.close() == seen[:2]
 
 
 async def test_images_are_placeholders() -> None:
-    it = Shown()
-    it.renderer.turn_started()
-    image = {
-        "type": "image",
-        "source": {
-            "type": "base64",
-            "media_type": "image/png",
-            "data": "iVBORw0KGgo" + "A" * 45_333,
-        },
-    }
-    await finished(it, call(1, "read_file", path="a.png"), None, content=[image])
-    it.end()
-    assert it.close()[-1] == "    [image: image/png 34 kB]"
+    data = "iVBORw0KGgo" + "A" * 45_333
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    content = [{"type": "image", "source": source}]
+    lines = await shown(call(1, "read_file", path="a.png"), None, content=content)
+    assert lines[-1] == "    [image: image/png 34 kB]"
 
 
 async def test_retries_are_one_live_line_and_one_summary() -> None:
     it = Shown()
-    it.renderer.turn_started()
     await it.emit("provider:request", tools=[], model="m-1")
     # The second wait is cut short by the answer.
     for attempt, delay, seconds in ((1, 0.6, 0.7), (2, 4.0, 0.2)):
@@ -297,9 +275,9 @@ async def test_retries_are_one_live_line_and_one_summary() -> None:
             attempt=attempt, max_retries=4, provider="p",
         )  # fmt: skip
         await asyncio.sleep(seconds)
-    shown = screen(b"".join(it.written).decode())
+    seen = it.seen()
     assert re.fullmatch(
-        r". rate limited, retrying in [34] s \(2 of 4\) · Ctrl-C to give up", shown[-1]
+        r". rate limited, retrying in [34] s \(2 of 4\) · Ctrl-C to give up", seen[-1]
     )
     await it.say("Done.")
     it.end("Done.")
@@ -319,30 +297,32 @@ async def test_retries_are_one_live_line_and_one_summary() -> None:
         ("StreamError", None, "", "the answer was cut off", "after an answer was cut off"),
     ],
 )  # fmt: skip
-async def test_a_retry_is_shown_with_its_cause(
-    kind: str, status: int | None, message: str, live: str, summary: str
+def test_a_retry_is_shown_with_its_cause(
+    kind: str,
+    status: int | None,
+    message: str,
+    live: str,
+    summary: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    it = Shown(columns=80)
-    it.renderer.turn_started()
-    about = {"error_type": kind, "status_code": status, "error_message": message}
-    await it.emit("provider:retry", delay=0.6, provider="p", **about)
-    await asyncio.sleep(0.65)
-    shown = screen(b"".join(it.written).decode(), columns=80)
-    assert shown[-1][2:].startswith(f"{live}, retrying")
-    await it.say("Done.")
-    it.end("Done.")
-    assert it.close()[0] == f"· waited 1 s {summary}"
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    progress = Progress()
+    about = {"error_type": kind, "status_code": status, "error_message": message, "delay": 0.6}
+    progress.retries(about)
+    assert plain(progress.line(80, "Esc", ""))[2:].startswith(f"{live}, retrying")
+    now += 0.6
+    assert progress.take_retry_summary() == f"waited 1 s {summary}"
 
 
 async def test_a_long_cause_of_a_retry_leaves_room_for_the_key() -> None:
     it = Shown()
-    it.renderer.turn_started()
     about = {"error_message": "the model is warming up " * 9, "attempt": 1, "max_retries": 4}
     await it.emit("provider:retry", error_type="LLMError", delay=9.0, provider="p", **about)
     await asyncio.sleep(0.2)
-    shown = screen(b"".join(it.written).decode())
+    seen = it.seen()
     assert re.fullmatch(
-        r". the model is.*… retrying in \d s \(1 of 4\) · Ctrl-C to give up", shown[-1]
+        r". the model is.*… retrying in \d s \(1 of 4\) · Ctrl-C to give up", seen[-1]
     )
     it.end()
     it.close()
@@ -350,7 +330,6 @@ async def test_a_long_cause_of_a_retry_leaves_room_for_the_key() -> None:
 
 async def test_a_retry_that_was_stopped_is_not_counted() -> None:
     it = Shown()
-    it.renderer.turn_started()
     for delay, seconds in ((0.3, 0.31), (0.3, 0.31), (60.0, 0.01)):
         await it.emit("provider:retry", error_type="RateLimitError", delay=delay, provider="p")
         await asyncio.sleep(seconds)
@@ -360,7 +339,6 @@ async def test_a_retry_that_was_stopped_is_not_counted() -> None:
 
 async def test_the_reply_to_a_command_splits_no_line_of_the_answer() -> None:
     it = Shown(chat=True)
-    it.renderer.turn_started()
     await it.emit("provider:request", tools=[])
     about = {"block_type": "text", "block_index": 0}
     await it.emit("content_block:delta", delta="one tw", **about)
@@ -373,12 +351,11 @@ async def test_the_reply_to_a_command_splits_no_line_of_the_answer() -> None:
 
 async def test_the_live_line_says_what_goes_on() -> None:
     it = Shown(chat=True, columns=80)
-    it.renderer.turn_started()
     await it.emit("provider:request", tools=[], model="m-1")
     await it.emit("content_block:delta", block_type="thinking", block_index=0, delta="x" * 400)
     await asyncio.sleep(1.3)
-    shown = screen(b"".join(it.written).decode(), 80)
-    assert re.fullmatch(r". m-1 thinking · 1 s · ↓ 100 tokens +Esc stop · type to steer", shown[-1])
+    seen = it.seen()
+    assert re.fullmatch(r". m-1 thinking · 1 s · ↓ 100 tokens +Esc stop · type to steer", seen[-1])
     it.end()
     it.close()
 
@@ -386,7 +363,6 @@ async def test_the_live_line_says_what_goes_on() -> None:
 @pytest.mark.parametrize("columns", [40, 80, 120])
 async def test_a_turn_ends_with_what_it_used(columns: int) -> None:
     it = Shown(chat=True, columns=columns)
-    it.renderer.turn_started()
     await finished(it, call(1, "write_file", path="a.txt", content="a\nb\n"), "wrote a.txt")
     usage = {"input_tokens": 38_200, "output_tokens": 1900, "cache_read_tokens": 34_762}
     it.end(steps=5, usage=usage, cost=Decimal("0.0431"))
@@ -400,9 +376,8 @@ async def test_a_turn_ends_with_what_it_used(columns: int) -> None:
 
 async def test_the_last_output_line_of_a_running_tool_is_shown() -> None:
     it = Shown()
-    it.renderer.turn_started()
-    call = {"tool_name": "bash", "tool_call_id": "c1", "tool_input": {"command": "make"}}
-    await it.emit("tool:pre", span_id="s1", **call)
+    data = call(1, "bash", command="make")
+    await it.emit("tool:pre", span_id="s1", **data)
     await it.emit("tool:output", span_id="s2", text="of another call\n")
     await it.emit("tool:output", span_id="s1", text="first line\nlast \x1b[31mline\n")
     await asyncio.sleep(0.3)
@@ -410,17 +385,16 @@ async def test_the_last_output_line_of_a_running_tool_is_shown() -> None:
     assert "last line" in seen.replace("\x1b[31m", "?")
     assert "first line" not in seen
     assert "another call" not in seen
-    await it.emit("tool:post", span_id="s1", tool_result=ToolResult(output="done"), **call)
+    await it.emit("tool:post", span_id="s1", tool_result=ToolResult(output="done"), **data)
     it.end()
     assert [line.split(" · ")[0] for line in it.close()] == ["✓ bash make", "    done"]
 
 
 async def test_a_sub_agent_is_one_line_both_running_and_finished() -> None:
     it = Shown()
-    it.renderer.turn_started()
     asked = {"agent": "reader", "instruction": "look at \x1b[2Jit"}
-    call = {"tool_name": "task", "tool_call_id": "c1", "tool_input": asked}
-    await it.emit("tool:pre", span_id="s1", **call)
+    data = call(1, "task", **asked)
+    await it.emit("tool:pre", span_id="s1", **data)
     await it.emit("task:start", span_id="s1", sub_session_id="s-1")
     facts = SubSessionFacts("s-1", "s", "reader", 1, False, asked["instruction"])
     it.renderer.sub_session_started(facts)
@@ -432,21 +406,17 @@ async def test_a_sub_agent_is_one_line_both_running_and_finished() -> None:
     ended = SubSession("s-1", "s", "reader", "success", 1, {}, None, 100)
     it.renderer.sub_session_ended(ended)
     output = {"response": "It is fine.", "session_id": "s-1", "usage": {"input_tokens": 3}}
-    await it.emit(
-        "tool:post", span_id="s1", tool_result=ToolResult(output=output), duration_ms=5, **call
-    )
+    result = {"tool_result": ToolResult(output=output), "duration_ms": 5}
+    await it.emit("tool:post", span_id="s1", **result, **data)
     it.end()
     assert it.close() == ["✓ task reader: look at it · 5 ms", "    It is fine."]
 
 
 async def test_quiet_shows_only_the_answer_and_warnings() -> None:
     it = Shown(quiet=True)
-    it.renderer.turn_started()
     await it.emit("provider:request", tools=["bash"])
     await it.say("hm", kind="thinking")
-    call = {"tool_name": "bash", "tool_call_id": "1", "tool_input": {}}
-    await it.emit("tool:pre", **call)
-    await it.emit("tool:post", tool_result=ToolResult(output="x"), **call)
+    await finished(it, call(1, "bash"), "x")
     it.renderer.notice("by the way", "info", "x")
     it.renderer.notice("mind this", "warning", "x")
     await it.say("Answer.")
@@ -457,13 +427,10 @@ async def test_quiet_shows_only_the_answer_and_warnings() -> None:
 async def test_control_characters_are_removed_everywhere() -> None:
     it = Shown()
     evil = "a\x1b]0;t\x07b\x1b[2Jc\x9bd\u202ee\x08"
-    it.renderer.turn_started()
     await it.emit("provider:request", tools=["x"])
     await it.say(*evil, kind="thinking")
-    call = {"tool_name": evil, "tool_call_id": "1", "tool_input": {"path": evil}}
-    await it.emit("tool:pre", **call)
-    await it.emit("tool:post", tool_result=ToolResult(output=evil), **call)
-    await it.emit("tool:error", error={"message": evil}, **{**call, "tool_call_id": "2"})
+    await finished(it, call(1, evil, path=evil), evil)
+    await it.emit("tool:error", error={"message": evil}, **call(2, evil, path=evil))
     await it.emit("user:notification", message=evil)
     await it.emit("provider:retry", provider=evil, error_message=evil, delay=1.0)
     await it.emit("provider:fallback", provider=evil, fallback=evil, error={"message": evil})

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from amplifier_app.base.sanitize import visible
-from amplifier_app.chat.trust_question import question_about
+from amplifier_app.chat.ask import question_about
 from amplifier_app.trust import examine
 from amplifier_app.trust.review import changes, listing, selection
 from amplifier_app.trust.store import TrustStore

@@ -90,6 +90,12 @@ class Editor:
             "session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}]
         )
 
+    def set_option(self, session: str, option: Any, value: Any) -> dict[str, str]:
+        """Change a setting of a session; return the values of all."""
+        params = {"sessionId": session, "configId": option, "value": value}
+        options = self.call("session/set_config_option", **params)["configOptions"]
+        return {option["id"]: option["currentValue"] for option in options}
+
     def call(self, method: str, **params: Any) -> Any:
         """Call the agent.
 

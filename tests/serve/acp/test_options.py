@@ -36,10 +36,6 @@ while not pathlib.Path("go").exists():
 """A server that is not ready before there is a file `go` in its directory."""
 
 
-def values(options: list[dict[str, Any]]) -> dict[str, str]:
-    return {option["id"]: option["currentValue"] for option in options}
-
-
 def test_a_session_is_continued_with_another_budget_profile_and_mode(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [], mock={"on_end": "echo"}, hooks=["hooks-approval"])
     with running("-f", plan) as editor:
@@ -47,23 +43,19 @@ def test_a_session_is_continued_with_another_budget_profile_and_mode(tmp_path: P
         opened = editor.call("session/new", cwd=str(tmp_path), mcpServers=[])
         session = opened["sessionId"]
         assert opened["modes"]["currentModeId"] == "ask"
-        assert values(opened["configOptions"]) == {
-            **{"mode": "ask", "model": "mock-model", "profile": "test", "budget": "none"}
-        }
+        values = {one["id"]: one["currentValue"] for one in opened["configOptions"]}
+        fresh = {"mode": "ask", "model": "mock-model", "profile": "test", "budget": "none"}
+        assert values == fresh
         editor.prompt(session, "first")
         for option, value in (("budget", "5"), ("mode", "edits"), ("budget", "none")):
-            changed = editor.call(
-                "session/set_config_option", sessionId=session, configId=option, value=value
-            )
-            assert values(changed["configOptions"])[option] == value
-        assert values(changed["configOptions"])["mode"] == "edits"
+            changed = editor.set_option(session, option, value)
+            assert changed[option] == value
+        assert changed["mode"] == "edits"
         editor.prompt(session, "second")
         assert editor.text().endswith("You said: second")
         for option, value in (("budget", "-3"), ("budget", [5]), (["budget"], "5"), ({}, "5")):
             with pytest.raises(Refused, match="unknown") as refused:
-                editor.call(
-                    "session/set_config_option", sessionId=session, configId=option, value=value
-                )
+                editor.set_option(session, option, value)
             assert refused.value.code == -32602
         with pytest.raises(Refused, match="mode"):
             editor.call("session/set_mode", sessionId=session, modeId="nonsense")
@@ -73,11 +65,8 @@ def test_a_setting_changed_before_the_first_prompt_keeps_the_session(tmp_path: P
     plan = mock_plan(tmp_path, [], mock={"on_end": "echo"}, hooks=["hooks-approval"])
     with running("-f", plan) as editor:
         session = editor.open(tmp_path)
-        for change in (
-            {"configId": "budget", "value": "5"},
-            {"configId": "budget", "value": "none"},
-        ):
-            editor.call("session/set_config_option", sessionId=session, **change)
+        for budget in ("5", "none"):
+            editor.set_option(session, "budget", budget)
         editor.prompt(session, "hello")
         assert editor.text(session) == "You said: hello"
         assert {id for id, _ in editor.updates} == {session}
@@ -90,9 +79,8 @@ def test_prompts_and_settings_are_handled_in_the_order_they_come(tmp_path: Path)
         change = {"sessionId": session, "configId": "budget", "value": "none"}
         for number in range(3):
             budget = editor.begin("session/set_config_option", **change)
-            if (
-                number == 1
-            ):  # The session is open all the same, and the setting may be made already.
+            # The session is open all the same, and the setting may be made already.
+            if number == 1:
                 editor.notify("$/cancel_request", requestId=editor.last_id)
             mode = editor.begin("session/set_mode", sessionId=session, modeId="edits")
             prompt = editor.begin_prompt(session, f"{number} ")
@@ -114,9 +102,7 @@ def test_the_answer_that_opens_a_session_lists_the_models_of_the_provider(tmp_pa
             (model,) = (one for one in opened["configOptions"] if one["id"] == "model")
             assert [choice["value"] for choice in model["options"]] == ["small", "large"]
             session = opened["sessionId"]
-            editor.call(
-                "session/set_config_option", sessionId=session, configId="model", value="large"
-            )
+            editor.set_option(session, "model", "large")
             editor.prompt(session, "hello")
         assert [request.body["model"] for request in server.completions] == ["large"]
 
@@ -138,15 +124,9 @@ def test_slash_commands_are_announced_and_run(tmp_path: Path) -> None:
 
 def test_the_mcp_servers_of_the_editor_are_mounted(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(WAITING_SERVER)
-    servers = [
-        {
-            "name": name,
-            "command": sys.executable,
-            "args": [str(tmp_path / "server.py")],
-            "env": [{"name": "X", "value": "1"}],
-        }
-        for name in ("my demo", "my-demo")
-    ]
+    command = {"command": sys.executable, "args": [str(tmp_path / "server.py")]}
+    server: dict[str, Any] = {**command, "env": [{"name": "X", "value": "1"}]}
+    servers = [{"name": name, **server} for name in ("my demo", "my-demo")]
     names = ("mcp_my-demo_add", "mcp_my-demo-2_add")
     calls = [{"name": name, "input": {"a": 2, "b": 3}} for name in names]
     own = {"module": "tool-mcp", "config": {"servers": {"own": {"command": "no-such-program"}}}}
@@ -180,42 +160,37 @@ def test_a_prompt_that_waits_for_a_server_can_be_cancelled(tmp_path: Path) -> No
         assert prompt.result(60)["stopReason"] == "cancelled"
 
 
-def test_a_prompt_goes_on_without_a_server_that_fails(tmp_path: Path) -> None:
-    server = {"name": "broken", "command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+def test_prompts_go_on_without_servers_that_fail_or_that_the_module_refuses(tmp_path: Path) -> None:
+    failing = {"name": "broken", "command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    refused = {"name": "x", "type": "http", "url": "ftp://127.0.0.1", "headers": []}
     with running("-f", mock_plan(tmp_path, ["done"])) as editor:
-        session = editor.open(tmp_path, mcpServers=[server])
-        assert editor.prompt(session, "hello")["stopReason"] == "end_turn"
-        thoughts = [update["content"]["text"] for update in editor.wait_for("agent_thought_chunk")]
-        assert "warning: MCP server broken is not ready" in "".join(thoughts)
+        for server, warnings in (
+            (failing, ["warning: MCP server broken is not ready"]),
+            (refused, ["warning: the MCP servers are not available: ", "must begin with http"]),
+        ):
+            session = editor.open(tmp_path, mcpServers=[server])
+            assert editor.prompt(session, "hello")["stopReason"] == "end_turn"
+            shown = str([update for id, update in editor.updates if id == session])
+            assert [warning for warning in warnings if warning not in shown] == []
 
 
-def test_a_prompt_goes_on_without_servers_that_the_module_refuses(tmp_path: Path) -> None:
-    server = {"name": "x", "type": "http", "url": "ftp://127.0.0.1", "headers": []}
+UNUSABLE_SERVERS: list[Any] = [
+    "x",
+    {"name": "x"},
+    {"name": 7, "command": "x"},
+    {"name": "x", "command": "x", "args": "-v"},
+    {"name": "x", "command": "x", "args": [1]},
+    {"name": "x", "command": "x", "args": [], "env": {"A": "b"}},
+    {"name": "x", "command": "x", "args": [], "env": ["A=b"]},
+    {"name": "x", "command": "x", "args": [], "env": [{"name": "A", "value": 1}]},
+    {"name": "x", "type": "sse", "url": "http://127.0.0.1"},
+    {"name": "x", "type": "http", "url": 7},
+]
+
+
+def test_servers_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     with running("-f", mock_plan(tmp_path, ["done"])) as editor:
-        session = editor.open(tmp_path, mcpServers=[server])
-        editor.prompt(session, "hello")
-        shown = str(editor.updates)
-        assert "warning: the MCP servers are not available: " in shown
-        assert "must begin with http" in shown
-
-
-@pytest.mark.parametrize(
-    "server",
-    [
-        "x",
-        {"name": "x"},
-        {"name": 7, "command": "x"},
-        {"name": "x", "command": "x", "args": "-v"},
-        {"name": "x", "command": "x", "args": [1]},
-        {"name": "x", "command": "x", "args": [], "env": {"A": "b"}},
-        {"name": "x", "command": "x", "args": [], "env": ["A=b"]},
-        {"name": "x", "command": "x", "args": [], "env": [{"name": "A", "value": 1}]},
-        {"name": "x", "type": "sse", "url": "http://127.0.0.1"},
-        {"name": "x", "type": "http", "url": 7},
-    ],
-)
-def test_servers_that_cannot_be_used_are_refused(tmp_path: Path, server: object) -> None:
-    with running("-f", mock_plan(tmp_path, ["done"])) as editor:
-        with pytest.raises(Refused) as refused:
-            editor.open(tmp_path, mcpServers=[server])
-        assert refused.value.code == -32602
+        for server in UNUSABLE_SERVERS:
+            with pytest.raises(Refused) as refused:
+                editor.open(tmp_path, mcpServers=[server])
+            assert refused.value.code == -32602, server

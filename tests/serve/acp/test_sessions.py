@@ -133,15 +133,15 @@ def test_a_closed_session_is_kept_and_a_deleted_one_is_not(tmp_path: Path) -> No
         editor.call("session/delete", sessionId=session)  # already gone
 
 
-@pytest.mark.parametrize("id", ["unknown", "../x", "", "\0", "x" * 5000])
-def test_a_session_that_does_not_exist_is_not_opened(tmp_path: Path, id: str) -> None:
+def test_a_session_that_does_not_exist_is_not_opened(tmp_path: Path) -> None:
     with running("-f", mock_plan(tmp_path, ["one"])) as editor:
         editor.initialize()
-        for method in ("session/load", "session/resume"):
-            with pytest.raises(Refused) as refused:
-                editor.call(method, sessionId=id, cwd=str(tmp_path), mcpServers=[])
-            assert refused.value.code == (-32002 if id else -32602)
-        editor.call("session/delete", sessionId=id or "x")
+        for id in ("unknown", "../x", "", "\0", "x" * 5000):
+            for method in ("session/load", "session/resume"):
+                with pytest.raises(Refused) as refused:
+                    editor.call(method, sessionId=id, cwd=str(tmp_path), mcpServers=[])
+                assert refused.value.code == (-32002 if id else -32602)
+            editor.call("session/delete", sessionId=id or "x")
 
 
 def test_a_prompt_is_cancelled_when_its_session_is_closed(tmp_path: Path) -> None:
@@ -224,24 +224,19 @@ def test_embedded_files_and_links_are_part_of_the_prompt(tmp_path: Path) -> None
     assert '<file path=\\"/x/b.py\\">\\nunsaved\\n</file>' in transcript
 
 
-@pytest.mark.parametrize(
-    ("blocks", "message"),
-    [
-        ([], "the prompt is empty"),
-        ("text", "must be a list"),
-        ([{"type": "audio", "data": "", "mimeType": "audio/wav"}], "of the type 'audio'"),
-        ([{"type": "image", "data": "%", "mimeType": "image/png"}], "not valid base64"),
-        ([{"type": "image", "data": "aaaa", "mimeType": "image/png"}], "not an image"),
-    ],
-)
-def test_prompts_that_cannot_be_sent_are_refused(
-    tmp_path: Path, blocks: object, message: str
-) -> None:
+def test_prompts_that_cannot_be_sent_are_refused(tmp_path: Path) -> None:
     with running("-f", mock_plan(tmp_path, ["one"])) as editor:
         session = editor.open(tmp_path)
-        with pytest.raises(Refused, match=message) as refused:
-            editor.call("session/prompt", sessionId=session, prompt=blocks)
-        assert refused.value.code == -32602
+        for blocks, message in (
+            ([], "the prompt is empty"),
+            ("text", "must be a list"),
+            ([{"type": "audio", "data": "", "mimeType": "audio/wav"}], "of the type 'audio'"),
+            ([{"type": "image", "data": "%", "mimeType": "image/png"}], "not valid base64"),
+            ([{"type": "image", "data": "aaaa", "mimeType": "image/png"}], "not an image"),
+        ):
+            with pytest.raises(Refused, match=message) as refused:
+                editor.call("session/prompt", sessionId=session, prompt=blocks)
+            assert refused.value.code == -32602
         assert editor.prompt(session, "go on")["stopReason"] == "end_turn"
 
 

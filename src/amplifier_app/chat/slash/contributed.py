@@ -19,7 +19,6 @@ of plugins come last; one whose name is taken is called PLUGIN-NAME.
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import shlex
@@ -30,8 +29,16 @@ from typing import TYPE_CHECKING, Any, cast
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ModuleError, UsageError
 from amplifier_app.base.sanitize import one_line, visible
-from amplifier_app.chat.slash.mode import mode_commands
-from amplifier_app.chat.slash.registry import COMMAND_NAME, FROM_FILES, Chat, Reply, SlashCommand
+from amplifier_app.chat.slash.model import mode_commands
+from amplifier_app.chat.slash.registry import (
+    COMMAND_NAME,
+    FROM_FILES,
+    Chat,
+    Reply,
+    SlashCommand,
+    ask_module,
+    describe_error,
+)
 from amplifier_app.plan.documents.document import read_markdown
 from amplifier_app.plan.tree.nodes import read_text
 from amplifier_app.plan.tree.problems import PlanError, Problems
@@ -98,11 +105,12 @@ def markdown_commands(
     """
     commands: dict[str, SlashCommand] = {}
     project = session.plan.project
-    folders = [*([("project", project / "commands")] if project else [])]
+    folders = {"project": project, "user": paths.config_dir()}
     files = [
         (file.stem, origin, file)
-        for origin, folder in [*folders, ("user", paths.config_dir() / "commands")]
-        for file in _files(folder)
+        for origin, folder in folders.items()
+        if folder is not None
+        for file in _files(folder / "commands")
     ]
     for plugin in session.plan.plugins.values():
         for name, file in plugin.commands.items():
@@ -213,13 +221,11 @@ def file_commands(
                 commands[command.name] = command
     # A module may raise anything; the chat works without its commands.
     except Exception as error:
-        text = one_line(str(error), 200) or type(error).__name__
-        warn(f"the commands of slash_command_registry cannot be listed: {text}")
+        reason = describe_error(error, 200)
+        warn(f"the commands of slash_command_registry cannot be listed: {reason}")
     if untrusted:
-        names = ", ".join(untrusted)
-        warn(
-            f"commands of a project that is not trusted are left out: {names}; see 'amplifier trust'"
-        )
+        names = f"{', '.join(untrusted)}; see 'amplifier trust'"
+        warn(f"commands of a project that is not trusted are left out: {names}")
     return commands
 
 
@@ -233,9 +239,8 @@ def _command_in_file(one: Any, executor: Any) -> SlashCommand:
             result = await executor.execute_full(one.name, argument, one.namespace)
         # A module may raise anything; the chat continues.
         except Exception as error:
-            text = one_line(str(error), 400) or type(error).__name__
-            raise ModuleError(f"{name} failed: {text}") from error
-        notes = [*(result.warnings or ())]
+            raise ModuleError(f"{name} failed: {describe_error(error)}") from error
+        notes = [str(warning) for warning in result.warnings or ()]
         if result.model_override:
             notes.append(f"it is for the model {result.model_override}; switch with /model")
         for note in notes:
@@ -274,10 +279,6 @@ async def _is_allowed(chat: Chat, one: Any) -> bool:
 CHANNEL = "chat.commands"
 
 
-class _Invalid(Exception):
-    """A contribution that is not a command."""
-
-
 async def contributed_commands(
     session: OpenSession, existing: Mapping[str, SlashCommand], renderer: Renderer
 ) -> dict[str, SlashCommand]:
@@ -294,19 +295,16 @@ async def contributed_commands(
     for entry in list(coordinator.channels.get(CHANNEL, ())):
         module = one_line(str(entry["name"]), 60)
         try:
-            value = entry["callback"]()
-            if inspect.isawaitable(value):
-                value = await value
-            for command in _commands_in(value, module):
+            for command in _commands_in(await ask_module(entry["callback"]), module):
                 if command.name in taken or command.name in found:
-                    raise _Invalid(f"{command.name} already exists")
+                    raise UsageError(f"{command.name} already exists")
                 found[command.name] = command
-        except _Invalid as error:
+        except UsageError as error:
             renderer.notice(f"{module}: invalid chat command: {error}", "warning", "chat")
         # A module may raise anything; the chat works without its commands.
         except Exception as error:
-            text = one_line(str(error), 200) or type(error).__name__
-            renderer.notice(f"{module}: cannot list its chat commands: {text}", "warning", "chat")
+            text = f"{module}: cannot list its chat commands: {describe_error(error, 200)}"
+            renderer.notice(text, "warning", "chat")
     for command in mode_commands(session, renderer):
         # `/mode` switches to a mode with the name of another command.
         if command.name not in taken:
@@ -324,26 +322,23 @@ def _commands_in(value: Any, module: str) -> Iterator[SlashCommand]:
     elif isinstance(value, Mapping):
         yield _command(cast("Mapping[str, Any]", value), module)
     elif value is not None:
-        raise _Invalid(f"expected a mapping, got {type(value).__name__}")
+        raise UsageError(f"expected a mapping, got {type(value).__name__}")
 
 
 def _command(value: Mapping[str, Any], module: str) -> SlashCommand:
     name, summary, handler = (value.get(key) for key in ("name", "summary", "handler"))
     if not isinstance(name, str) or not COMMAND_NAME.fullmatch(name.removeprefix("/")):
-        raise _Invalid(f"name must be lower-case letters, digits, '-' and '_', got {name!r:.60}")
+        raise UsageError(f"name must be lower-case letters, digits, '-' and '_', got {name!r:.60}")
     name = f"/{name.removeprefix('/')}"
     if not isinstance(summary, str) or not callable(handler):
-        raise _Invalid(f"{name} needs 'summary' (text) and 'handler' (function)")
+        raise UsageError(f"{name} needs 'summary' (text) and 'handler' (function)")
 
     async def run(chat: Chat, argument: str) -> Reply:
         try:
-            answer = handler(argument)
-            if inspect.isawaitable(answer):
-                answer = await answer
+            answer = await ask_module(handler, argument)
         # A module may raise anything; the chat continues.
         except Exception as error:
-            text = one_line(str(error), 400) or type(error).__name__
-            raise ModuleError(f"{name} of {module} failed: {text}") from error
+            raise ModuleError(f"{name} of {module} failed: {describe_error(error)}") from error
         return answer if answer is None else str(answer)
 
     usage = one_line(str(value.get("usage") or ""), 40)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import inspect
 import json
-from typing import Any
 
 from rich.text import Text
 
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.chat.slash.layout import lines, rows
+from amplifier_app.chat.slash.layout import Rows, lines
 from amplifier_app.chat.slash.registry import (
     Chat,
     Leave,
     Reply,
+    ask_module,
     by_heading,
     command,
-    parse_choice,
+    parse_switch,
 )
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.continuation import prompt_to_continue
@@ -59,10 +59,10 @@ async def show_help(chat: Chat, argument: str) -> Reply:
     )
     keys = _PLAIN_KEYS if chat.is_plain else _KEYS
     return lines(
-        rows(listed),
+        Rows(listed),
         "",
         "Input",
-        rows((f"  {name}", about) for name, about in (*_INPUTS, *keys)),
+        Rows((f"  {name}", about) for name, about in (*_INPUTS, *keys)),
         "",
         typing,
     )
@@ -96,10 +96,7 @@ async def leave(chat: Chat, argument: str) -> Reply:
     complete=lambda chat, argument: ("on", "off"),
 )
 async def think(chat: Chat, argument: str) -> Reply:
-    wanted = {"": None, "on": True, "off": False}[
-        parse_choice("/think", argument, ("", "on", "off"))
-    ]
-    if not chat.session.renderer.visibility.show_thinking(wanted):
+    if not chat.session.renderer.visibility.show_thinking(parse_switch("/think", argument)):
         return "Thinking is hidden."
     thought = for_terminal(chat.renderer.folded_thinking)
     return lines(
@@ -109,9 +106,7 @@ async def think(chat: Chat, argument: str) -> Reply:
 
 @command("/verbose", "Show or hide the output of tools", usage="[on|off]", during_turn=True)
 async def verbose(chat: Chat, argument: str) -> Reply:
-    wanted = {"": None, "on": True, "off": False}[
-        parse_choice("/verbose", argument, ("", "on", "off"))
-    ]
+    wanted = parse_switch("/verbose", argument)
     renderer = chat.renderer
     renderer.verbose = not renderer.verbose if wanted is None else wanted
     return "Tool results are shown in full." if renderer.verbose else "Tool results are folded."
@@ -127,23 +122,18 @@ async def compact(chat: Chat, argument: str) -> Reply:
         )
     if argument and not inspect.signature(function).parameters:
         raise AppError("the context of this plan takes no focus", hint="Run: /compact")
-    before = estimated_tokens(await _for_request(chat))
-    result = function(argument) if argument else function()
-    if inspect.isawaitable(result):
-        await result
-    if estimated_tokens(await _for_request(chat)) >= before:
+    before = await _request_tokens(chat)
+    await ask_module(function, *([argument] if argument else []))
+    if await _request_tokens(chat) >= before:
         return f"Nothing to compact: a request has about {describe.tokens(before)} tokens."
     # A notice of the context shows how much, in its own count.
     return "Compacted."
 
 
-def estimated_tokens(messages: list[dict[str, Any]]) -> int:
-    """Return about how many tokens messages have."""
+async def _request_tokens(chat: Chat) -> int:
+    """Return about how many tokens the next request has."""
+    messages = await chat.session.context.get_messages_for_request()
     return len(json.dumps(messages, default=str, ensure_ascii=False)) // 4
-
-
-async def _for_request(chat: Chat) -> list[dict[str, Any]]:
-    return await chat.session.context.get_messages_for_request()
 
 
 @command("/retry", "Send the last prompt again, or continue an unfinished one")

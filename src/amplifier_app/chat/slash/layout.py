@@ -17,9 +17,14 @@ _LEAST_VALUE = 24
 
 
 class Rows:
-    """Names with values, aligned; on a narrow terminal each value is below its name."""
+    """Names with values, aligned; a long value wraps at words, and on a narrow terminal it is below its name.
 
-    def __init__(self, pairs: Iterable[tuple[str, str]], numbers: bool) -> None:
+    Args:
+        pairs: The names and values.
+        numbers: Align the values at the right.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], *, numbers: bool = False) -> None:
         self._pairs = [(for_terminal(name), for_terminal(value)) for name, value in pairs]
         self._numbers = numbers
 
@@ -39,14 +44,14 @@ class Rows:
         yield grid
 
 
-def rows(pairs: Iterable[tuple[str, str]], *, numbers: bool = False) -> Rows:
-    """Return names with values; a long value wraps at words, below its beginning.
+def marked_rows(pairs: Iterable[tuple[str, str]], current: str | None) -> Rows:
+    """Return names with values, the current one marked."""
+    return Rows((f"{mark(name, current)} {name}", value) for name, value in pairs)
 
-    Args:
-        pairs: The names and values.
-        numbers: Align the values at the right.
-    """
-    return Rows(pairs, numbers)
+
+def mark(name: str, current: str | None) -> str:
+    """Return the mark before a name: a star for the current one."""
+    return "*" if name == current else " "
 
 
 def lines(*parts: RenderableType) -> Group:

@@ -12,6 +12,7 @@ It returns what to show: text, a Rich renderable or None. It raises an `AppError
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -35,12 +36,8 @@ _FILES = {
     "conversation": "Conversation",
     "sessions": "Sessions",
     "model": "Model and permissions",
-    "mode": "Model and permissions",
-    "sandbox": "Model and permissions",
     "files": "Files",
-    "instructions": "Files",
     "information": "What happens",
-    "why": "What happens",
 }
 """File with commands → their heading in `/help`."""
 _FROM_MODULES = "From modules"
@@ -283,6 +280,27 @@ async def run_command(text: str, chat: Chat) -> Reply:
     return await found.run(chat, argument)
 
 
+async def ask_module(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a function of a module, which may be a coroutine function or not, and return its answer."""
+    answer = function(*arguments, **options)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def describe_error(error: Exception, limit: int = 400) -> str:
+    """Return what a module has raised in one line."""
+    return one_line(str(error), limit) or type(error).__name__
+
+
+def parse_switch(name: str, argument: str) -> bool | None:
+    """Return whether `on` or `off` was chosen; None for neither.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    chosen = parse_choice(name, argument, ("", "on", "off"))
+    return chosen == "on" if chosen else None
+
+
 def parse_choice(name: str, argument: str, allowed: Iterable[str]) -> str:
     """Return `argument` if it is allowed.
 
@@ -292,6 +310,6 @@ def parse_choice(name: str, argument: str, allowed: Iterable[str]) -> str:
     allowed = list(allowed)
     if argument in allowed:
         return argument
-    words = [f"'{word}'" for word in allowed if word]
-    expected = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    *words, last = (f"'{word}'" for word in allowed if word)
+    expected = f"{', '.join(words)} or {last}" if words else last
     raise UsageError(f"{name} expects {expected}, got {one_line(argument, 40)!r}")

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
@@ -16,7 +16,7 @@ from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.picker import SessionPicker
-from amplifier_app.chat.slash.layout import rows
+from amplifier_app.chat.slash.layout import Rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
@@ -24,12 +24,10 @@ from amplifier_app.runtime.continuation import build_conversation
 from amplifier_app.runtime.export.parts import build_parts, call_text, last_prompts
 from amplifier_app.sessions.folder import SavedSession, SessionFolder, title_metadata
 from amplifier_app.sessions.fork import fork_session
+from amplifier_app.sessions.index import Page, ask_index
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary, short_id
 from amplifier_support.files import create_atomically
-
-if TYPE_CHECKING:
-    from amplifier_app.sessions.index import Page
 
 _LISTED = 15
 
@@ -47,7 +45,7 @@ async def sessions(chat: Chat, argument: str) -> Reply:
     ]
     if more := page.total - len(listed):
         listed.append(("", f"{more:,} more: /resume"))
-    return rows(listed)
+    return Rows(listed)
 
 
 def _title(session: SessionSummary, chat: Chat) -> str:
@@ -56,8 +54,6 @@ def _title(session: SessionSummary, chat: Chat) -> str:
 
 
 def _sessions_here() -> Page:
-    from amplifier_app.sessions.index import ask_index  # Loads SQLite.
-
     page, _ = ask_index(SessionStore().root, lambda index: index.page(working_dir(), _LISTED))
     return page
 
@@ -75,8 +71,7 @@ async def resume(chat: Chat, argument: str) -> Reply:
         return await sessions(chat, "")
     if not argument:
         with _not_fatal():
-            picker = SessionPicker(everywhere=False, without=chat.session.id)
-            choice = await chat.pick(picker)
+            choice = await chat.pick(SessionPicker(everywhere=False, without=chat.session.id))
         if choice is None:
             return None
         raise _reopen(choice.session_id, choice.action)
@@ -126,7 +121,7 @@ async def rename(chat: Chat, argument: str) -> Reply:
 async def history(chat: Chat, argument: str) -> Reply:
     conversation = await build_conversation(chat.session)
     count = _number("/history", argument) if argument else 0
-    parts = [*build_parts(last_prompts(conversation, count), chat.session.renderer.visibility)]
+    parts = list(build_parts(last_prompts(conversation, count), chat.session.renderer.visibility))
     return ConversationView(parts) if parts else "No conversation yet."
 
 
@@ -167,10 +162,7 @@ async def export(chat: Chat, argument: str) -> Reply:
         raise UsageError("/export expects a file name", hint=_EXTENSIONS)
     path = Path(os.path.expanduser(argument))
     if path.suffix not in _FORMATS:
-        raise UsageError(
-            f"/export does not know the format of {path.name!r}",
-            hint=_EXTENSIONS,
-        )
+        raise UsageError(f"/export does not know the format of {path.name!r}", hint=_EXTENSIONS)
     # Exports load archives, a Markdown parser and the patterns of secrets.
     from amplifier_app.runtime.export.markdown import as_data, session_markdown
     from amplifier_app.runtime.export.page import as_page
@@ -193,8 +185,6 @@ async def export(chat: Chat, argument: str) -> Reply:
 
 
 def _sub_sessions(folder: SessionFolder) -> list[SessionFolder]:
-    from amplifier_app.sessions.index import ask_index  # Loads SQLite.
-
     root = folder.path.parent
     found, _ = ask_index(root, lambda index: index.list_sub_sessions(folder.id))
     return [SessionFolder(root / one.id) for one in found]

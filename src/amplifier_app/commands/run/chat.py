@@ -12,8 +12,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Outcome, to_outcome
 from amplifier_app.base.signals import hold_signals, signal_behind
 from amplifier_app.base.stdio import Output
-from amplifier_app.chat.application import ChatApplication
-from amplifier_app.chat.history import project_history
+from amplifier_app.chat.application import ChatApplication, project_history
 from amplifier_app.chat.slash.registry import Reopen, ToBackground
 from amplifier_app.chat.terminal import PlainTerminal
 from amplifier_app.chat.terminal_modes import KeyMode
@@ -158,8 +157,7 @@ async def _chat(
     prompt, images = _attached(request)
     async with terminal:
         # After the input line is painted: it brings most of the chat.
-        from amplifier_app.chat.conversation import chat
-        from amplifier_app.chat.outcome_messages import show_outcome
+        from amplifier_app.chat.conversation import chat, show_outcome
         from amplifier_app.commands.run.opening import (
             approvals_for,
             choose_renderer,

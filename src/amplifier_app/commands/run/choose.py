@@ -180,9 +180,9 @@ def _ask(terminal: int | None) -> Ask | None:
         return None
 
     def ask(content: Content, record: Record | None) -> Answer:
-        from amplifier_app.chat.trust_question import ask_on_terminal
+        from amplifier_app.chat.ask import ask_about_trust
 
-        return ask_on_terminal(content, record, terminal)
+        return ask_about_trust(content, record, terminal)
 
     return ask
 

@@ -83,7 +83,7 @@ def write_reports(reports: Sequence[str], outcome: Outcome, report: RunReport) -
     Raises:
         AppError: A file cannot be written.
     """
-    from amplifier_app.render.check_report import write_report
+    from amplifier_app.render.junit import write_report
 
     response = "" if report.turn is None else report.turn.response
     for one in reports:

@@ -9,20 +9,9 @@ import pytest
 
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.chat.slash.contributed import file_commands
-from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_support.session_capabilities import COMMAND_EXECUTOR, COMMAND_REGISTRY
-
-
-class Notices(Renderer):
-    """Keeps what is shown."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shown: list[str] = []
-
-    def notice(self, message: str, level: Level, source: str) -> None:
-        self.shown.append(message)
+from tests.app.chat.slash import Notices
 
 
 class Answers:

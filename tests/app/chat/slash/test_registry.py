@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.chat.ask import choose
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import all_commands, command_in, run_command
-from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_core.coordinator import ModuleCoordinator
+from tests.app.chat.slash import Notices, read_text
 
 
 @pytest.mark.parametrize(
@@ -55,17 +53,6 @@ def test_an_answer_is_a_number_a_name_or_a_prefix(answer: str, choice: str | Non
     assert choose(answer, ["Allow", "Deny", "Allow always"]) == choice
 
 
-class Notices(Renderer):
-    """Keeps what is shown."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shown: list[str] = []
-
-    def notice(self, message: str, level: Level, source: str) -> None:
-        self.shown.append(message)
-
-
 def test_every_command_has_a_summary_that_fits_a_line() -> None:
     for one in all_commands().values():
         assert one.summary[:1].isupper()
@@ -76,9 +63,7 @@ def test_every_command_has_a_summary_that_fits_a_line() -> None:
 @pytest.mark.parametrize("is_plain", [False, True])
 async def test_help_lists_the_keys_that_work(is_plain: bool) -> None:
     chat: Any = SimpleNamespace(commands=all_commands(), is_plain=is_plain)
-    console = Console(file=io.StringIO(), width=80, color_system=None)
-    console.print(await run_command("/help", chat))
-    shown: str = console.file.getvalue()  # type: ignore[attr-defined]
+    shown = read_text(await run_command("/help", chat))
     for text in ("/undo [list|force]", "@path:10-40", "!command", "Ctrl-D"):
         assert text in shown
     headings = [line.strip() for line in shown.splitlines() if line[:1].strip()]
@@ -105,20 +90,17 @@ async def test_contributed_commands_cannot_replace_or_break_others() -> None:
     def broken() -> Any:
         raise RuntimeError("no forecast today")
 
-    def forecast(city: str) -> str:
-        return f"{city}: sunny"
-
-    contribute = coordinator.register_contributor
-    contribute("chat.commands", "tool-broken", broken)
-    contribute("chat.commands", "tool-odd", lambda: ["text"])
-    contribute("chat.commands", "tool-taken", lambda: {"name": "help"} | _rest)
-    contribute("chat.commands", "tool-named", lambda: {"name": "No Spaces"} | _rest)
-    contribute("chat.commands", "tool-bare", lambda: {"name": "bare"})
-    contribute(
-        "chat.commands",
-        "tool-weather",
-        lambda: [{"name": "/forecast", "summary": "Forecast", "handler": forecast}],
-    )
+    rest: dict[str, Any] = {"summary": "Something", "handler": lambda city: f"{city}: sunny"}
+    contributions: dict[str, Any] = {
+        "tool-broken": broken,
+        "tool-odd": lambda: ["text"],
+        "tool-taken": lambda: {"name": "help"} | rest,
+        "tool-named": lambda: {"name": "No Spaces"} | rest,
+        "tool-bare": lambda: {"name": "bare"},
+        "tool-weather": lambda: [{"name": "/forecast"} | rest],
+    }
+    for module, contribution in contributions.items():
+        coordinator.register_contributor("chat.commands", module, contribution)
     session: Any = SimpleNamespace(
         session=SimpleNamespace(coordinator=coordinator),
         plan=SimpleNamespace(project=None, plugins={}),
@@ -137,9 +119,6 @@ async def test_contributed_commands_cannot_replace_or_break_others() -> None:
     assert await run_command("/forecast Oslo", chat) == "Oslo: sunny"
 
 
-_rest: dict[str, Any] = {"summary": "Something", "handler": str}
-
-
 async def chat_with(provider: Any, *, model: str) -> Any:
     """A plain chat whose first provider is `provider`."""
     coordinator = ModuleCoordinator()
@@ -149,12 +128,6 @@ async def chat_with(provider: Any, *, model: str) -> Any:
         facts=SimpleNamespace(model=model),
     )
     return SimpleNamespace(commands=all_commands(), session=session, is_plain=True)
-
-
-def read_text(reply: Any) -> str:
-    console = Console(file=io.StringIO(), width=80)
-    console.print(reply)
-    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 async def test_the_current_model_is_marked_although_the_provider_does_not_list_it() -> None:

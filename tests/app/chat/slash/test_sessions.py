@@ -1,7 +1,6 @@
 """The chat's commands on saved sessions."""
 
 import gzip
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -11,16 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from amplifier_app.base.errors import AppError, UsageError
-from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.chat.session_header import resume_header
+from amplifier_app.chat.conversation import resume_header
 from amplifier_app.chat.slash.registry import Reopen, all_commands, run_command
 from amplifier_app.runtime.continuation import build_conversation
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.folder import SavedSession
 from amplifier_app.sessions.store import SessionStore
+from tests.app.chat.slash import read_text
 
 CALL = {"type": "tool_call", "id": "1", "name": "bash", "input": {"command": "ls\x1b[2J"}}
 
@@ -45,37 +43,18 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SavedSess
 def chat(saved: SavedSession) -> Any:
     facts = SimpleNamespace(profile="task.yaml", session_id=saved.id)
     renderer = SimpleNamespace(visibility=Visibility())
-    session = SimpleNamespace(
-        id=saved.id, saved=saved, is_saved=True, facts=facts, renderer=renderer
-    )
-    return SimpleNamespace(
-        session=session,
-        renderer=renderer,
-        commands=all_commands(),
-        page_or_return=lambda text: text,
-    )
-
-
-def read_text(reply: Any, *, terminal: bool = False) -> str:
-    console = Console(
-        file=io.StringIO(),
-        width=60,
-        color_system=None,
-        force_terminal=terminal,
-        legacy_windows=False,
-    )
-    console.print(for_terminal(reply) if isinstance(reply, str) else reply)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    about = {"saved": saved, "is_saved": True, "facts": facts, "renderer": renderer}
+    chat = {"session": SimpleNamespace(id=saved.id, **about), "renderer": renderer}
+    return SimpleNamespace(**chat, commands=all_commands(), page_or_return=lambda text: text)
 
 
 async def said(chat: Any, text: str) -> str:
-    return read_text(await run_command(text, chat))
+    return read_text(await run_command(text, chat), width=60)
 
 
 async def test_a_resumed_chat_starts_with_its_title_and_last_exchange(chat: Any) -> None:
-    lines = read_text(
-        await resume_header(chat.session, await build_conversation(chat.session))
-    ).splitlines()
+    header = await resume_header(chat.session, await build_conversation(chat.session))
+    lines = read_text(header, width=60).splitlines()
     assert lines[0] == 'Resumed "Review it" · 2 prompts · just now · plan task.yaml'
     assert lines[1:4] == ["› second prompt", "", "line 0"]
     assert lines[-2:] == ["… 18 more lines", "1 earlier prompt: /history"]
@@ -106,13 +85,15 @@ async def test_answers_are_rendered_again_on_a_terminal(chat: Any, saved: SavedS
         await resume_header(chat.session, await build_conversation(chat.session)),
         await run_command("/history 1", chat),
     ):
-        drawn = read_text(reply, terminal=True)
+        drawn = read_text(reply, width=60, terminal=True)
         assert "› a *table*\n" in drawn
         assert "| Name" not in drawn
         assert "**" not in drawn
         assert drawn.count("streams text") == 8
         assert all(len(line) <= 60 for line in drawn.splitlines())
-        assert "| **loop** | streams text" in read_text(reply)  # as plain output shows answers
+        assert "| **loop** | streams text" in read_text(
+            reply, width=60
+        )  # as plain output shows answers
 
 
 async def test_rename_and_fork_act_on_the_open_session(chat: Any, saved: SavedSession) -> None:

@@ -1,13 +1,17 @@
-"""The MCP servers of an editor, added to those of the plan."""
+"""What an editor sends: the content blocks of prompts, and the MCP servers that it adds to those of the plan."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import itertools
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base.json_rpc import INVALID_PARAMS, RpcError
+from amplifier_app.base.sanitize import visible
+from amplifier_app.runtime.attachments import MAX_TEXT_BYTES, AttachedImage, read_attachments
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -18,6 +22,52 @@ _WAIT_SECONDS = 30
 """Seconds until the first prompt goes on without servers that are not ready: the `start_timeout` of one."""
 
 
+def read_prompt(blocks: Any) -> tuple[str, tuple[AttachedImage, ...]]:
+    """The text and the images of a prompt.
+
+    Raises:
+        RpcError: A block is of another type, or incomplete.
+        UsageError: An image is damaged or too large.
+    """
+    if not isinstance(blocks, list):
+        raise RpcError(INVALID_PARAMS, "'prompt' must be a list of content blocks")
+    texts: list[str] = []
+    images: list[bytes] = []
+    for block in cast("list[Any]", blocks):
+        fields = cast("dict[str, Any]", block if isinstance(block, dict) else {})
+        match fields:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "resource_link", "uri": str(uri)}:
+                texts.append(f"[{fields.get('name') or uri}]({uri})")
+            case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
+                texts.append(_file(uri, text))
+            case {"type": "image", "data": str(data)}:
+                images.append(_decoded(data))
+            case _:
+                kind = fields.get("type")
+                raise RpcError(INVALID_PARAMS, f"cannot use a content block of the type {kind!r}")
+    attached = read_attachments(images).images
+    prompt = "\n".join(texts)
+    if not prompt.strip() and not attached:
+        raise RpcError(INVALID_PARAMS, "the prompt is empty")
+    return prompt, attached
+
+
+def _file(uri: str, text: str) -> str:
+    path = visible(uri.removeprefix("file://"))
+    if len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
+        raise RpcError(INVALID_PARAMS, f"{path} is larger than {MAX_TEXT_BYTES:,} bytes")
+    return f'\n<file path="{path}">\n{text.rstrip()}\n</file>\n'
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RpcError(INVALID_PARAMS, "an image is not valid base64") from error
+
+
 def read_servers(listed: Any) -> dict[str, dict[str, Any]]:
     """The config of each server that an editor lists, by a name that tool-mcp takes.
 
@@ -26,7 +76,7 @@ def read_servers(listed: Any) -> dict[str, dict[str, Any]]:
     """
     servers: dict[str, dict[str, Any]] = {}
     for server in _list(listed, "mcpServers"):
-        name, config = _read(server)
+        name, config = _read_server(server)
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_") or "server"
         numbered = (f"{name[:28]}-{number}" for number in itertools.count(2))
         names = itertools.chain([name[:32]], numbered)
@@ -53,7 +103,7 @@ async def mount_servers(session: OpenSession, servers: Mapping[str, Any], update
         coordinator.register_cleanup(cleanup)
 
 
-def _read(server: Any) -> tuple[str, dict[str, Any]]:
+def _read_server(server: Any) -> tuple[str, dict[str, Any]]:
     fields = cast("dict[str, Any]", server if isinstance(server, dict) else {})
     match fields:
         case {"name": str(name), "type": "http", "url": str(url)}:
