@@ -224,15 +224,11 @@ def command_group(
     Args:
         name: Its name.
         package: The package with the modules of its commands.
-        table: Command name → its module and help line. The command is the Typer app `<name>_app` of the
-            module, or the function or app that `MODULE:ATTRIBUTE` names.
+        table: Command name → the function or Typer app, as `MODULE:NAME`, and its help line.
         help: Its help; default: its line in `COMMANDS`.
         default: The command that is meant if the first word is none of them.
     """
-    own = {
-        command: (f"{package}.{module}{'' if ':' in module else f':{command}_app'}", line)
-        for command, (module, line) in table.items()
-    }
+    own = {command: (f"{package}.{place}", line) for command, (place, line) in table.items()}
     app = typer.Typer(
         cls=type(
             f"{name.capitalize()}Commands",

@@ -26,10 +26,7 @@ from amplifier_batch.options import FolderArgument
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.waiting_rows import WaitingRow, find_waiting
 
-approve_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@approve_app.command()
 def approve(
     folder: FolderArgument,
     rows: Annotated[

@@ -23,8 +23,6 @@ from amplifier_batch.statistics.comparison import Comparison, Difference, compar
 from amplifier_batch.statistics.paired import CONFIDENCE
 from amplifier_batch.statistics.planning import POWER, Planning, parse_points, plan_rows
 
-batches_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _MAX_FLIPS = 20
 _COLUMNS = (
     "MEASURE",
@@ -52,7 +50,6 @@ ToleranceOption = Annotated[
 ]
 
 
-@batches_app.command()
 def batches(
     context: typer.Context,
     a: Annotated[

@@ -40,8 +40,6 @@ from amplifier_batch.scoring import Scoring
 from amplifier_batch.statistics.anytime import DECIDED
 from amplifier_support.named_tuple import NamedTuple
 
-run_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _SIDES = ("a", "b")
 
 
@@ -53,7 +51,6 @@ class _Side(NamedTuple):
     scoring: Scoring | None
 
 
-@run_app.command()
 @takes_options(RowOptions, "prompt", "workdir", "score", "max_cost_row")
 @takes_options(Request, *ROW_OPTIONS)
 @takes_options(BatchOptions, "workers", "max_cost")

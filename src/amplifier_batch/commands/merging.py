@@ -13,10 +13,7 @@ from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.merging import merge as merged
 from amplifier_batch.statistics.summary import outcome_of_batch
 
-merge_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@merge_app.command()
 def merge(
     context: typer.Context,
     folders: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,14 +16,11 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.runtime import describe
 from amplifier_batch.options import FolderArgument
 from amplifier_batch.record.folder import BatchFolder
-from amplifier_batch.reports.kinds import report as pieces
+from amplifier_batch.reports.page import as_page
 from amplifier_batch.reports.session_pages import SessionPages
-from amplifier_batch.reports.text import as_groups
-
-report_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+from amplifier_batch.reports.text import as_groups, as_junit, as_markdown
 
 
-@report_app.command()
 def report(
     folder: FolderArgument,
     format: Annotated[
@@ -84,3 +82,25 @@ def report(
     write_whole(to, "".join(pieces(batch, format, pages)))
     below = f", and {describe.count(pages.written, 'session')} to {pages.folder}" if pages else ""
     to_stderr(f"Written to {to}{below}.")
+
+
+def pieces(folder: BatchFolder, kind: str, pages: SessionPages | None = None) -> Iterator[str]:
+    """The text of a report in pieces, without lone surrogates.
+
+    Args:
+        folder: The batch.
+        kind: `md`, `junit` or `html`.
+        pages: Writes the pages of the sessions that an HTML page links to.
+
+    Raises:
+        SessionError: The results cannot be read.
+    """
+    texts = as_page(folder, pages) if kind == "html" else _KINDS[kind](folder)
+    return (text.encode("utf-8", "replace").decode() for text in texts)
+
+
+_KINDS: Mapping[str, Callable[[BatchFolder], Iterable[str]]] = {
+    "md": as_markdown,
+    "junit": as_junit,
+}
+"""Kind of a report → function that makes its text."""

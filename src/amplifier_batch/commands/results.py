@@ -8,8 +8,6 @@ from collections.abc import Sequence
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 from typing import Any
 
-import typer
-
 from amplifier_app.base.json_text import json_text
 from amplifier_app.commands.schema import read_schema
 from amplifier_app.commands.typer_options import takes_options
@@ -26,10 +24,7 @@ from amplifier_batch.statistics.summary import cost_in_words, totals
 
 _MAX_QUESTIONS = 20
 
-status_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@status_app.command()
 def status(folder: FolderArgument, output: OutputOption = "text") -> None:
     """Show the progress of a batch, also while it runs.
 
@@ -91,10 +86,6 @@ def _and_cost(cost: str) -> str:
     return f", {cost}" if cost else ""
 
 
-set_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@set_app.command()
 @takes_options(BatchOptions, "workers", "max_cost", "max_forecast", "stop_after")
 def set_limits(
     folder: FolderArgument, *, options: BatchOptions, output: OutputOption = "text"
@@ -137,10 +128,6 @@ def _limits(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-schema_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@schema_app.command()
 def batch() -> None:
     """Print the JSON Schema of the lines of results.jsonl."""
     print(json_text(batch_schema(json.loads(read_schema("result")))))

@@ -43,10 +43,7 @@ from amplifier_batch.record.folder import BatchFolder, new_folder
 from amplifier_batch.record.writer import writing
 from amplifier_batch.table import Table, Where
 
-run_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
-@run_app.command()
 @takes_options(RowOptions)
 @takes_options(Request, *ROW_OPTIONS)
 @takes_options(BatchOptions)
@@ -118,10 +115,6 @@ def _execute(
     return outcome
 
 
-resume_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@resume_app.command()
 @takes_options(BatchOptions)
 def resume(
     context: typer.Context,
@@ -156,12 +149,9 @@ def _select(batch: BatchFolder, where: str) -> set[tuple[int, int]]:
     return {(cells["number"], cells["repeat"]) for cells in table.rows(Where(where, table.columns))}
 
 
-retry_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _OUTCOMES = [ending.value for ending in Ending if ending not in (Ending.OK, Ending.WAITING)]
 
 
-@retry_app.command()
 @takes_options(BatchOptions)
 def retry(
     context: typer.Context,

@@ -28,12 +28,9 @@ from amplifier_batch.scoring import Scoring
 from amplifier_batch.statistics.score_means import Mean, batch_means, mean_in_words
 from amplifier_batch.table import Table, Where, as_csv, as_lines, write_parquet
 
-results_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
 _PARQUET = ".parquet"
 
 
-@results_app.command()
 def results(
     folder: FolderArgument,
     where: WhereOption = None,
@@ -73,10 +70,6 @@ def results(
     to_stderr(f"Written to {to}.")
 
 
-score_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@score_app.command()
 def score(
     context: typer.Context,
     folder: FolderArgument,

@@ -210,10 +210,6 @@ def _write(file: Path, text: str) -> None:
     write_whole(file, redact(text).encode("utf-8", "replace").decode())
 
 
-schema_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@schema_app.command()
 def test() -> None:
     """Print the JSON Schema of test files."""
     print(json_text(test_schema()))

@@ -8,9 +8,15 @@ app = command_group(
     "policy",
     "amplifier_kit.policy",
     {
-        "test": ("rules", "Show the decision on a tool call, and the rule that made it."),
-        "replay": ("rules", "Apply the rules to the tool calls of saved sessions."),
-        "suggest": ("suggestions", "Print the rules that allow what a session did."),
+        "test": (
+            "rules:show_decision",
+            "Show the decision on a tool call, and the rule that made it.",
+        ),
+        "replay": ("rules:replay_command", "Apply the rules to the tool calls of saved sessions."),
+        "suggest": (
+            "suggestions:suggest_command",
+            "Print the rules that allow what a session did.",
+        ),
     },
     help="Test the rules for tool calls.",
 )

@@ -135,10 +135,6 @@ def find_calls(
             yield SavedCall(session_id, number, call.name, values, project, call.id in denied)
 
 
-test_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@test_app.command("test")
 @takes_plan_options("profile", "plan", "sets")
 def show_decision(
     call: Annotated[
@@ -230,15 +226,11 @@ async def _decision(
         return decide(tool, values, mode=mode)
 
 
-replay_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
 class _Replayed(NamedTuple):
     call: SavedCall
     decision: Decision
 
 
-@replay_app.command("replay")
 @takes_plan_options("profile", "plan", "sets")
 def replay_command(
     ids: Annotated[

@@ -25,9 +25,6 @@ from amplifier_kit.policy.rules import ModeOption, SavedCall, describe_call, sav
 from amplifier_support.files import is_below
 from amplifier_support.named_tuple import NamedTuple
 
-suggest_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
 _SECRET = re.compile(r"\[REDACTED(?::[a-z0-9-]+)?\]")
 
 
@@ -49,7 +46,6 @@ class Suggestion(NamedTuple):
     needed: int
 
 
-@suggest_app.command("suggest")
 @takes_plan_options("profile", "plan", "sets")
 def suggest_command(
     id: Annotated[

@@ -16,11 +16,11 @@ import pytest
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.store import SessionStore
+from amplifier_batch.commands.reporting import pieces as report
 from amplifier_batch.record.folder import RESULTS, BatchFolder
 from amplifier_batch.record.results import result_line
 from amplifier_batch.record.writer import writing
 from amplifier_batch.reports import page
-from amplifier_batch.reports.kinds import report
 from amplifier_batch.reports.page import Distribution, histogram, nice_step
 from amplifier_batch.reports.session_pages import SessionPages
 from tests.batch.record.test_folder import FACTS
