@@ -452,17 +452,32 @@ def run_sync(plan: Plan, prompt: str, **options: Any) -> Answer:
     except RuntimeError:
         return asyncio.run(run(plan, prompt, **options))
     # Notebooks run their cells in an event loop, which cannot run another one.
+    begun: Future[Callable[[], object]] = Future()
     ended: Future[Answer] = Future()
+
+    async def send() -> Answer:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        begun.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await run(plan, prompt, **options)
 
     def work() -> None:
         try:
-            ended.set_result(asyncio.run(run(plan, prompt, **options)))
+            ended.set_result(asyncio.run(send()))
         # Whatever it is, it is raised where the answer is waited for.
         except BaseException as error:
             ended.set_exception(error)
 
-    threading.Thread(target=work, daemon=True).start()
-    return ended.result()
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        return ended.result()
+    except BaseException:
+        if not ended.done():  # Ctrl-C
+            begun.result()()
+        raise
+    finally:
+        thread.join()
 
 
 class Session:

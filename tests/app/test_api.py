@@ -584,6 +584,30 @@ async def test_one_prompt_without_await_inside_and_outside_of_an_event_loop() ->
         api.run_sync(plan, "go", save=False, approve="maybe")
 
 
+INTERRUPTED = """
+import asyncio, signal, threading
+from amplifier_app import api
+
+async def cell():
+    main = threading.main_thread().ident
+    threading.Timer(3, signal.pthread_kill, [main, signal.SIGINT]).start()
+    try:
+        api.run_sync(api.load_plan("plan.yaml"), "go", session_id="mine")
+    except KeyboardInterrupt:
+        print("interrupted", threading.active_count())
+
+asyncio.new_event_loop().run_until_complete(cell())
+"""
+
+
+def test_a_prompt_that_is_interrupted_in_a_notebook_ends_with_its_session(tmp_path: Path) -> None:
+    mock_plan(tmp_path, ["a " * 5000], mock={"chunk_size": 2, "chunk_delay": 0.05})
+    done = run_python(INTERRUPTED, cwd=tmp_path)
+    assert done.stdout.startswith("interrupted 1"), done.stderr
+    again = run_amplifier("run", "--resume", "mine", "--profile", "mock", "hello", cwd=tmp_path)
+    assert (again.code, again.stdout) == (0, "You said: hello\n"), again.stderr
+
+
 def test_the_example_with_a_function_runs(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     mock_plan(tmp_path, [call("weather", city="Rome"), '{"city": "Rome", "degrees": 21}'])
