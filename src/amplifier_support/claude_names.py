@@ -11,7 +11,7 @@ EVENTS = {
     "SessionEnd": "session:end",
     "PreCompact": "context:pre_compact",
     "Notification": "user:notification",
-    "Stop": "prompt:complete",
+    "Stop": "turn:ending",
 }
 """Event there → event here."""
 

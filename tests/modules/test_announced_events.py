@@ -14,7 +14,7 @@ from amplifier_core.testing import ScriptedOrchestrator
 
 _COMPACTION = {"context:pre_compact", "context:post_compact"}
 _LOOP = {
-    *("steer:injected", "provider:fallback", "provider:switched"),
+    *("steer:injected", "turn:ending", "provider:fallback", "provider:switched"),
     *("context:overflow", "budget:reached"),
 }
 

@@ -96,7 +96,7 @@ class ForeignHook(ShellHook):
             ("prompt", data.get("prompt")),
             ("message", data.get("message")),
             ("source", _SOURCES.get(event)),
-            ("stop_hook_active", False),
+            ("stop_hook_active", data.get("is_continued") is True),
             ("trigger", "auto"),
         ):
             if key in _MORE.get(self.on, ()):

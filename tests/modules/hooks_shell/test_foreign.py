@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,17 @@ import json, sys
 assert json.load(sys.stdin)["prompt"] == "go"
 print("The branch is main.")
 """
+STOP = """
+import json, os, sys
+given = json.load(sys.stdin)
+with open("asked.jsonl", "a") as file:
+    print(json.dumps(given["stop_hook_active"]), file=file)
+if not os.path.exists("done.txt"):
+    print("write done.txt first", file=sys.stderr)
+    sys.exit(2)
+"""
 FILES = {
+    "stop.py": STOP,
     "rm.py": RM_GUARD,
     "protected.py": PROTECTED_FILES,
     "secrets.py": SECRET_SCANNER,
@@ -79,7 +90,12 @@ def matcher(pattern: str | None, file: str, **more: Any) -> dict[str, Any]:
 
 
 def run(
-    folder: Path, setting: str, hooks: Any, *calls: ToolCall
+    folder: Path,
+    setting: str,
+    hooks: Any,
+    *calls: ToolCall,
+    script: Sequence[Reply | str] = (),
+    options: Sequence[str] = (),
 ) -> tuple[Finished, list[dict[str, Any]]]:
     """Run a prompt with this setting of hooks-shell; return it and the bodies of its requests."""
     work = write_files(folder / "work", FILES)
@@ -89,10 +105,10 @@ def run(
         "hooks": [{"module": "hooks-shell", "config": {setting: hooks}}],
     }
     (folder / "plan.yaml").write_text(json.dumps(plan))
-    script = [Reply(tool_calls=list(calls)), "done"] if calls else ["done"]
-    with ScriptedLLM.running(script) as server:
+    usual = [Reply(tool_calls=list(calls)), "done"] if calls else ["done"]
+    with ScriptedLLM.running([*(script or usual)]) as server:
         done = run_amplifier(
-            *("run", "-f", folder / "plan.yaml", "go", "--approve", "allow"),
+            *("run", "-f", folder / "plan.yaml", "go", "--approve", "allow", *options),
             cwd=work,
             env={"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url},
         )
@@ -173,6 +189,37 @@ def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert done.stdout == "done\n", done.stderr
     for text in ("only hooks with a command", "not a regular expression", "no such event"):
         assert text in done.stderr
+
+
+@pytest.mark.parametrize("form", ["claude", "codex"])
+def test_an_agent_goes_on_until_its_stop_hook_lets_it_end(tmp_path: Path, form: Format) -> None:
+    hooks = {"Stop": [matcher(None, "stop.py")]}
+    write = ToolCall("write_file", {"file_path": "done.txt", "content": "x\n"})
+    script = ["first", Reply(tool_calls=[write]), "second"]
+    done, bodies = run(tmp_path, form, hooks, script=script)
+    assert (done.code, done.stdout) == (0, "second\n"), done.stderr
+    assert len(bodies) == 3
+    assert "write done.txt first" in json.dumps(bodies[1]["messages"][-1])
+    asked = (tmp_path / "work/asked.jsonl").read_text().split()
+    assert asked == ["false", "true"]
+
+
+def test_a_stop_hook_cannot_lead_beyond_the_limits(tmp_path: Path) -> None:
+    hooks = {"Stop": [matcher(None, "stop.py")]}
+    limit = ("--max-steps", "3")
+    done, bodies = run(tmp_path, "claude", hooks, script=["still not"] * 5, options=limit)
+    assert len(bodies) == 3, done.stderr
+    assert done.code == 0
+
+
+def test_a_stop_hook_does_not_run_for_sub_agents(tmp_path: Path) -> None:
+    hooks = {"Stop": [matcher(None, "stop.py")]}
+    task = ToolCall("task", {"agent": "explorer", "instruction": "look"})
+    write = ToolCall("write_file", {"file_path": "done.txt", "content": "x\n"})
+    script = [Reply(tool_calls=[task]), "of the agent", Reply(tool_calls=[write]), "done"]
+    done, _ = run(tmp_path, "claude", hooks, script=script)
+    assert (done.code, done.stdout) == (0, "done\n"), done.stderr
+    assert (tmp_path / "work/asked.jsonl").read_text().split() == ["false"]
 
 
 @pytest.mark.parametrize(

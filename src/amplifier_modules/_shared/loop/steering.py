@@ -15,7 +15,9 @@ from amplifier_modules._shared.loop.channel import Channel, TurnDenied
 from amplifier_support.named_tuple import NamedTuple
 
 STEER_INJECTED = "steer:injected"
-STEER_EVENTS = (STEER_INJECTED,)
+TURN_ENDING = "turn:ending"
+"""A turn is about to end with its answer; a message that is queued now lets it go on."""
+STEER_EVENTS = (STEER_INJECTED, TURN_ENDING)
 """Events of every bundled loop in addition to those that the kernel defines."""
 
 

@@ -36,6 +36,7 @@ from amplifier_modules._shared.loop.replies import (
     lost_usage,
 )
 from amplifier_modules._shared.loop.runner import Runner
+from amplifier_modules._shared.loop.steering import TURN_ENDING
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.fields import read_field
 
@@ -147,10 +148,14 @@ class Turn:
 
         Calls the provider and runs tools until an answer requests none.
         """
+        is_continued = False
         while self._has_room() or await self._gets_room():
             if self._stop_signal.is_cancelled:
                 return await self._stop_turn()
             outcome = await self._cycle()
+            if outcome is not None and outcome.status == "success":
+                ending = {"is_continued": is_continued, **self.span.fields}
+                await self._channel.emit_and_apply(TURN_ENDING, ending)
             # Messages queued while the answer was generated are answered in this turn too.
             goes_on = (
                 bool(self._parts.loop.steering.waiting())
@@ -159,6 +164,7 @@ class Turn:
             )
             if outcome is not None and (outcome.reason == OUT_OF_BUDGET or not goes_on):
                 return outcome
+            is_continued = is_continued or outcome is not None
         return TurnOutcome("incomplete", MAX_ITERATIONS_REACHED, "max_iterations")
 
     def _has_room(self) -> bool:

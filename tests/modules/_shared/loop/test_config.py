@@ -103,6 +103,7 @@ async def test_loop_streaming_announces_its_own_events() -> None:
     (events,) = await coordinator.collect_contributions("observability.events")
     assert events == [
         "steer:injected",
+        "turn:ending",
         "provider:fallback",
         "provider:switched",
         "context:overflow",
