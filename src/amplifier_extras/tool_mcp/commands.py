@@ -4,7 +4,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from importlib.util import find_spec
@@ -259,10 +259,8 @@ def try_server(
       amplifier mcp test files
       amplifier mcp test files --output json
     """
-    known = [server["name"] for server in _planned()]
-    if request.plan is None and request.profile is None and name not in known:
-        hint = did_you_mean(name, known) or "Servers: " + (", ".join(known) or "none")
-        raise UsageError(f"there is no MCP server {name!r}", hint=hint)
+    if request.plan is None and request.profile is None:
+        _require(name, [server["name"] for server in _planned()])
     required = f"{'.'.join(_ADDRESS)}.{name}.required=true"
     request = request._replace(sets=[*(request.sets or ()), required])
     invocation: Invocation = context.obj
@@ -274,6 +272,12 @@ def try_server(
         text = tool["description"].strip().partition("\n")[0]
         invocation.stdout.write(f"{tool['name']}  {one_line(text, 100)}\n")
     to_stderr(f"amplifier: {name} is ready: {len(tools)} tools")
+
+
+def _require(name: str, known: Collection[str]) -> None:
+    if name not in known:
+        hint = did_you_mean(name, known) or "Servers: " + (", ".join(known) or "none")
+        raise UsageError(f"there is no MCP server {name!r}", hint=hint)
 
 
 async def _tools(name: str, request: Request, invocation: Invocation) -> list[dict[str, Any]]:
@@ -351,9 +355,7 @@ def _find_server(name: str, request: Request, invocation: Invocation) -> ServerC
         if entry["module"] == MODULE_ID:
             config: dict[str, Any] = entry.get("config") or {}
             servers |= config.get("servers") or config.get("mcpServers") or {}
-    if name not in servers:
-        hint = did_you_mean(name, servers) or "Servers: " + (", ".join(servers) or "none")
-        raise UsageError(f"there is no MCP server {name!r}", hint=hint)
+    _require(name, servers)
     try:
         server = ServerConfig.model_validate(servers[name])
     except ValidationError as error:

@@ -1,4 +1,10 @@
-"""Connections to servers, and their errors."""
+"""Connections to servers, and their errors.
+
+ServerProblem
+├── NotConnected       the server is not connected, the call was not sent
+├── CallLost           the call was sent, and whether it ran is unknown
+└── ServerRefused      the server answered with an error
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import mimetypes
 import os
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
@@ -105,7 +105,9 @@ class Results:
         more = sum(block["type"] == "image" for block in blocks) - _MAX_IMAGES
         if more > 0:
             blocks = [*blocks, _text(f"[{more} more images left out]")]
-        text = self._shortened(self._redact("\n".join(_texts(blocks))))
+        text = self._shortened(
+            self._redact("\n".join(b["text"] for b in blocks if b["type"] == "text"))
+        )
         error = {"message": text or "the tool failed", "type": "ToolError"} if failed else None
         images = [block for block in blocks if block["type"] == "image"][:_MAX_IMAGES]
         content: Any = [*([_text(text)] if text else []), *images] if images else None
@@ -134,9 +136,7 @@ class Results:
         match content.type:
             case "text":
                 return _text(content.text)
-            case "image":
-                return self._media(content.data, content.mime_type)
-            case "audio":
+            case "image" | "audio":
                 return self._media(content.data, content.mime_type)
             case "resource":
                 return self._resource(content.resource)
@@ -182,10 +182,6 @@ class Results:
 
 def _text(text: str) -> Block:
     return {"type": "text", "text": text}
-
-
-def _texts(blocks: Iterable[Block]) -> Iterable[str]:
-    return (block["text"] for block in blocks if block["type"] == "text")
 
 
 Emit = Callable[[str, dict[str, Any]], Awaitable[None]]
@@ -634,9 +630,8 @@ class Hub(Listener):
             extra += resource_tools(server, results)
         if offers.has_prompts and server.config.prompts:
             extra += prompt_tools(server, results)
-        for ending, described in extra:
+        for ending, (about, schema, run) in extra:
             name = tool_name(server.name, ending, {*others, *tools})
-            about, schema, run = described
             tools[name] = MountedTool(name, about, schema, server, run)
         return tools
 

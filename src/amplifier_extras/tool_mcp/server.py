@@ -3,13 +3,6 @@
 A separate task holds the connection, because the SDK's contexts must be left by the task that
 entered them; calls come from any task. A call is sent once. Only a call that a server rejected
 unseen, because it no longer knows the session, is sent again.
-
-Connections to servers, and their errors.
-
-ServerProblem
-├── NotConnected       the server is not connected, the call was not sent
-├── CallLost           the call was sent, and whether it ran is unknown
-└── ServerRefused      the server answered with an error
 """
 
 from __future__ import annotations
@@ -171,17 +164,13 @@ class Server:
             self._drop()
         if self._client is None:
             self._wanted.set()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.config.start_timeout):
-                    await self._ready_or_failed()
+            # Until it is connected, or one more attempt has failed.
+            self._attempted.clear()
+            limit = self.config.start_timeout
+            await _wait_for_first(self._ready, self._attempted, seconds=limit)
         if self._client is None:
             raise NotConnected(f"the server {self.name} is not connected: {self.problem}")
         return self._client
-
-    async def _ready_or_failed(self) -> None:
-        """Wait until connected, or until one more attempt has failed."""
-        self._attempted.clear()
-        await _wait_for_first(self._ready, self._attempted)
 
     async def _call_with_limit(
         self, client: ServerClient, use: Callable[[Client], Awaitable[ResultT]]
