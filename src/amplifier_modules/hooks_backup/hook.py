@@ -181,11 +181,7 @@ def reason(error: Exception) -> str:
     """Describe in a few words why a file could not be checked or saved."""
     if isinstance(error, OutsideRoots):
         return "it is outside the backed-up folders ('paths' in the config of hooks-backup)"
-    if isinstance(error, (FileProblem, PathError)):
-        return str(error)
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return str(error)
+    return getattr(error, "strerror", None) or str(error)
 
 
 # -- back up the files tools change, and restore them ------------------------------------

@@ -90,10 +90,6 @@ class _Task(NamedTuple):
     resumed: bool
 
 
-class _Unusable(Exception):
-    """The call is invalid; the message is for the model."""
-
-
 class TaskTool:
     """Give tasks to the agents of a session's plan (Tool Contract): a failure is a result.
 
@@ -172,7 +168,7 @@ class TaskTool:
         try:
             task = self._task(read_input(self.input_schema, input))
             call = self._call(task)
-        except (InvalidInput, _Unusable) as error:
+        except InvalidInput as error:
             return _failure(str(error), "InvalidInput")
         async with self._free:
             return await self._carry_out(task, call)
@@ -180,7 +176,7 @@ class TaskTool:
     def _task(self, values: Mapping[str, Any]) -> _Task:
         instruction = str(values["instruction"]).strip()
         if not instruction:
-            raise _Unusable("the instruction is empty")
+            raise InvalidInput("the instruction is empty")
         resumed = str(values.get("session_id") or "").strip()
         agent = str(values.get("agent") or "").strip() or None
         if resumed:
@@ -189,7 +185,7 @@ class TaskTool:
         if agent not in known:
             names = ", ".join(sorted(known))
             has = f"available agents: {names}" if names else "no agents are available"
-            raise _Unusable(
+            raise InvalidInput(
                 f"unknown agent {agent!r}; {has}" if agent else f"'agent' is required; {has}"
             )
         session_id = f"{self._coordinator.session_id}-{secrets.token_hex(8)}_{agent}"
@@ -200,7 +196,7 @@ class TaskTool:
         capability = RESUME if task.resumed else SPAWN
         run = capability.of(self._coordinator)
         if not callable(run):
-            raise _Unusable(
+            raise InvalidInput(
                 f"this program cannot run agents: the capability '{capability.name}' is missing"
             )
         arguments: dict[str, Any] = {
@@ -219,10 +215,8 @@ class TaskTool:
 
     async def _carry_out(self, task: _Task, call: Any) -> ToolResult:
         about = {"agent": task.agent, "sub_session_id": task.session_id, **event_ids()}
-        started = time.monotonic()
-        await self._emit(
-            TASK_START, {**about, "instruction": task.instruction, "resumed": task.resumed}
-        )
+        emit, started = self._coordinator.hooks.emit, time.monotonic()
+        await emit(TASK_START, {**about, "instruction": task.instruction, "resumed": task.resumed})
         answer: Mapping[str, Any] = {}
         result = _failure("interrupted", "Interrupted")
         try:
@@ -244,7 +238,7 @@ class TaskTool:
             logger.debug("The task for %s failed", task.agent, exc_info=True)
             result = _failed(error, task)
         finally:
-            await self._emit(TASK_END, {**about, **_ending(answer, result, started)})
+            await emit(TASK_END, {**about, **_ending(answer, result, started)})
         return result
 
     def _timed_out(self, task: _Task, error: TimeoutError) -> ToolResult:
@@ -252,9 +246,6 @@ class TaskTool:
             return _failed(error, task)
         message = f"the task reached its time limit of {self._config.timeout:g} s"
         return _failure(message, "Timeout", task.session_id)
-
-    async def _emit(self, event: str, data: dict[str, Any]) -> None:
-        await self._coordinator.hooks.emit(event, data)
 
 
 def _line(agent: tuple[str, Mapping[str, Any]]) -> str:
