@@ -21,7 +21,7 @@ from tests.support.cli import (
 from tests.support.llm_server import ScriptedLLM, Status, closed_port
 
 KEY = "sk-secret-0123456789abcdef"
-BACKEND = Path(__file__).parents[3] / "support" / "keyring_backend"
+BACKEND = Path(__file__).parents[2] / "support" / "keyring_backend"
 VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 
 
