@@ -164,10 +164,8 @@ class LazyGroup(TyperGroup):
         return f"Available commands: {', '.join(table)}"
 
 
-@cache
-def _find_commands() -> dict[tuple[str, ...], AddedCommand]:
-    """Search for added commands once; each group asks for its own."""
-    return find_commands()
+_find_commands = cache(find_commands)
+"""Searches once; each group asks for its own."""
 
 
 def _import(target: str) -> Any:
