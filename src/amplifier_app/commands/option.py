@@ -19,12 +19,7 @@ class Option:
     """
 
     def __init__(
-        self,
-        *flags: str,
-        group: str | None = None,
-        help: str,
-        empty: bool = False,
-        **settings: Any,
+        self, *flags: str, group: str | None = None, help: str, empty: bool = False, **settings: Any
     ) -> None:
         self.flags = flags
         self.group = group
