@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from amplifier_app.runtime.provider_access import Provider
     from amplifier_app.sources.resolver import AppModuleSourceResolver
 
-_OLDEST_PYTHON = (3, 11)
 _OLDEST_GIT = (2, 32)
 """The first version that can be configured by environment variables alone."""
 
@@ -160,13 +159,7 @@ def _verdict(failed: int, warned: int) -> Line:
 def _check_python() -> Iterator[Check]:
     """Python's version and path."""
     version = ".".join(map(str, sys.version_info[:3]))
-    here = f"{version} at {sys.executable}"
-    if sys.version_info < _OLDEST_PYTHON:
-        oldest = ".".join(map(str, _OLDEST_PYTHON))
-        fix = f"install Amplifier with Python {oldest} or newer"
-        yield _fail("python", f"{here} is too old", fix)
-    else:
-        yield _ok("python", here)
+    yield _ok("python", f"{version} at {sys.executable}")
 
 
 def _check_amplifier() -> Iterator[Check]:
@@ -175,8 +168,7 @@ def _check_amplifier() -> Iterator[Check]:
     modules = len(bundled_modules())
     message = f"{version_line().removeprefix('amplifier ')} in {where}, {modules} bundled modules"
     if not modules:
-        fix = "reinstall Amplifier: its list of modules is missing"
-        yield _fail("amplifier", message, fix)
+        yield _fail("amplifier", message, "reinstall Amplifier: its list of modules is missing")
         return
     yield _ok("amplifier", message)
     overrides = sorted(name for name in os.environ if name.startswith("AMPLIFIER_MODULE_"))
@@ -193,12 +185,12 @@ def _check_git() -> Iterator[Check]:
     if program is None:
         yield _warn("git", "not found", fix)
         return
-    text = _output([program, "--version"])
-    numbers = re.search(r"(\d+)\.(\d+)", text or "")
+    text = _output([program, "--version"]) or ""
+    numbers = re.search(r"(\d+)\.(\d+)", text)
     if numbers is None:
         yield _warn("git", f"{program} does not report its version", fix)
         return
-    message = f"{(text or '').removeprefix('git version ')} at {program}"
+    message = f"{text.removeprefix('git version ')} at {program}"
     if (int(numbers[1]), int(numbers[2])) < _OLDEST_GIT:
         oldest = ".".join(map(str, _OLDEST_GIT))
         yield _warn("git", f"{message} is too old", f"install git {oldest} or newer")
@@ -247,7 +239,7 @@ def _check_sandbox() -> Iterator[Check]:
 
 def _check_terminal() -> Iterator[Check]:
     """The terminal's capabilities and the text encoding."""
-    ends = [name for fd, name in enumerate(("stdin", "stdout", "stderr")) if _is_tty(fd)]
+    ends = [name for fd, name in enumerate(("stdin", "stdout", "stderr")) if os.isatty(fd)]
     term = os.environ.get("TERM", "")
     facts = [
         f"TERM={term or '(not set)'}",
@@ -262,7 +254,7 @@ def _check_terminal() -> Iterator[Check]:
         yield _warn("terminal", "; ".join(facts), fix)
     else:
         yield _ok("terminal", "; ".join(facts))
-    encoding = locale.getencoding() if sys.version_info >= (3, 11) else ""
+    encoding = locale.getencoding()
     message = f"{encoding}, from {_locale_variable()}"
     if encoding.lower().replace("-", "") != "utf8":
         fix = "export LC_ALL=C.UTF-8, or the UTF-8 locale of your language"
@@ -273,12 +265,9 @@ def _check_terminal() -> Iterator[Check]:
 
 def _check_proxies() -> Iterator[Check]:
     """The proxies and certificates for network connections."""
-    set_ = {name: value for name in _PROXIES for value in [_either_case(name)] if value}
-    shown = [f"{name}={_without_login(value)}" for name, value in set_.items()]
-    if shown:
-        yield _ok("proxies", "; ".join(shown))
-    else:
-        yield _ok("proxies", "none")
+    values = {name: os.environ.get(name.lower()) or os.environ.get(name) for name in _PROXIES}
+    shown = [f"{name}={_without_login(value)}" for name, value in values.items() if value]
+    yield _ok("proxies", "; ".join(shown) or "none")
     for name in _CERTIFICATES:
         path = os.environ.get(name)
         if path and not os.path.exists(path):
@@ -298,21 +287,10 @@ def _output(command: list[str]) -> str | None:
     return line if done.code == 0 and line else None
 
 
-def _is_tty(fd: int) -> bool:
-    try:
-        return os.isatty(fd)
-    except OSError:
-        return False
-
-
 def _locale_variable() -> str:
     named = (name for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name))
     name = next(named, None)
     return f"{name}={os.environ[name]}" if name else "the default locale (none is set)"
-
-
-def _either_case(name: str) -> str | None:
-    return os.environ.get(name.lower()) or os.environ.get(name)
 
 
 def _without_login(value: str) -> str:
@@ -395,9 +373,7 @@ def _check_sessions() -> Iterator[Check]:
     if folder.is_symlink():
         fix = "remove the link, or point AMPLIFIER_HOME at a folder of your own"
         yield _fail(
-            "sessions",
-            f"{folder} is a symbolic link; sessions are not saved through it",
-            fix,
+            "sessions", f"{folder} is a symbolic link; sessions are not saved through it", fix
         )
         return
     if free < _LITTLE_ROOM:

@@ -164,10 +164,8 @@ class LazyGroup(TyperGroup):
         return f"Available commands: {', '.join(table)}"
 
 
-@cache
-def _find_commands() -> dict[tuple[str, ...], AddedCommand]:
-    """Search for added commands once; each group asks for its own."""
-    return find_commands()
+_find_commands = cache(find_commands)
+"""Searches once; each group asks for its own."""
 
 
 def _import(target: str) -> Any:
@@ -188,7 +186,7 @@ def _import_added(command: AddedCommand) -> typer.Typer:
     """Import a command of an installed package.
 
     Raises:
-        ModuleError: It cannot be imported, or is not a `typer.Typer`.
+        ModuleError: It cannot be imported, or is of another package and not a `typer.Typer`.
     """
     name = " ".join(command.words)
     try:
@@ -203,6 +201,8 @@ def _import_added(command: AddedCommand) -> typer.Typer:
             f"{type(error).__name__}: {error}",
             hint=f"Reinstall or remove the package: {sys.executable} -m pip uninstall {command.package.rpartition('-')[0]}",
         ) from error
+    if command.is_own:
+        return _as_app(app)
     if not isinstance(app, typer.Typer):
         raise ModuleError(
             f"cannot load the command '{name}' of {command.package}: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 from amplifier_app.base.errors import UsageError
 
@@ -19,17 +19,17 @@ class Option:
     """
 
     def __init__(
-        self,
-        *flags: str,
-        group: str | None = None,
-        help: str,
-        empty: bool = False,
-        **settings: Any,
+        self, *flags: str, group: str | None = None, help: str, empty: bool = False, **settings: Any
     ) -> None:
         self.flags = flags
         self.group = group
         self.empty = empty
         self.settings: dict[str, Any] = {"help": help, **settings}
+
+
+def find_option(hint: Any) -> Option | None:
+    """The option that the type of a field declares."""
+    return next((mark for mark in get_args(hint) if isinstance(mark, Option)), None)
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)?")

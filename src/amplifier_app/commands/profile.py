@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -21,9 +21,6 @@ from amplifier_app.plan.tree.nodes import read_text
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.trust import folder_if_trusted
-
-if TYPE_CHECKING:
-    from amplifier_app.commands.settings import Target
 
 app = typer.Typer(
     help="List, show and choose profiles.",
@@ -103,22 +100,10 @@ def use(
     settings.
     """
     with changing(scope, in_project="local") as where:
-        report(_choose(name, where))
-
-
-def _choose(name: str, where: Target) -> Changed:
-    """Write the choice to the settings.
-
-    Raises:
-        ConfigError: The scope has no such profile, or the profile or the settings are invalid.
-    """
-    # The user's own settings apply everywhere, where the project's profiles do not exist.
-    project = None if where.scope == USER else where.project
-    load_profile(name, project=project)
-    set_value(where.file, ("profile",), name)
-    settings = read_settings(where.project)
-    nearest = settings.profile
-    warning = None
-    if nearest is not None and nearest.at.file != str(where.file):
-        warning = f"{read_text(nearest)} is still the default here, set in {nearest.at}"
-    return Changed(where.file, f"{name} is now the default profile", warning)
+        # The user's own settings apply everywhere, where the project's profiles do not exist.
+        load_profile(name, project=None if where.scope == USER else where.project)
+        set_value(where.file, ("profile",), name)
+        nearest, warning = read_settings(where.project).profile, None
+        if nearest is not None and nearest.at.file != str(where.file):
+            warning = f"{read_text(nearest)} is still the default here, set in {nearest.at}"
+        report(Changed(where.file, f"{name} is now the default profile", warning))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -23,7 +24,6 @@ from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_app.commands.doctor import check_state, examine
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import redactor
-from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.clock import utc_now
 from amplifier_support.named_tuple import NamedTuple
@@ -103,18 +103,12 @@ def report(
 
 def _versions() -> Section:
     lines = [version_line(), f"Python {platform.python_version()}", platform.platform()]
-    for requirement in _requirements():
-        name = re.match(r"[\w.-]+", requirement)
-        if name is not None and "extra ==" not in requirement:
-            lines.append(f"{name[0]} {_version(name[0])}")
+    with contextlib.suppress(metadata.PackageNotFoundError):  # run from a folder
+        for requirement in metadata.requires("amplifier") or []:
+            name = re.match(r"[\w.-]+", requirement)
+            if name is not None and "extra ==" not in requirement:
+                lines.append(f"{name[0]} {_version(name[0])}")
     return Section("Versions", "Amplifier, Python, the system and packages", "\n".join(lines))
-
-
-def _requirements() -> list[str]:
-    try:
-        return metadata.requires("amplifier") or []
-    except metadata.PackageNotFoundError:  # run from a folder
-        return []
 
 
 def _version(name: str) -> str:
@@ -142,18 +136,15 @@ def _session(wanted: str | None, redact: Callable[[Any], Any], *, texts: bool) -
     shown = [event if texts else _without_texts(event) for event in events]
     kept = "with all texts" if texts else "texts replaced by their length"
     count = describe.count(len(shown), "event")
-    sections = [_facts(session, redact, texts=texts)]
+    kept_facts = {
+        key: value for key, value in session.metadata.items() if texts or key not in _TEXTS
+    }
+    facts = json.dumps(redact(kept_facts), indent=2, ensure_ascii=False, default=str)
+    sections = [Section("Session", f"{session.id}: plan digest, models, modules, usage", facts)]
     if shown:
         lines = "\n".join(json.dumps(one, ensure_ascii=False, default=str) for one in shown)
         sections.append(Section("Events", f"the last {count}, {kept}", lines))
     return sections
-
-
-def _facts(session: SessionFolder, redact: Callable[[Any], Any], *, texts: bool) -> Section:
-    kept = {key: value for key, value in session.metadata.items() if texts or key not in _TEXTS}
-    facts = redact(kept)
-    about = f"{session.id}: plan digest, models, modules, usage"
-    return Section("Session", about, json.dumps(facts, indent=2, ensure_ascii=False, default=str))
 
 
 def _without_texts(value: Any, key: str = "", *, given: bool = False) -> Any:

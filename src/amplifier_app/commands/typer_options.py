@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.commands.option import Option
+from amplifier_app.commands.option import find_option
 
 
 def takes_options(
@@ -24,7 +24,7 @@ def takes_options(
         group: The heading they appear under in help, in place of their own.
     """
     hints = get_type_hints(declared, include_extras=True)
-    marks = {name: _mark(hint) for name, hint in hints.items()}
+    marks = {name: find_option(hint) for name, hint in hints.items()}
     options = {name: _option(hint, group) for name, hint in hints.items()}
     added = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=options[name])
@@ -43,7 +43,10 @@ def takes_options(
         def command(**values: Any) -> None:
             fields = {one.name: values.pop(one.name) for one in added}
             for name, value in fields.items():
-                _require_value(marks[name], value)
+                option, given = marks[name], value if isinstance(value, list) else [value]
+                # Such as that of an unset variable in a script.
+                if option is not None and not option.empty and "" in given:
+                    raise _empty(option.flags[0], "a value")
             function(**values, **{into: declared(**fields)})
 
         parameters: list[Parameter] = []
@@ -58,22 +61,6 @@ def takes_options(
     return decorate
 
 
-def _mark(hint: Any) -> Option | None:
-    """The option that a field's type declares."""
-    return next((mark for mark in get_args(hint) if isinstance(mark, Option)), None)
-
-
-def _require_value(option: Option | None, value: Any) -> None:
-    """Refuse an empty value, such as that of an unset variable in a script.
-
-    Raises:
-        UsageError: The value is empty.
-    """
-    values = value if isinstance(value, list) else [value]
-    if option is not None and not option.empty and "" in values:
-        raise _empty(option.flags[0], "a value")
-
-
 def _empty(flag: str, what: str) -> UsageError:
     return UsageError(
         f"{flag} needs {what}",
@@ -83,7 +70,7 @@ def _empty(flag: str, what: str) -> UsageError:
 
 def _option(hint: Any, group: str | None) -> Any:
     """A field's type with its option as Typer's; None for a field that is not an option."""
-    option = _mark(hint)
+    option = find_option(hint)
     if option is None:
         return None
     kind = get_args(hint)[0]

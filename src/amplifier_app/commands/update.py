@@ -50,8 +50,10 @@ def find_installation() -> Installation:
     if "archive_info" in source:
         hint = "Install a newer file the same way."
         raise ConfigError(f"it was installed from a file: {source['url']}", hint=hint)
-    folder = _folder(source)
-    pull = [["git", "-C", str(folder), "pull", "--ff-only"]] if _is_clone(folder) else []
+    # The local folder that the program was installed from, if any.
+    folder = Path(url2pathname(urlsplit(source["url"]).path)) if "dir_info" in source else None
+    is_clone = folder is not None and (folder / ".git").exists()
+    pull = [["git", "-C", str(folder), "pull", "--ff-only"]] if is_clone else []
     if (prefix / "uv-receipt.toml").is_file():
         # uv keeps what it has built of a folder whose version is the same.
         again = ["--reinstall-package", DISTRIBUTION] if folder else []
@@ -69,17 +71,6 @@ def find_installation() -> Installation:
         (prefix.parent / name).exists() for name in _PROJECT_FILES
     )
     return Installation(tool, steps, prefix.parent if is_project else None)
-
-
-def _folder(source: dict[str, Any]) -> Path | None:
-    """Return the local folder that the program was installed from, if any."""
-    if "dir_info" not in source:
-        return None
-    return Path(url2pathname(urlsplit(source["url"]).path))
-
-
-def _is_clone(folder: Path | None) -> bool:
-    return folder is not None and (folder / ".git").exists()
 
 
 def _requirement(source: dict[str, Any], folder: Path | None) -> list[str]:

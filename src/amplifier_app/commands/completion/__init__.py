@@ -41,71 +41,53 @@ _PROVIDER = "provider-"
 _MAX_SESSIONS = 200
 
 
-def profiles() -> list[str]:
-    """The names of all profiles."""
-    return profile_names(trust.folder_if_trusted(quiet=True))
-
-
-def providers() -> list[str]:
+def _providers() -> list[str]:
     """The bundled providers, and those of the plan."""
-    names = [
-        name.removeprefix(_PROVIDER) for name in bundled_modules() if name.startswith(_PROVIDER)
-    ]
-    plan = _plan(None)
-    entries = plan.get("providers") or []
-    own = [entry.get("instance_id") or entry.get("module", "") for entry in entries]
-    return list(dict.fromkeys([*names, *(name.removeprefix(_PROVIDER) for name in own)]))
+    own = [entry.get("instance_id") or entry["module"] for entry in _plan().get("providers") or []]
+    bundled = [name for name in bundled_modules() if name.startswith(_PROVIDER)]
+    return list(dict.fromkeys(name.removeprefix(_PROVIDER) for name in (*bundled, *own)))
 
 
-def models(provider: str | None) -> list[str]:
+def _models(provider: str | None) -> list[str]:
     """The models in the catalogues of the bundled providers.
 
     Args:
         provider: The provider to use; None for any.
     """
     wanted = None if provider is None else _PROVIDER + provider.removeprefix(_PROVIDER)
-    names = [
-        name for name in bundled_modules() if name.startswith(_PROVIDER) and wanted in (None, name)
-    ]
-    return [model for name in names for model in _catalogue(name)]
+    names = [name for name in bundled_modules() if name.startswith(_PROVIDER)]
+    return [model for name in names if wanted in (None, name) for model in _catalogue(name)]
 
 
-def modules() -> list[str]:
+def _modules() -> list[str]:
     """The bundled modules, and those of the plan."""
-    plan = _plan(None)
+    plan = _plan()
     own = [entry["module"] for section in ENTRY_SECTIONS for entry in plan.get(section) or []]
     return sorted({*bundled_modules(), *own})
 
 
-def tools() -> list[str]:
+def _tools() -> list[str]:
     """The tools of the bundled modules in the plan."""
     bundled = bundled_modules()
-    listed = [entry["module"] for entry in _plan(None).get("tools") or []]
-    packages = [
-        import_module(bundled[name].entry_point.partition(":")[0])
-        for name in listed
-        if name in bundled
-    ]
+    listed = [entry["module"] for entry in _plan().get("tools") or []]
+    packages = [_import(bundled[name].entry_point) for name in listed if name in bundled]
     return [tool for package in packages for tool in getattr(package, "tool_names", ())]
 
 
-def topics() -> list[str]:
-    """The topics of the documentation."""
-    return [page.topic for page in pages()]
+def _import(entry_point: str) -> Any:
+    return import_module(entry_point.partition(":")[0])
 
 
-def sessions() -> list[str]:
+def _sessions() -> list[str]:
     """The ids of the newest saved sessions."""
     try:
         names = os.listdir(paths.sessions_dir())
     except OSError:
         return []
-    return sorted((name for name in names if not name.startswith(".")), reverse=True)[
-        :_MAX_SESSIONS
-    ]
+    return sorted((name for name in names if name[0] != "."), reverse=True)[:_MAX_SESSIONS]
 
 
-def addresses(begun: str, profile: str | None = None) -> list[str]:
+def _addresses(begun: str, profile: str | None = None) -> list[str]:
     """The addresses of the values in the plan.
 
     Args:
@@ -145,8 +127,7 @@ def _config_keys(module_id: str) -> list[str]:
             return [str(key) for key in kept["keys"]]
     except (OSError, ValueError, LookupError, TypeError):
         pass
-    package = import_module(module.entry_point.partition(":")[0])
-    keys = list(package.config_schema()["properties"])
+    keys = list(_import(module.entry_point).config_schema()["properties"])
     # If it cannot be cached, it is read again next time.
     with suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +137,7 @@ def _config_keys(module_id: str) -> list[str]:
     return keys
 
 
-def _plan(profile: str | None) -> dict[str, Any]:
+def _plan(profile: str | None = None) -> dict[str, Any]:
     """The plan of a run here, as far as it is known without the network; empty if it is invalid."""
     try:
         plan = load(
@@ -278,30 +259,30 @@ def _values(place: _Place, parameter: Any, words: Sequence[str], begun: str) -> 
     if choices:
         return choices
     flags, metavar, group = parameter.opts, parameter.metavar or "", place.path[:1]
-    if "--profile" in flags or (group == ("profile",) and metavar == "NAME") or metavar == "PLAN":
-        return profiles()
-    if place.path == ("plan", "diff") and metavar in ("A", "B"):
-        return profiles()
+    is_compared = place.path == ("plan", "diff") and metavar in ("A", "B")
+    is_named = group == ("profile",) and metavar == "NAME"
+    if "--profile" in flags or is_named or is_compared or metavar == "PLAN":
+        return profile_names(trust.folder_if_trusted(quiet=True))
     if "--provider" in flags or (group == ("provider",) and metavar == "NAME"):
-        return providers()
+        return _providers()
     if "--model" in flags:
-        return models(_option_value(place.command, words, "--provider"))
+        return _models(_option_value(place.command, words, "--provider"))
     if "--set" in flags:
         profile = _option_value(place.command, words, "--profile")
-        return (f"{address}=" for address in addresses(begun, profile))
+        return (f"{address}=" for address in _addresses(begun, profile))
     if metavar == "PATH.TO.KEY":
-        return addresses(begun)
+        return _addresses(begun)
     if "--mode" in flags:
         return [mode for mode in metavar.split("|") if mode.islower()]
     if place.path == ("docs",) and metavar == "TOPIC":
-        return topics()
+        return [page.topic for page in pages()]
     is_session = group in (("session",), ("resume",)) and metavar.startswith("ID")
     if is_session or {"--resume", "--fork"} & {*flags}:
-        return sessions()
+        return _sessions()
     if group == ("tool",) and metavar == "TOOL":
-        return tools()
+        return _tools()
     if group == ("module",) and (metavar == "ID" or "|ID" in metavar):
-        return modules()
+        return _modules()
     return ()
 
 

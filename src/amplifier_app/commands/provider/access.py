@@ -51,10 +51,7 @@ _PROVIDER_COLUMNS = (
 
 @takes_plan_options("profile", "plan")
 def list_providers(
-    context: typer.Context,
-    *,
-    request: Request,
-    output: OutputOption = "text",
+    context: typer.Context, *, request: Request, output: OutputOption = "text"
 ) -> None:
     """List the providers in the plan, then other bundled and installed ones.
 

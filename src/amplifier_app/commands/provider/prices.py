@@ -100,19 +100,28 @@ def _plan_prices(request: Request) -> dict[str, dict[str, Any]]:
 
 def _list(own: Mapping[str, Mapping[str, Any]], output: str) -> None:
     lists = price_lists()
+    files = _files(lists)
+    models = [
+        (PROVIDERS[module], model, listed)
+        for module, known in lists.items()
+        for model, listed in merge_lists(known).items()
+    ]
     if output == "json":
-        print(json_text({"plan": own, "files": _files(lists), "models": _models(lists)}))
+        facts = [
+            {"provider": provider, "model": model, "as_of": one.file.as_of, **one.prices.as_dict()}
+            for provider, model, one in models
+        ]
+        print(json_text({"plan": own, "files": files, "models": facts}))
         return
     rows = [_row(name, "every model", own[name], "plan") for name in own]
-    for module, known in lists.items():
-        for model, listed in merge_lists(known).items():
-            entry, date = listed.prices, listed.file.as_of
-            rows.append(_row(PROVIDERS[module], model, entry.usual.as_dict(), date))
-            if entry.long is not None:
-                above = f"{model} above {describe.tokens(entry.above)} tokens"
-                rows.append(_row(PROVIDERS[module], above, entry.long.as_dict(), date))
+    for provider, model, listed in models:
+        entry, date = listed.prices, listed.file.as_of
+        rows.append(_row(provider, model, entry.usual.as_dict(), date))
+        if entry.long is not None:
+            above = f"{model} above {describe.tokens(entry.above)} tokens"
+            rows.append(_row(provider, above, entry.long.as_dict(), date))
     print_table(COLUMNS, rows)
-    for file in _files(lists):
+    for file in files:
         about = {**file, "provider": ", ".join(file["providers"])}
         to_stderr(f"amplifier: {describe_prices(about)}")
 
@@ -139,15 +148,6 @@ def _files(lists: Mapping[str, Sequence[PriceList]]) -> list[dict[str, Any]]:
     ]
 
 
-def _models(lists: Mapping[str, Sequence[PriceList]]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for module, known in lists.items():
-        for model, listed in merge_lists(known).items():
-            about = {"provider": PROVIDERS[module], "model": model, "as_of": listed.file.as_of}
-            rows.append({**about, **listed.prices.as_dict()})
-    return rows
-
-
 # -- updating ----------------------------------------------------------------------------
 
 
@@ -167,16 +167,13 @@ def _update(source: SourceName, yes: bool, output: str) -> None:
         return
     for line in _lines(table.changes):
         print(one_line(line, 10_000))
-    if _has_news(table) and not confirm(f"Use these prices from {source}?", yes):
+    has_news = any(change.after is not None for change in table.changes)
+    if has_news and not confirm(f"Use these prices from {source}?", yes):
         to_stderr("amplifier: the prices in use are unchanged")
         return
     path = write_prices(table.data)
     file = next(iter(parse_fetched(table.data).values())).file
     to_stderr(f"amplifier: wrote {path} ({source}, {today}, sha256 {file.sha256[:12]})")
-
-
-def _has_news(table: NewTable) -> bool:
-    return any(change.after is not None for change in table.changes)
 
 
 def _describe_table(table: NewTable) -> dict[str, Any]:

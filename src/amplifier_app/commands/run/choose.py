@@ -25,7 +25,7 @@ from amplifier_support.sandbox.policy import PolicyError, parse_policy
 if TYPE_CHECKING:
     from amplifier_app.sessions.folder import SessionFolder
     from amplifier_app.sources.resolver import AppModuleSourceResolver
-    from amplifier_app.trust import Answer, Ask, TrustedProject
+    from amplifier_app.trust import Answer, TrustedProject
     from amplifier_app.trust.content import Content
     from amplifier_app.trust.store import Record
 
@@ -86,14 +86,9 @@ def fork_with(
     from amplifier_app.sessions.fork import fork_session
     from amplifier_app.sessions.store import SessionStore
 
-    changed = (
-        not uses_saved_plan(request, source) or request.provider or request.model or request.sets
-    )
-    facts = (
-        {}
-        if uses_saved_plan(request, source) or project is None
-        else project.session_metadata(plan)
-    )
+    is_saved = uses_saved_plan(request, source)
+    changed = not is_saved or request.provider or request.model or request.sets
+    facts = {} if is_saved or project is None else project.session_metadata(plan)
     if request.model:
         facts["model"] = request.model
     return fork_session(
@@ -165,26 +160,21 @@ def _project(
         return None
     from amplifier_app.runtime.saved.saved_plan import choose_project
 
+    terminal = terminal_to_ask_on(stdout)
+
+    def ask(content: Content, record: Record | None) -> Answer:
+        from amplifier_app.chat.ask import ask_about_trust
+
+        assert terminal is not None
+        return ask_about_trust(content, record, terminal)
+
     return choose_project(
         session=resume if of_session else None,
         trust=request.trust,
         ignore=request.no_project,
         is_standalone=request.plan is not None,
-        ask=_ask(terminal_to_ask_on(stdout)),
+        ask=None if terminal is None else ask,
     )
-
-
-def _ask(terminal: int | None) -> Ask | None:
-    """Function that asks on the terminal whether to trust a project."""
-    if terminal is None:
-        return None
-
-    def ask(content: Content, record: Record | None) -> Answer:
-        from amplifier_app.chat.ask import ask_about_trust
-
-        return ask_about_trust(content, record, terminal)
-
-    return ask
 
 
 def uses_saved_plan(request: Request, resume: SessionFolder | None) -> bool:
@@ -199,15 +189,18 @@ def _plan(
     stdout: Output,
     lenient: bool,
 ) -> ResolvedPlan:
-    sets = tuple(request.sets or ())
+    sets = list(request.sets or ())
     if request.max_steps is not None:
-        sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_steps}")
+        sets.append(f"session.orchestrator.config.max_iterations={request.max_steps}")
     for limit, amount in (("max_tokens", request.max_tokens), ("max_cost", request.max_cost)):
         if amount is not None:
-            sets = (*sets, assignment(limit, amount))
+            sets.append(assignment(limit, amount))
     if request.sandbox is not None:
-        sets = (*sets, _sandbox_set(request.sandbox))
-    plan, provider, model = request.plan, _provider(request), request.model
+        sets.append(_sandbox_set(request.sandbox))
+    plan, provider, model = request.plan, request.provider, request.model
+    if request.replay is not None and provider is not None:
+        # A replay is mounted under the names of the plan's providers.
+        provider = provider.removeprefix("provider-")
     if resume is not None and uses_saved_plan(request, resume):
         from amplifier_app.runtime.saved.resume import settings_to_restore
         from amplifier_app.runtime.saved.saved_plan import saved_plan, with_secrets
@@ -230,7 +223,7 @@ def _plan(
         profile=request.profile,
         provider=provider,
         model=model,
-        sets=sets,
+        sets=tuple(sets),
         traffic=traffic,
         project=None if project is None else project.folder,
         lenient=lenient,
@@ -267,14 +260,6 @@ def _sandbox_set(text: str) -> str:
     return f"session.sandbox={text}"
 
 
-def _provider(request: Request) -> str | None:
-    """The name of the requested provider, as the plan mounts it."""
-    if request.replay is not None and request.provider is not None:
-        # A replay is mounted under the names of the plan's providers.
-        return request.provider.removeprefix("provider-")
-    return request.provider
-
-
 def _traffic(request: Request) -> Traffic:
     """Return the file that the model's traffic is recorded to, or replayed from, if any.
 
@@ -294,19 +279,16 @@ def _traffic(request: Request) -> Traffic:
             raise UsageError(f"--record: folder {file.parent} does not exist")
         return Traffic(record=str(file))
     if request.replay is not None:
+        problem = None
         if not request.replay.is_file():
-            raise _no_recording(
-                request.replay, "is not a file" if request.replay.exists() else "does not exist"
-            )
-        if not _begins_as_recording(request.replay):
-            raise _no_recording(request.replay, "is not a recording")
+            problem = "is not a file" if request.replay.exists() else "does not exist"
+        elif not _begins_as_recording(request.replay):
+            problem = "is not a recording"
+        if problem is not None:
+            how = "Record one with: amplifier run --record FILE …"
+            raise UsageError(f"--replay: {request.replay} {problem}", hint=how)
         return Traffic(replay=str(request.replay.absolute()))
     return NO_TRAFFIC
-
-
-def _no_recording(path: Path, problem: str) -> UsageError:
-    how = "Record one with: amplifier run --record FILE …"
-    return UsageError(f"--replay: {path} {problem}", hint=how)
 
 
 def _begins_as_recording(path: Path) -> bool:

@@ -21,12 +21,7 @@ class Variation(NamedTuple):
         "text"
     )
     plain: Annotated[
-        bool,
-        Option(
-            "--plain",
-            group="Output",
-            help="Plain output: no colours, no redrawing.",
-        ),
+        bool, Option("--plain", group="Output", help="Plain output: no colours, no redrawing.")
     ] = False
     dry_run: Annotated[
         bool,
@@ -48,10 +43,7 @@ class Variation(NamedTuple):
     verbose: Annotated[
         bool,
         Option(
-            "--verbose",
-            "-v",
-            group="Output",
-            help="Show tracebacks and log messages of modules.",
+            "--verbose", "-v", group="Output", help="Show tracebacks and log messages of modules."
         ),
     ] = False
 

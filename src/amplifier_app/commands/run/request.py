@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import is_dumb
 from amplifier_app.commands.finish import OutputFormat
-from amplifier_app.commands.option import Option, parse_duration
+from amplifier_app.commands.option import Option, find_option, parse_duration
 from amplifier_support.named_tuple import NamedTuple
 
 _plan = partial(Option, group="What runs")
@@ -23,8 +23,6 @@ _permission = partial(Option, group="Permissions")
 _check = partial(Option, group="Checked answers")
 _output = partial(Option, group="Output")
 _reproducible = partial(Option, group="Reproducible runs")
-
-_PATHS = ("plan", "schema", "lock", "record", "replay")
 
 Screen = Literal["full", "plain", "answer"]
 """The use of a terminal: with a live region, as lines of text, or for the answer alone."""
@@ -319,8 +317,10 @@ class Request(NamedTuple):
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Request":
         """The request that `as_data` returned."""
+        hints = {name: hint for name, hint in cls.__annotations__.items() if find_option(hint)}
+        paths = {name for name, hint in hints.items() if Path in get_args(get_args(hint)[0])}
         fields: dict[str, Any] = {
-            name: Path(value) if name in _PATHS and value is not None else value
+            name: Path(value) if name in paths and value is not None else value
             for name, value in data.items()
             if name in cls._fields
         }
@@ -330,11 +330,9 @@ class Request(NamedTuple):
         """The options of a command line that makes this request, without its prompt."""
         words: list[str] = []
         for name, default in self._field_defaults.items():
-            marks = get_args(self.__annotations__[name])[1:]
-            flag = next((mark.flags[0] for mark in marks if isinstance(mark, Option)), None)
-            value: Any = getattr(self, name)
-            if flag is not None and value != default:
-                values: list[Any] = value if isinstance(value, list) else [value]
+            option, value = find_option(self.__annotations__[name]), getattr(self, name)
+            if option is not None and value != default:
+                flag, values = option.flags[0], value if isinstance(value, list) else [value]
                 words += [flag] if value is True else [f"{flag}={one}" for one in values]
         return words
 
@@ -425,12 +423,12 @@ def _options() -> dict[str, tuple[str, Any, bool]]:
     """The field and type of each option, and whether it may be empty, by its spellings."""
     options: dict[str, tuple[str, Any, bool]] = {"--output": ("output", OutputFormat, False)}
     for name, hint in Request.__annotations__.items():
-        declared, *marks = get_args(hint) or (hint,)
-        for mark in marks:
-            if isinstance(mark, Option):
-                kinds = [kind for kind in get_args(declared) if kind is not NoneType]
-                kind = kinds[0] if get_origin(declared) is not Literal and kinds else declared
-                options |= dict.fromkeys(mark.flags, (name, kind, mark.empty))
+        option = find_option(hint)
+        if option is not None:
+            declared = get_args(hint)[0]
+            kinds = [kind for kind in get_args(declared) if kind is not NoneType]
+            kind = kinds[0] if get_origin(declared) is not Literal and kinds else declared
+            options |= dict.fromkeys(option.flags, (name, kind, option.empty))
     return options
 
 

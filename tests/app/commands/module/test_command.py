@@ -1,18 +1,15 @@
-"""`amplifier module` and `amplifier profile` as real processes."""
+"""`amplifier module validate|list` as real processes."""
 
 from __future__ import annotations
 
 import json
-import os
-import pty
-import select
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.cli import amplifier_command, child_environment, run_amplifier
+from tests.support.cli import run_amplifier
 from tests.support.module_repositories import SEED_TOOL, write_files
+from tests.support.terminal import Terminal
 
 PLAN = """
 session: {orchestrator: loop-basic, context: context-simple}
@@ -71,15 +68,15 @@ def test_a_module_that_is_not_there_is_a_usage_error(
     assert hint in done.stderr
 
 
-def test_an_unknown_type_is_a_usage_error(folder: Path) -> None:
-    assert run_amplifier("module", "validate", "./my-tool", "--type", "tol", cwd=folder).code == 2
-
-
-@pytest.mark.parametrize("limit", ["nan", "inf", "0", "soon"])
-def test_an_invalid_time_limit_is_a_usage_error(limit: str, folder: Path) -> None:
-    done = run_amplifier("module", "validate", "./my-tool", "--timeout", limit, cwd=folder)
+@pytest.mark.parametrize(
+    ("option", "value"), [("--type", "tol"), *(("--timeout", one) for one in ("nan", "0", "soon"))]
+)
+def test_an_invalid_type_or_time_limit_is_a_usage_error(
+    option: str, value: str, folder: Path
+) -> None:
+    done = run_amplifier("module", "validate", "./my-tool", option, value, cwd=folder)
     assert (done.code, done.stdout) == (2, "")
-    assert "--timeout" in done.stderr
+    assert option in done.stderr
 
 
 def test_a_time_limit_is_written_as_everywhere(folder: Path) -> None:
@@ -124,28 +121,12 @@ def test_an_invalid_config_is_an_error(config: str, code: int, message: str, fol
 def test_on_a_terminal_the_report_has_colours_and_no_markup_is_read(folder: Path) -> None:
     text = "async def mount(coordinator, config):\n    raise ValueError('[red]\\x1b[2Jkey[/red]')\n"
     write_files(folder, {"my-tool/my_tool/__init__.py": text})
-    command = [*amplifier_command(), "module", "validate", "./my-tool", "--type", "tool"]
-    env = child_environment(folder / "home", {"NO_COLOR": None, "TERM": "xterm-256color"})
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    output = b""
-    while select.select([ours], [], [], 60)[0]:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:
-            # Linux ends a terminal without open descriptors with an error.
-            break
-        if not part:
-            break
-        output += part
-    os.close(ours)
-    assert process.wait() == 3
-    assert b"\x1b[1;31mFAIL" in output
-    assert b"[red]key[/red]" in output
-    assert b"\x1b[2J" not in output
+    command = ("module", "validate", "./my-tool", "--type", "tool")
+    with Terminal(*command, cwd=folder, env={"NO_COLOR": None}) as terminal:
+        assert terminal.finish() == 3
+    assert "\x1b[1;31mFAIL" in terminal.raw
+    assert "[red]key[/red]" in terminal.raw
+    assert "\x1b[2J" not in terminal.raw
 
 
 def test_list_shows_the_plans_modules_first_then_all_others(folder: Path) -> None:
@@ -180,61 +161,3 @@ def test_list_of_a_broken_plan_is_a_configuration_error(folder: Path) -> None:
     assert (done.code, done.stdout) == (78, "")
     assert "bad.yaml:1:1: unknown key 'tolls' in the plan; did you mean 'tools'?" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_help_names_every_part_without_importing_what_it_checks_with() -> None:
-    done = run_amplifier("module", "--help")
-    assert done.code == 0
-    assert "validate" in done.stdout
-    assert "list" in done.stdout
-
-
-# -- profile -----------------------------------------------------------------------------
-
-
-def test_profiles_are_listed_the_users_own_in_front_of_the_bundled(tmp_path: Path) -> None:
-    home = write_files(
-        tmp_path / "home",
-        {
-            "profiles/default.yaml": 'extends: default\ndescription: "my [own] \\a one"\n',
-            "profiles/broken.yaml": "tolls: []\n",
-        },
-    )
-    done = run_amplifier("profile", "list", "--output", "json", home=home)
-    assert done.code == 0, done.stderr
-    rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert rows["default"]["scope"] == "user"
-    assert rows["minimal"]["scope"] == "bundled"
-    assert "unknown key 'tolls'" in rows["broken"]["problem"]
-    text = run_amplifier("profile", "list", home=home).stdout
-    assert "invalid: " in text
-    assert "my [own] one" in text
-    assert list(rows) == sorted(rows)
-
-
-def test_a_profile_is_shown_merged_and_masked(tmp_path: Path) -> None:
-    home = write_files(
-        tmp_path / "home",
-        {
-            "profiles/mine.yaml": "extends: mock\nproviders: [{module: provider-mock,"
-            " config: {api_key: '${MY_KEY}', password: abc}}]\n"
-        },
-    )
-    done = run_amplifier("profile", "show", "mine", home=home, env={"MY_KEY": "sk-1"})
-    assert done.code == 0, done.stderr
-    assert "api_key: ${MY_KEY}" in done.stdout
-    assert "password: '[REDACTED]'" in done.stdout
-    assert "tool-bash" in done.stdout
-    done = run_amplifier(
-        "profile", "show", "mine", "--output", "json", home=home, env={"MY_KEY": "sk-1"}
-    )
-    shown = json.loads(done.stdout)
-    assert shown["files"][0] == str(home / "profiles" / "mine.yaml")
-    assert shown["plan"]["providers"][0]["config"]["api_key"] == "${MY_KEY}"
-
-
-def test_an_unknown_profile_is_a_usage_error() -> None:
-    done = run_amplifier("profile", "show", "defualt")
-    assert (done.code, done.stdout) == (2, "")
-    assert "unknown profile 'defualt'" in done.stderr
-    assert "did you mean 'default'?" in done.stderr

@@ -126,15 +126,6 @@ def test_a_check_and_a_run_report_misspelt_keys_modules_and_variables_together(
         assert "did you mean 'tool-bash'?" in said
 
 
-def test_a_run_reports_unknown_modules_and_invalid_config_together(tmp_path: Path) -> None:
-    plan = "extends: mock\ntools: [tool-bassh]\norchestrator: {config: {max_iteratons: 1}}\n"
-    (tmp_path / "plan.yaml").write_text(plan, encoding="utf-8")
-    run = run_amplifier("run", "-f", "plan.yaml", "hi", cwd=tmp_path)
-    assert run.code == 78
-    assert "plan.yaml:2:9: tool-bassh: unknown module" in run.stderr
-    assert "plan.yaml:3:25: unknown key 'max_iteratons'" in run.stderr
-
-
 def test_a_valid_plan_exits_with_0_and_saves_nothing(tmp_path: Path) -> None:
     finished = check(tmp_path, "extends: mock\n")
     assert finished.code == 0, finished.stderr

@@ -188,21 +188,16 @@ def amplifier(case: Faulty, folder: Path, *arguments: str) -> Finished:
 
 
 @pytest.mark.parametrize("case", FAULTY, ids=str)
-def test_a_check_of_the_plan_reports_a_faulty_module(case: Faulty, tmp_path: Path) -> None:
-    ended = amplifier(case, tmp_path, "plan", "check")
-    assert ended.code == case.code, ended.stderr
+def test_a_check_of_the_plan_and_a_run_report_a_faulty_module(case: Faulty, tmp_path: Path) -> None:
+    checked = amplifier(case, tmp_path, "plan", "check")
+    run = amplifier(case, tmp_path, "run", "hello")
     for text in (*case.said, *case.only_check):
-        assert text in ended.stdout + ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-@pytest.mark.parametrize("case", FAULTY, ids=str)
-def test_a_run_reports_a_faulty_module(case: Faulty, tmp_path: Path) -> None:
-    ended = amplifier(case, tmp_path, "run", "hello")
-    assert ended.code == case.code, ended.stderr
+        assert text in checked.stdout + checked.stderr
     for text in case.said:
-        assert text in ended.stderr
-    assert "Traceback" not in ended.stderr
+        assert text in run.stderr
+    for ended in (checked, run):
+        assert ended.code == case.code, ended.stderr
+        assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize("kind", SAMPLES)

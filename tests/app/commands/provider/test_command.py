@@ -124,23 +124,24 @@ def test_a_service_that_falls_silent_is_not_waited_for_longer_than_asked(dialect
     assert "did not answer within 1 s" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "url", "code", "said"),
+    [("openai", "ftp://x", 78, ""), ("antropic", None, 2, "did you mean 'anthropic'")],
+)
+def test_an_invalid_address_or_name_is_an_error(
+    name: str, url: str | None, code: int, said: str
+) -> None:
+    done = run_amplifier("provider", "test", name, env={"OPENAI_BASE_URL": url})
+    assert (done.code, done.stdout) == (code, "")
+    assert said in done.stderr
+
+
 def test_without_a_key_it_says_where_one_goes() -> None:
     done = run_amplifier("provider", "test", "anthropic")
     assert (done.code, done.stdout) == (78, "")
     assert "ANTHROPIC_API_KEY" in done.stderr
     assert "amplifier init" in done.stderr
     assert done.stderr.count("no API key") == 1
-
-
-def test_an_address_that_is_none_is_a_configuration_error() -> None:
-    done = run_amplifier("provider", "test", "openai", env={"OPENAI_BASE_URL": "ftp://x"})
-    assert (done.code, done.stdout) == (78, "")
-
-
-def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
-    done = run_amplifier("provider", "test", "antropic")
-    assert (done.code, done.stdout) == (2, "")
-    assert "did you mean 'anthropic'" in done.stderr
 
 
 def test_a_stored_key_is_used(dialect: str) -> None:
@@ -349,14 +350,6 @@ def test_a_stored_key_can_be_forgotten(name: str) -> None:
     again = run_amplifier("provider", "forget", name)
     assert again.code == 78
     assert "ANTHROPIC_API_KEY" in again.stderr
-
-
-def test_help_names_the_exit_codes_and_no_test_is_run_by_it() -> None:
-    done = run_amplifier("provider", "test", "--help")
-    assert done.code == 0
-    for word in ("--model", "--timeout", "75", "78"):
-        assert word in done.stdout
-    assert run_amplifier("provider").code in (0, 2)
 
 
 def test_a_key_the_keyring_does_not_reveal_is_reported(tmp_path: Path) -> None:

@@ -114,12 +114,6 @@ def test_a_reached_limit_exits_with_7_and_names_the_limit_and_its_option(
     assert message in again.stderr
 
 
-def test_stdout_is_empty_without_an_answer(tmp_path: Path) -> None:
-    plan = with_budget(working_plan(tmp_path), max_steps=2)
-    done = run_amplifier("run", "-f", plan, "go", cwd=tmp_path)
-    assert (done.code, done.stdout) == (7, "")
-
-
 def test_an_exhausted_budget_stops_requests_until_the_limit_is_raised(
     tmp_path: Path,
 ) -> None:

@@ -259,11 +259,3 @@ def test_a_context_that_returns_no_messages_is_named(tmp_path: Path) -> None:
     place = "amplifier_module_context_theirs/__init__.py, line "
     said = "get_messages_for_request() returned None, expected a list of messages"
     fails(plan, 3, said, place)
-
-
-def test_an_empty_answer_is_not_a_success(tmp_path: Path) -> None:
-    provider = foreign(tmp_path, "provider-theirs", PROVIDER, "return ChatResponse(content=[])")
-    plan = mock_plan(tmp_path, [], providers=[provider])
-    done = run_amplifier("run", "-f", plan, "go", "--output", "json")
-    assert (done.code, json.loads(done.stdout)["outcome"]) == (5, "provider")
-    assert "the model ended without an answer" in done.stderr

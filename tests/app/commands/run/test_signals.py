@@ -59,7 +59,7 @@ async def mount(coordinator, config=None):
 class Running:
     """A run with a running tool."""
 
-    def __init__(self, tmp_path: Path, seconds: float, tool: str = "sleeper", *more: str) -> None:
+    def __init__(self, tmp_path: Path, seconds: float, tool: str = "sleeper") -> None:
         flag = tmp_path / "flag"
         module = {
             "module": "sleeper",
@@ -69,7 +69,7 @@ class Running:
         call = {"name": tool, "input": {"seconds": seconds}, "id": "c1"}
         plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "never asked"], tools=[module])
         self.process = start_amplifier(
-            "run", "-f", plan, "hi", "--session", "s1", "--output", "json", *more
+            "run", "-f", plan, "hi", "--session", "s1", "--output", "json"
         )
         wait_until(flag.exists, process=self.process)
 
@@ -109,33 +109,27 @@ def test_the_first_ctrl_c_lets_the_step_finish(tmp_path: Path) -> None:
     assert_resumable(tmp_path)
 
 
-def test_the_second_ctrl_c_stops_immediately(tmp_path: Path) -> None:
-    running = Running(tmp_path, 3600)
-    running.process.send_signal(signal.SIGINT)
-    time.sleep(0.2)  # two signals sent together would arrive as one
-    running.process.send_signal(signal.SIGINT)
-    code, result, stderr = running.end()
-    assert (code, result["outcome"]) == (130, "interrupted")
-    assert [tool["outcome"] for tool in result["tools"]] == ["interrupted"]
+@pytest.mark.parametrize(
+    ("tool", "signals", "code", "outcome"),
+    [
+        ("sleeper", [signal.SIGINT, signal.SIGINT], 130, "interrupted"),
+        ("sleeper", [signal.SIGTERM], 143, "terminated"),
+        ("sleeper", [signal.SIGHUP], 143, "terminated"),
+        # In a thread, which does not keep the process alive.
+        ("stuck", [signal.SIGTERM], 143, "terminated"),
+    ],
+)
+def test_the_second_ctrl_c_and_termination_stop_immediately(
+    tmp_path: Path, tool: str, signals: list[signal.Signals], code: int, outcome: str
+) -> None:
+    running = Running(tmp_path, 3600, tool)
+    for signum in signals:
+        running.process.send_signal(signum)
+        time.sleep(0.2)  # two signals sent together would arrive as one
+    ended, result, stderr = running.end()
+    assert (ended, result["exit_code"], result["outcome"]) == (code, code, outcome)
+    assert [one["outcome"] for one in result["tools"]] == ["interrupted"]
     assert "Traceback" not in stderr
-    assert_resumable(tmp_path)
-
-
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
-def test_termination_stops_immediately(tmp_path: Path, signum: signal.Signals) -> None:
-    running = Running(tmp_path, 3600)
-    running.process.send_signal(signum)
-    code, result, stderr = running.end()
-    assert (code, result["outcome"], result["exit_code"]) == (143, "terminated", 143)
-    assert "Traceback" not in stderr
-    assert_resumable(tmp_path)
-
-
-def test_a_tool_stuck_in_a_thread_does_not_keep_the_process_alive(tmp_path: Path) -> None:
-    running = Running(tmp_path, 3600, "stuck")
-    running.process.send_signal(signal.SIGTERM)
-    code, _, _ = running.end()
-    assert code == 143
     assert_resumable(tmp_path)
 
 

@@ -27,14 +27,20 @@ def prompt_sent() -> str:
     return message["content"]
 
 
-def test_stdin_alone_is_the_prompt(plan: Path) -> None:
-    assert run_amplifier("run", "-f", plan, stdin="from a pipe\n").code == 0
-    assert prompt_sent() == "from a pipe\n"
-
-
-def test_piped_data_is_added_to_the_prompt(plan: Path) -> None:
-    assert run_amplifier("run", "-f", plan, "explain", stdin="Traceback …").code == 0
-    assert prompt_sent() == "explain\n\nTraceback …"
+@pytest.mark.parametrize(
+    ("words", "stdin", "sent"),
+    [
+        ([], "from a pipe\n", "from a pipe\n"),
+        (["explain"], "Traceback …", "explain\n\nTraceback …"),
+        (["just this"], "", "just this"),
+    ],
+    ids=["alone", "with a prompt", "empty"],
+)
+def test_piped_data_is_added_to_the_prompt(
+    plan: Path, words: list[str], stdin: str, sent: str
+) -> None:
+    assert run_amplifier("run", "-f", plan, *words, stdin=stdin).code == 0
+    assert prompt_sent() == sent
 
 
 def test_a_file_is_piped_data(plan: Path, tmp_path: Path) -> None:
@@ -45,11 +51,6 @@ def test_a_file_is_piped_data(plan: Path, tmp_path: Path) -> None:
         process.communicate(timeout=60)
     assert process.returncode == 0
     assert prompt_sent() == "explain\n\nfrom a file"
-
-
-def test_an_empty_pipe_leaves_the_prompt_unchanged(plan: Path) -> None:
-    assert run_amplifier("run", "-f", plan, "just this", stdin="").code == 0
-    assert prompt_sent() == "just this"
 
 
 def test_an_open_pipe_that_never_writes_does_not_hang_the_run(plan: Path) -> None:

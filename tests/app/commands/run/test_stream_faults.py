@@ -57,6 +57,13 @@ def run(plan: Path, *options: str, prompt: str = "go") -> Finished:
     return run_amplifier("run", "-f", plan, "--session", "s", prompt, *options, env=KEYS)
 
 
+def events_of(done: Finished) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    for event in events:
+        schemas.STREAM.validate(event)
+    return events
+
+
 def stored(home: Path) -> list[dict[str, Any]]:
     lines = (home / "sessions" / "s" / "transcript.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
@@ -112,9 +119,7 @@ def test_in_json_a_partial_answer_is_not_a_response(tmp_path: Path, fault: Any) 
 def test_the_event_stream_has_no_text_twice(tmp_path: Path, fault: Any) -> None:
     with ScriptedLLM.running([reply(fault), reply()]) as server:
         done = run(plan_for(tmp_path, server), "--output", "stream-json")
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    for event in events:
-        schemas.STREAM.validate(event)
+    events = events_of(done)
     text = "".join(event["delta"] for event in events if event["type"] == "text")
     assert ANSWER.startswith(text)
     assert (text == ANSWER and done.code == 0) or done.code == 75
@@ -146,9 +151,7 @@ def test_a_model_that_the_service_chose_is_one_line_and_one_event(tmp_path: Path
         done = run(plan_for(tmp_path, server), "--output", "stream-json")
     line = "amplifier: claude-haiku-4-5 answers instead of claude-sonnet-4-5: the service chose it"
     assert [text for text in done.stderr.splitlines() if "instead" in text] == [line]
-    events = [json.loads(text) for text in done.stdout.splitlines()]
-    for event in events:
-        schemas.STREAM.validate(event)
+    events = events_of(done)
     (switched,) = [event for event in events if event["type"] == "switched"]
     assert switched == {
         "type": "switched",
@@ -168,9 +171,7 @@ def test_the_fallback_is_in_the_event_stream(tmp_path: Path) -> None:
     with ScriptedLLM.running([Status(404)]) as first, ScriptedLLM.running(["Here."]) as second:
         plan = plan_for(tmp_path, first, second, fallbacks=["provider-openai"])
         done = run(plan, "--output", "stream-json")
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    for event in events:
-        schemas.STREAM.validate(event)
+    events = events_of(done)
     (fallback,) = [event for event in events if event["type"] == "fallback"]
     assert fallback == {
         "type": "fallback",

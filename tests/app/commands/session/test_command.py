@@ -271,14 +271,19 @@ def test_a_session_in_use_is_not_deleted_with_any_other(home: Path) -> None:
     assert (home / "sessions" / "20260102-000000-123456").exists()
 
 
+def create_old(store: SessionStore, name: str, day: int = 1) -> None:
+    """A session that was last used in January 2025."""
+    store.create(name, project="/p", title=name).close()
+    file = store.root / name / "metadata.json"
+    changed = {**json.loads(file.read_text()), "updated": f"2025-01-0{day}T00:00:00+00:00"}
+    file.write_text(json.dumps(changed))
+
+
 def test_pruning_keeps_new_locked_and_damaged_sessions(tmp_path: Path) -> None:
     home = tmp_path / "home"
     store = SessionStore(home / "sessions")
     for name, day in (("old", 1), ("older", 2), ("used", 3), ("broken", 4)):
-        store.create(name, project="/p", title=name).close()
-        file = home / "sessions" / name / "metadata.json"
-        changed = {**json.loads(file.read_text()), "updated": f"2025-01-0{day}T00:00:00+00:00"}
-        file.write_text(json.dumps(changed))
+        create_old(store, name, day)
     store.create("old-child", project="/p", parent="old", agent="reader").close()
     store.create("new", project="/p").close()
     (home / "sessions" / "broken" / "metadata.json").write_text("[")
@@ -312,10 +317,7 @@ def test_pruning_keeps_a_session_used_while_the_question_was_open(tmp_path: Path
     home = tmp_path / "home"
     store = SessionStore(home / "sessions")
     for name in ("old", "resumed"):
-        store.create(name, project="/p").close()
-        file = home / "sessions" / name / "metadata.json"
-        changed = {**json.loads(file.read_text()), "updated": "2025-01-01T00:00:00+00:00"}
-        file.write_text(json.dumps(changed))
+        create_old(store, name)
     with Terminal("session", "prune", "--older", "30d", cwd=tmp_path, home=home) as terminal:
         terminal.until(r"Delete 2 sessions")
         saved = store.open("resumed")

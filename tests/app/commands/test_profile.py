@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli import Finished, run_amplifier
+from tests.support.module_repositories import write_files
 
 MOCK = "extends: mock\ndescription: {}\n"
 
@@ -55,6 +56,26 @@ def test_profiles_of_a_trusted_project_are_listed(home: Path, repo: Path, tmp_pa
     }
     assert rows["default"]["chosen"]
     assert "team" not in listed(home, tmp_path)
+
+
+def test_profiles_are_listed_the_users_own_in_front_of_the_bundled(home: Path) -> None:
+    write_files(
+        home,
+        {
+            "profiles/default.yaml": 'extends: default\ndescription: "my [own] \\a one"\n',
+            "profiles/broken.yaml": "tolls: []\n",
+        },
+    )
+    done = run_amplifier("profile", "list", "--output", "json", home=home)
+    assert done.code == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert rows["default"]["scope"] == "user"
+    assert rows["minimal"]["scope"] == "bundled"
+    assert "unknown key 'tolls'" in rows["broken"]["problem"]
+    text = run_amplifier("profile", "list", home=home).stdout
+    assert "invalid: " in text
+    assert "my [own] one" in text
+    assert list(rows) == sorted(rows)
 
 
 def test_profiles_of_an_untrusted_project_are_left_out_and_that_is_said(
@@ -119,6 +140,9 @@ def test_a_profile_that_cannot_run_is_not_chosen(
     assert done.code == (78 if name == "broken" else 2)
     assert said in done.stderr
     assert not (home / "settings.yaml").exists()
+    shown = run_amplifier("profile", "show", name, home=home, cwd=tmp_path)
+    assert (shown.code, shown.stdout) == (done.code, "")
+    assert said in shown.stderr
 
 
 def test_settings_that_cannot_be_read_stop_and_stay(home: Path, tmp_path: Path) -> None:
@@ -142,6 +166,9 @@ def test_show_is_the_plan_with_settings_on_top(home: Path, tmp_path: Path) -> No
     assert done.code == 0
     assert "tool-filesystem" in done.stdout
     assert "tool-bash" not in done.stdout
+    arguments = ("profile", "show", "mock", "--output", "json")
+    shown = json.loads(run_amplifier(*arguments, home=home, cwd=tmp_path).stdout)
+    assert shown["settings"] == [str(home / "settings.yaml")]
 
 
 def test_a_run_says_what_could_be_misspelt_in_settings(home: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.cli import run_amplifier
 from tests.support.terminal import Terminal
 
-SRC = Path(__file__).parents[4] / "src"
+SRC = Path(__file__).parents[3] / "src"
 
 
 def topics() -> list[str]:
