@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 MODULES = Path(__file__).parent / "modules_of_others"
 ORCHESTRATORS = sorted(name for name in bundled_modules() if name.startswith("loop-"))
 CONTEXTS = sorted(name for name in bundled_modules() if name.startswith("context-"))
+ALWAYS = list(zip(ORCHESTRATORS, itertools.cycle(CONTEXTS), strict=False))
 
 FIRST_TURN = [
     Reply("Reading.", tool_calls=[ToolCall("read_file", {"file_path": "notes.txt"}, id="c1")]),
@@ -87,8 +89,13 @@ def calls_in(body: dict[str, Any]) -> list[str]:
     return [call["id"] for m in body["messages"] for call in m.get("tool_calls") or []]
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("orchestrator", ORCHESTRATORS)
+@pytest.mark.parametrize(
+    ("orchestrator", "context"),
+    [
+        pytest.param(*pair, marks=() if pair in ALWAYS else pytest.mark.thorough)
+        for pair in itertools.product(ORCHESTRATORS, CONTEXTS)
+    ],
+)
 def test_they_work_together_over_two_turns_and_a_resume(
     orchestrator: str, context: str, tmp_path: Path
 ) -> None:

@@ -122,8 +122,17 @@ async def mount(coordinator, config=None):
 '''
 
 
-@pytest.mark.parametrize("context", ["context-simple", "context-persistent"])
-@pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming", "loop-events"])
+@pytest.mark.parametrize(
+    ("loop", "context"),
+    [
+        ("loop-basic", "context-simple"),
+        ("loop-streaming", "context-persistent"),
+        ("loop-events", "context-simple"),
+        pytest.param("loop-basic", "context-persistent", marks=pytest.mark.thorough),
+        pytest.param("loop-streaming", "context-simple", marks=pytest.mark.thorough),
+        pytest.param("loop-events", "context-persistent", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_session_of_published_parts_goes_on_after_a_resume(
     tmp_path: Path, loop: str, context: str
 ) -> None:

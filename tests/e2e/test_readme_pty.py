@@ -15,6 +15,7 @@ import pytest
 from amplifier_modules.provider_anthropic.config import DEFAULT_MODEL
 from tests.support.cli import child_environment
 from tests.support.llm_server import ScriptedLLM
+from tests.support.warm_program import warm_program
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-secret-0123456789abcdef"
@@ -63,14 +64,18 @@ def test_the_blocks_work_in_order_in_one_terminal(clone: Path, tmp_path: Path) -
             path = clone / name.removeprefix("# ")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content, encoding="utf-8")
-    with ScriptedLLM.running(["ready"] * 30, api_key=KEY, models=[DEFAULT_MODEL]) as server:
+    model = ScriptedLLM.running(["ready"] * 30, api_key=KEY, models=[DEFAULT_MODEL])
+    programs = tmp_path / "bin"
+    with model as server, warm_program(programs):
         # The model that is offered is the default one: settings do not apply to plan files.
         environment = child_environment(
             tmp_path / "home",
             {
                 "ANTHROPIC_BASE_URL": server.base_url,
                 "HOME": str(tmp_path),
-                "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"]),
+                "PATH": os.pathsep.join(
+                    [str(programs), str(Path(sys.executable).parent), "/usr/bin", "/bin"]
+                ),
                 "PS1": "[$?]$ ",
                 "TERM": "xterm-256color",
                 "LANG": None,

@@ -75,11 +75,15 @@ def reported(run: Finished) -> dict[str, Any]:
     return {name: value for name, value in result.items() if name not in own}
 
 
-@pytest.mark.parametrize("loop", ["loop-streaming", "loop-basic"])
 @pytest.mark.parametrize(
-    ("vendor", "config"),
-    [("anthropic", {}), ("openai", {}), ("openai", {"api": "responses"})],
-    ids=["anthropic", "openai", "openai-responses"],
+    ("vendor", "config", "loop"),
+    [
+        ("anthropic", {}, "loop-streaming"),
+        ("anthropic", {}, "loop-basic"),
+        ("openai", {}, "loop-basic"),
+        ("openai", {"api": "responses"}, "loop-streaming"),
+    ],
+    ids=["anthropic", "anthropic-whole", "openai-whole", "openai-responses"],
 )
 def test_a_run_is_the_same_again_without_server_or_key(
     tmp_path: Path, vendor: str, config: dict[str, Any], loop: str

@@ -107,7 +107,7 @@ def assert_all_can_go_on(plan: Path, home: Path, server: ScriptedLLM) -> None:
 
 @pytest.mark.parametrize(
     ("signals", "code"),
-    [([signal.SIGTERM], 143), ([signal.SIGINT, signal.SIGINT], 130), ([signal.SIGHUP], 143)],
+    [([signal.SIGTERM], 143), ([signal.SIGINT, signal.SIGINT], 130)],
 )
 def test_running_agents_are_stopped_with_the_run(
     signals: list[signal.Signals], code: int, tmp_path: Path

@@ -125,15 +125,12 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-async def test_read_only_commands_skip_it(
-    hostile: Hostile, env: dict[str, str | None], arguments: tuple[str, ...]
-) -> None:
-    done = await amplifier(hostile, env, *arguments)
-    assert (done.code, hostile.damage) == (0, []), done.stderr
-    if arguments[0] != "trust":
-        assert "evil" not in done.stdout
-    assert SECRET not in done.stdout + done.stderr
+async def test_read_only_commands_skip_it(hostile: Hostile, env: dict[str, str | None]) -> None:
+    for arguments in COMMANDS:
+        done = await amplifier(hostile, env, *arguments)
+        assert (done.code, hostile.damage) == (0, []), (arguments, done.stderr)
+        assert arguments[0] == "trust" or "evil" not in done.stdout, arguments
+        assert SECRET not in done.stdout + done.stderr, arguments
 
 
 WORKING = [

@@ -107,9 +107,10 @@ class WarmInterpreter:
             return None
         with cls._lock:
             if not cls._instances:
-                # Clones follow another PYTHONPATH, but only a start installs the guard of the network.
-                guard = str(Path(__file__).with_name("network_guard"))
-                cls._instances.append(cls.start({**environment, "PYTHONPATH": guard}))
+                from tests.support.cli import child_environment
+
+                # That of most processes, not of the one that happens to be the first.
+                cls._instances.append(cls.start(child_environment(Path(os.devnull))))
         bound = _bound_at_start(environment)
         return next((one for one in cls._instances if one._bound == bound), None)
 
