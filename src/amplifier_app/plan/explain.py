@@ -61,7 +61,7 @@ def values_at(plan: ResolvedPlan, path: Path) -> list[Value]:
 
     Args:
         plan: The plan, loaded with `keep_unset`.
-        path: The address, as `amplifier_app.plan.tree.paths.parse_path` gives it.
+        path: The address, as `amplifier_app.plan.tree.entries.parse_path` gives it.
 
     Raises:
         NoSuchPath: No file sets anything there.

@@ -168,7 +168,7 @@ def first_provider(tree: MapNode, entries: Sequence[MapNode]) -> MapNode | None:
     return provider_order.first_provider(entries, wanted, name=mounted_as, priority=_priority)
 
 
-def prefer(
+def _prefer(
     tree: MapNode, entries: Sequence[MapNode], key: str | None
 ) -> tuple[MapNode, list[MapNode]]:
     """Change the plan and its provider entries so that the one called `key` is used first.
@@ -189,20 +189,19 @@ def prefer(
     ]
 
 
-def asking(tree: MapNode, name: str, model: str | None) -> MapNode:
+def asking(tree: MapNode, name: str | None, model: str | None) -> MapNode:
     """Change the plan so that a provider, by its user-facing name, and a model are used first.
 
     Raises:
         PlanError: The plan has no such provider.
     """
-    section = tree.items.get("providers")
     entries = list_entries(tree, "providers")
-    key = entry_key(find_provider(entries, name))
-    tree, entries = prefer(tree, entries, key)
+    key = None if name is None else entry_key(find_provider(entries, name))
+    tree, entries = _prefer(tree, entries, key)
     if model:
-        entries = with_model(tree, entries, key, model)
-    at = section.at if section is not None else tree.at
-    return tree.with_item("providers", ListNode(entries, at))
+        entries = _with_model(tree, entries, key, model)
+    section = tree.items.get("providers")
+    return tree if section is None else tree.with_item("providers", ListNode(entries, section.at))
 
 
 def without_default_of_others(tree: MapNode, entries: Sequence[MapNode]) -> MapNode:
@@ -221,7 +220,7 @@ def _default_provider(tree: MapNode) -> str | None:
         return None
 
 
-def with_model(
+def _with_model(
     tree: MapNode, entries: Sequence[MapNode], key: str | None, model: str
 ) -> list[MapNode]:
     """The entries with `config.model` set in the one called `key`, or else in the one used first.

@@ -279,10 +279,8 @@ def _with_providers(
     named = overrides.find_provider(providers, chosen.provider) if chosen.provider else None
     key = None if named is None else entry_key(named)
     kept, dropped = apply_conditions(providers, environ, key)
-    tree, kept = overrides.prefer(tree, kept, key)
-    if chosen.model:
-        kept = overrides.with_model(tree, kept, key, chosen.model)
-    return _with_entries(tree, kept), dropped
+    tree = _with_entries(tree, kept)
+    return overrides.asking(tree, chosen.provider or None, chosen.model), dropped
 
 
 def _with_fallbacks(tree: MapNode, problems: Problems) -> MapNode:

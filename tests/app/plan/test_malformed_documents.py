@@ -1,9 +1,11 @@
-"""Malformed settings, agents, includes and Markdown: each has its own clear error at its place."""
+"""Malformed plans, settings, agents, includes and Markdown: each has its own clear error at its place."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
@@ -30,6 +32,16 @@ class Case(NamedTuple):
     name: str
     files: dict[str, str]
     problems: list[tuple[str, int | None, int | None, str]]
+    environ: Mapping[str, str] = MappingProxyType({})
+
+
+def plan(
+    name: str,
+    text: str,
+    problems: list[tuple[int | None, int | None, str]],
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> Case:
+    return Case(f"plan: {name}", {PLAN: text}, [(PLAN, *problem) for problem in problems], environ)
 
 
 def settings(name: str, text: str, *problems: tuple[int, int, str], file: str = USER) -> Case:
@@ -190,6 +202,171 @@ CORPUS = [
 ]  # fmt: skip
 
 
+PLANS = [
+    plan("empty file", "", [(1, 1, "the plan is empty")]),
+    plan("comments only", "# nothing\n", [(1, 1, "the plan is empty")]),
+    plan("a list", "- a\n- b\n", [(1, 1, "the plan is a list, not a mapping")]),
+    plan("a text", "hello\n", [(1, 1, "the plan is a string, not a mapping")]),
+    plan("no session", "tools: []\n", [(1, 1, "no orchestrator"), (1, 1, "no context")]),
+    plan(
+        "no context", "session:\n  orchestrator: loop-basic\n", [(1, 1, "the plan has no context")]
+    ),
+    plan("tab", "session:\n\torchestrator: x\n", [(2, 1, "indent with spaces")]),
+    plan("deeper", "session:\n  a: x\n   b: y\n", [(3, 5, "start in the same column")]),
+    plan("shallower", "session:\n  a: x\n b: y\n", [(3, 2, "start in the same column")]),
+    plan("entry", "tools:\n  - module: x\n  module: y\n", [(3, 3, "start in the same column")]),
+    plan("no colon", "session:\n  a: x\ntools\n  - b: x\n", [(4, 6, "put ':' and a space")]),
+    plan("two values on a line", GOOD + "name: a: b\n", [(2, 8, "quotes around")]),
+    plan("open bracket", GOOD + "tools: [a\nhooks: []\n", [(3, 6, "starts on line 2")]),
+    plan("open quote", GOOD + "name: 'x\n", [(3, 1, "quoted scalar that starts on line 2")]),
+    plan("two documents", GOOD + "---\n" + GOOD, [(2, 1, "a second document")]),
+    plan("duplicate key", GOOD + "tools: []\nname: x\ntools: []\n", [(4, 1, "first on line 2")]),
+    plan(
+        "duplicate key inside",
+        GOOD + "tools:\n  - module: a\n    config: {b: 1, c: 2, b: 3}\n",
+        [(4, 26, "duplicate key 'b': first on line 4")],
+    ),
+    plan("python tag", GOOD + "name: !!python/object/apply:os.system x\n", [(2, 7, "tag")]),
+    plan("own tag", GOOD + "name: !env HOME\n", [(2, 7, "the tag !env is not allowed")]),
+    plan("alias nowhere", GOOD + "name: *there\n", [(2, 7, "*there is not defined")]),
+    plan("alias of itself", "x-a: &a [*a]\n" + GOOD, [(1, 10, "*a contains itself")]),
+    plan("a list as key", "? [a]\n: b\n" + GOOD, [(1, 3, "a key must be a string")]),
+    plan("control character", GOOD + "name: a\x01b\n", [(2, 8, "U+0001")]),
+    plan("misspelt section", GOOD + "tolls: []\n", [(2, 1, "did you mean 'tools'?")]),
+    plan("unknown section", GOOD + "zzz: 1\n", [(2, 1, "available: agents, ")]),
+    plan(
+        "misspelt session key",
+        "session:\n  orchestrater: loop-basic\n  context: context-simple\n",
+        [(2, 3, "did you mean 'orchestrator'?")],
+    ),
+    plan("session a list", "session: []\n", [(1, 1, "'session' is a list")]),
+    plan("tools a mapping", GOOD + "tools:\n  a: 1\n", [(2, 1, "'tools' is a mapping")]),
+    plan(
+        "misspelt entry key",
+        GOOD + "tools:\n  - modul: tool-bash\n",
+        [(3, 5, "unknown key 'modul' in tools[0]; did you mean 'module'?")],
+    ),
+    plan(
+        "entry without module",
+        GOOD + "tools:\n  - config: {}\n",
+        [(3, 5, "tools[0] has no 'module'")],
+    ),
+    plan("entry a number", GOOD + "tools: [7]\n", [(2, 9, "'tools[0]' is a number")]),
+    plan("module a number", GOOD + "tools: [{module: 7}]\n", [(2, 18, "'tools[0].module'")]),
+    plan(
+        "source for module",
+        GOOD + "tools: [{module: ./my-tool}]\n",
+        [(2, 18, "for a path or URL, use 'source:'")],
+    ),
+    plan(
+        "config a list",
+        GOOD + "tools:\n  - module: a\n    config:\n      - x\n",
+        [(4, 5, "'tools[0].config' is a list; expected a mapping")],
+    ),
+    plan(
+        "the same tool twice",
+        GOOD + "tools:\n  - module: a\n  - module: a\n",
+        [(4, 5, "duplicate entry 'a' in tools: first on line 3")],
+    ),
+    plan("when on a tool", GOOD + "tools: [{module: a, when: {env: X}}]\n", [(2, 21, "'when'")]),
+    plan(
+        "misspelt when",
+        GOOD + "providers: [{module: p, when: {no_others: true}}]\n",
+        [(2, 32, "did you mean 'no_other'?")],
+    ),
+    plan(
+        "when with a dollar",
+        GOOD + "providers: [{module: p, when: {env: $KEY}}]\n",
+        [(2, 37, "not a variable name")],
+    ),
+    plan("empty when", GOOD + "providers: [{module: p, when: {}}]\n", [(2, 25, "no_other: true")]),
+    plan("extends nothing", "extends: defualt\n", [(1, 10, "did you mean 'default'?")]),
+    plan("extends no file", "extends: ./gone.yaml\n", [(1, 10, "does not exist")]),
+    plan("extends itself", "extends: ./plan.yaml\n", [(1, 10, "circular 'extends': plan.yaml → ")]),
+    plan(
+        "exclude nothing",
+        "extends: default\nexclude: [tool-bahs]\n",
+        [(2, 11, "did you mean 'tool-bash'?")],
+    ),
+    plan(
+        "orchestrator twice",
+        GOOD + "orchestrator: {module: loop-streaming}\n",
+        [(2, 16, "also set under 'session'")],
+    ),
+    plan(
+        "negative limit",
+        "session: {injection_size_limit: -1}\norchestrator: a\ncontext: b\n",
+        [(1, 33, "whole number")],
+    ),
+    plan(
+        "budgets",
+        GOOD + "agents: {a: {session: {budget: {max_cost: free, max_step: 1}}}}\n",
+        [(2, 43, "a number greater than 0"), (2, 49, "did you mean 'max_steps'?")],
+    ),
+    plan(
+        "fallback on an unknown provider",
+        GOOD + "providers: [provider-mock]\nfallbacks: [mock, mokc]\n",
+        [(3, 19, "did you mean 'mock'?")],
+    ),
+    plan(
+        "fallbacks twice",
+        "session: {orchestrator: a, context: b, fallbacks: []}\nfallbacks: []\n",
+        [(2, 1, "also set under 'session'")],
+    ),
+    plan(
+        "unset variables",
+        GOOD + "name: ${ONE}\ninstruction: a ${TWO} b ${THREE:-x} $${FOUR}\n",
+        [(2, 7, "ONE is not set"), (3, 14, "TWO is not set")],
+    ),
+    plan("open variable", GOOD + "name: ${ONE\n", [(2, 7, "'${' is not closed")]),
+    plan("bad variable", GOOD + "name: ${1}\n", [(2, 7, "does not start with a variable name")]),
+    plan("shell form", GOOD + "name: ${A:?no}\n", [(2, 7, "write '${A}' or")]),
+    plan("http", GOOD + "tools: [{module: a, source: git+http://h/r}]\n", [(2, 29, "'http'")]),
+    plan("bare folder", GOOD + "tools: [{module: a, source: my/tool}]\n", [(2, 29, "'./my/tool'")]),
+    plan("merge of a text", GOOD + "x-a: {<<: text}\n", [(2, 7, "'<<' merges mappings only")]),
+    plan("not a number", GOOD + "x-a: !!int many\n", [(2, 6, "'many' is not a YAML int")]),
+    plan("too deep", GOOD + "x-a: " + "[" * 70 + "]" * 70 + "\n", [(2, 69, "nested more than")]),
+    plan("agents a text", GOOD + "agents: mine\n", [(2, 9, "'agents' is a string")]),
+    plan("exclude a number", GOOD + "exclude: [5]\n", [(2, 11, "'exclude' is a number")]),
+    plan("empty name", GOOD + "name: ''\n", [(2, 7, "'name' is empty")]),
+    plan("instruction a list", GOOD + "instruction: [a]\n", [(2, 1, "'instruction' is a list")]),
+    plan(
+        "orchestrator a number", "session: {orchestrator: 1, context: c}\n", [(1, 25, "a number")]
+    ),
+    plan(
+        "two sources",
+        "session:\n  orchestrator: {module: a, source: ./a}\n  orchestrator_source: ./b\n"
+        "  context: c\n",
+        [(3, 24, "the orchestrator has two sources; see line 2")],
+    ),
+    plan(
+        "source without module",
+        "session: {orchestrator_source: ./b, context: c}\n",
+        [(1, 32, "the plan has no orchestrator")],
+    ),
+    plan(
+        "no_other a text",
+        GOOD + "providers: [{module: p, when: {no_other: x}}]\n",
+        [(2, 42, "true or false")],
+    ),
+    plan("empty source", GOOD + "tools: [{module: a, source: ''}]\n", [(2, 29, "is empty")]),
+    plan(
+        "mixed key", GOOD + "tools: [{module: a, {b: 1}: 2}]\n", [(2, 21, "a key must be a string")]
+    ),
+    plan(
+        "variable as a source",
+        GOOD + "tools: [{module: a, source: '${S}'}]\n",
+        [(2, 29, "over 'ext' are not allowed")],
+        {"S": "git+ext::sh -c id".replace(" ", "%20")},
+    ),
+    plan(
+        "many at once",
+        "session: {orchestrator: x}\ntolls: []\nhooks: 3\ntools: [{module: a, modul: b}]\n",
+        [(2, 1, "'tolls'"), (3, 8, "'hooks' is a number"), (4, 21, "'modul'")],
+    ),
+]
+
+
 def plan_of(case: Case) -> str | None:
     """The plan that the case is about; settings are met by the default profile."""
     return next((name for name in (PLAN, MARKDOWN) if name in case.files), None)
@@ -202,25 +379,23 @@ def written(case: Case, tmp_path: Path) -> None:
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
-@pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*PLANS, *CORPUS], ids=lambda case: case.name)
 def test_a_malformed_document_is_reported_at_its_line(case: Case, tmp_path: Path) -> None:
     written(case, tmp_path)
     project = tmp_path / "repo" / ".amplifier"
     with pytest.raises(PlanError) as raised:
-        load(plan=plan_of(case), environ={}, project=project)
+        load(plan=plan_of(case), environ=case.environ, project=project)
     found = [
         (os.path.relpath(one.at.file, tmp_path), one.at.line, one.at.column, str(one))
         for one in raised.value.problems
+        # The modules of the plans do not exist, which is reported as well.
+        if "unknown module" not in one.message
     ]
     assert sorted(one[:3] for one in found) == sorted(one[:3] for one in case.problems)
     for *place, part in case.problems:
         assert any(one[:3] == tuple(place) and part in one[3] for one in found), part
     outcome = to_outcome(raised.value)
     assert (outcome.ending, outcome.exit_code) == (Ending.CONFIGURATION, 78)
-
-
-def test_the_corpus_is_large() -> None:
-    assert len({case.name for case in CORPUS}) == len(CORPUS) >= 70
 
 
 IN_THE_PROGRAM = (
@@ -255,3 +430,31 @@ def test_an_unreadable_file_is_reported(write: Write, tmp_path: Path) -> None:
         ConfigError, match=r"settings\.yaml: cannot read the settings file: is a dir"
     ):
         load(environ={})
+
+
+def test_the_line_is_shown_with_a_caret() -> None:
+    Path("plan.yaml").write_text(GOOD + "tools:\n  - modul: tool-bash\n", encoding="utf-8")
+    with pytest.raises(PlanError) as raised:
+        load(plan="plan.yaml")
+    assert str(raised.value) == (
+        "plan.yaml:3:5: unknown key 'modul' in tools[0]; did you mean 'module'?\n"
+        "  3 |   - modul: tool-bash\n"
+        "    |     ^"
+    )
+
+
+def test_a_shown_line_contains_no_secret_and_no_control_character() -> None:
+    Path("plan.yaml").write_text(
+        GOOD + 'tolls: [{api_key: sk-123}]\nname: "\\e[2J\x7f"\nhoks: 1\n', encoding="utf-8"
+    )
+    with pytest.raises(PlanError) as raised:
+        load(plan="plan.yaml")
+    text = str(raised.value)
+    assert "sk-123" not in text
+    assert "\x7f" not in text
+
+
+def test_invalid_utf8_is_reported_with_its_line() -> None:
+    Path("plan.yaml").write_bytes(b"name: a\ninstruction: \xff\n")
+    with pytest.raises(PlanError, match=r"plan\.yaml:2: byte 0xff is not UTF-8 text"):
+        load(plan="plan.yaml")

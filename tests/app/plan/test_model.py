@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -458,44 +457,28 @@ def test_written_yaml_refers_to_the_same_folders_from_anywhere(
 # -- what is paid at start-up ------------------------------------------------------------
 
 
+LIBRARIES = "sorted({'yaml', 'pydantic', 'jsonschema', 'difflib'} & set(sys.modules))"
+
+
+def evaluate(statement: str, expression: str) -> Any:
+    """The value of `expression` after `statement` in a new process."""
+    code = f"import sys; {statement}; print({expression})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return ast.literal_eval(done.stdout)
+
+
 def test_importing_the_package_reads_no_yaml_and_no_schema_library() -> None:
-    code = (
-        "import sys, amplifier_app.plan as p; before = set(sys.modules); "
-        "from amplifier_app.sources.loading import load; "
-        "print(sorted({'yaml', 'pydantic', 'jsonschema', 'difflib'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
-    assert done.stdout.strip() == "[]"
+    imports = "import amplifier_app.plan; from amplifier_app.sources.loading import load"
+    assert evaluate(imports, LIBRARIES) == []
 
 
 def test_loading_the_default_profile_imports_yaml_and_no_schema_library() -> None:
-    code = (
-        "import sys; from amplifier_app.sources.loading import load; load(environ={}).mount_plan(); "
-        "print(sorted({'yaml', 'pydantic', 'jsonschema', 'difflib'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
-    assert done.stdout.strip() == "['yaml']"
+    loads = "from amplifier_app.sources.loading import load; load(environ={}).mount_plan()"
+    assert evaluate(loads, LIBRARIES) == ["yaml"]
 
 
 def test_unused_features_are_not_imported() -> None:
-    code = (
-        "import sys; from amplifier_app.sources.loading import load; load(environ={}).to_yaml(); "
-        "print(sorted(m.rpartition('.')[2] for m in sys.modules if '.plan.' in m))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
-    used = set(ast.literal_eval(done.stdout))
-    assert not used & {
-        "agents",
-        "includes",
-        "markdown",
-        "edit",
-        "edit_text",
-        "spans",
-        "json_schema",
-    }
+    loads = "from amplifier_app.sources.loading import load; load(environ={}).to_yaml()"
+    plan = "{m.rpartition('.')[2] for m in sys.modules if '.plan.' in m}"
+    unused = {"bundles", "edit", "explain", "includes", "json_schema", "plugins", "published"}
+    assert not evaluate(loads, plan) & unused

@@ -1,4 +1,4 @@
-"""The forms of the values and documents of a plan: each checks, and describes itself as JSON Schema.
+"""The forms of the values and documents of a plan: each checks what is written, and describes itself as JSON Schema.
 
 `grammar` combines them into one table, from which plans are checked and the schema is printed.
 
