@@ -28,7 +28,7 @@ from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.paths import is_offline
 from amplifier_app.plan.tree.entries import mounted_entries
-from amplifier_app.sources.errors import SourceError, SourceErrors
+from amplifier_app.sources.errors import DriftError, SourceError, SourceErrors
 from amplifier_app.sources.resolved import Considered, Place, ResolvedSource
 from amplifier_app.sources.stopping import run_in_thread
 from amplifier_core.module_sources import ModuleNotFoundError, conventional_name, project_name
@@ -80,20 +80,17 @@ class Places:
         environ: The environment variables.
         workspace: The folder of a trusted project with one folder for each module.
         overrides: Module id → source from settings.
-        origin: Returns where the plan has a module with this source; called for errors only.
     """
 
     def __init__(
         self,
         environ: Mapping[str, str],
-        workspace: Path | None = None,
-        overrides: Mapping[str, Override] | None = None,
-        origin: Callable[[str, str | None], Location | None] = lambda module_id, source: None,
+        workspace: Path | None,
+        overrides: Mapping[str, Override] | None,
     ) -> None:
         self._environ = environ
         self._workspace = workspace
         self._overrides = overrides or {}
-        self._origin = origin
 
     def candidates(self, module_id: str, hint: str | None) -> Iterator[Candidate]:
         """Yield each place's offer for a module, in search order and computed lazily.
@@ -123,10 +120,6 @@ class Places:
         target = installed.by_convention(module_id)
         if target is not None:
             yield Candidate("convention", target.partition(":")[0], entry_point=target)
-
-    def origin(self, module_id: str, hint: str | None) -> Location | None:
-        """Return the location of a module with this source in the plan."""
-        return self._origin(module_id, hint)
 
     def considered(self, module_id: str, hint: str | None) -> tuple[Considered, ...]:
         """Every place with what it has for a module."""
@@ -236,9 +229,9 @@ class AppModuleSourceResolver:
     ) -> None:
         self._get_requires = requires
         self._get_modules = modules
-        self._places = Places(
-            os.environ if environ is None else environ, workspace, overrides, origin
-        )
+        environ = os.environ if environ is None else environ
+        self._places = Places(environ, workspace, overrides)
+        self._origin = origin
         self.offline = offline
         self.lock = lock
         self._partial = partial
@@ -340,16 +333,14 @@ class AppModuleSourceResolver:
             agree(named, self._fetcher.dependencies, locked=locked)
 
     def _named(self, module_id: str, hint: str | None) -> str:
-        at = self._places.origin(module_id, hint)
+        at = self._origin(module_id, hint)
         return f"{module_id} ({at})" if at is not None else module_id
 
     def _of_module(self, module_id: str, hint: str | None, failure: Exception) -> SourceError:
         """The failure with the module's name and the location to fix."""
         if not isinstance(failure, SourceError):
-            return SourceError(
-                f"{module_id}: {failure}", location=self._places.origin(module_id, hint)
-            )
-        location = failure.location or self._places.origin(module_id, hint)
+            failure = SourceError(str(failure))
+        location = failure.location or self._origin(module_id, hint)
         return type(failure)(
             f"{module_id}: {failure.message}", hint=failure.hint, location=location
         )
@@ -415,7 +406,7 @@ class AppModuleSourceResolver:
             locked = self.lock.entry(module_id)
             exempt = self._partial or lockfile.needs_no_lock(module_id, chosen.place)
             if locked is None and not exempt:
-                raise lockfile.unknown()
+                raise DriftError("this module is not in the lock", hint=lockfile.UPDATE)
         requires = self._requires.get(module_id, ())
         if chosen.source is not None:
             return self._fetcher.fetch(module_id, chosen.source, requires=requires, locked=locked)

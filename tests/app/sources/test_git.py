@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
@@ -13,7 +12,6 @@ import pytest
 from amplifier_app.plan.source_spec import GitSource, parse_source
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.git import GitCache
-from amplifier_app.sources.stopping import run_in_thread
 from tests.support.module_repositories import Repository, git, write_files
 from tests.support.processes import is_alive
 
@@ -300,28 +298,6 @@ def test_ssh_runs_without_prompts_and_with_the_host_after_its_options(
     arguments = log.read_text().splitlines()
     assert arguments[:2] == ["-o", "BatchMode=yes"]
     assert "git@host.invalid" in arguments
-
-
-# -- many at once, and ended early -------------------------------------------------------
-
-
-async def test_stopping_ends_git_and_what_it_started(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    slow = tmp_path / "slow-git"
-    slow.write_text(
-        f"#!/bin/sh\nsleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait\n"
-    )
-    slow.chmod(0o755)
-    cache = GitCache(tmp_path / "cache", executable=str(slow))
-    fetch = run_in_thread(lambda: cache.fetch(source("git+https://127.0.0.1:1/r")))
-    task = asyncio.create_task(fetch)
-    while not pids.exists():  # noqa: ASYNC110
-        await asyncio.sleep(0.02)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    for pid in map(int, pids.read_text().split()):
-        assert not is_running(pid)
 
 
 def is_running(pid: int) -> bool:
