@@ -36,13 +36,13 @@ from amplifier_app.runtime.capabilities import (
     register_trusted_dir,
     set_stored_keys,
 )
-from amplifier_app.runtime.mounting.mount import (
+from amplifier_app.runtime.mount import (
     LimitedLoader,
     Opening,
     read_mount_timeout,
     reason_with_key,
 )
-from amplifier_app.runtime.mounting.mount_problems import import_package, mount_problem
+from amplifier_app.runtime.mount_problems import import_package, mount_problem
 from amplifier_app.runtime.sandbox import (
     check_sandbox,
     own_policies,
