@@ -52,7 +52,7 @@ from amplifier_app.runtime.answer_schema import AnswerSchema, TypedAnswerSchema
 from amplifier_app.runtime.approval_program import ask_function
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.attachments import Attachments, read_attachments
-from amplifier_app.runtime.mounting.mount import Opening
+from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession
 from amplifier_app.sources.resolver import AppModuleSourceResolver

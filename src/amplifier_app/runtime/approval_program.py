@@ -27,7 +27,6 @@ from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.process.with_input import run_with_input
 
 Decision = Literal["allow", "deny", "ask"]
-_DECISIONS: dict[Any, Decision] = {"allow": "allow", "deny": "deny", "ask": "ask"}
 
 SECONDS = 300.0
 """Time limit of an answer if the question has none."""
@@ -61,7 +60,7 @@ def read_answer(value: Any) -> ProgramAnswer:
     given: Mapping[str, Any] = value if isinstance(value, Mapping) else {"decision": value}
     decision, reason, changed = (given.get(name) for name in ("decision", "reason", "input"))
     unknown = sorted(map(str, given.keys() - {"decision", "reason", "input"}))
-    if not isinstance(decision, str) or decision not in _DECISIONS:
+    if decision not in ("allow", "deny", "ask"):
         return _failed(f"its decision is {decision!r}, not allow, deny or ask")
     if unknown:
         return _failed(f"its answer has unknown keys: {', '.join(unknown)}")
@@ -69,7 +68,7 @@ def read_answer(value: Any) -> ProgramAnswer:
         return _failed("its reason is not text")
     if changed is not None and (not isinstance(changed, dict) or decision != "allow"):
         return _failed("'input' must be an object, and is only for 'allow'")
-    return ProgramAnswer(_DECISIONS[decision], reason, cast("dict[str, Any] | None", changed))
+    return ProgramAnswer(decision, reason, cast("dict[str, Any] | None", changed))
 
 
 def _failed(problem: str) -> ProgramAnswer:
@@ -105,7 +104,7 @@ async def ask_program(
     try:
         value: Any = json.loads(ran.output)
     except (ValueError, RecursionError):
-        return _failed("it did not answer with one JSON object")
+        value = None
     if not isinstance(value, dict):
         return _failed("it did not answer with one JSON object")
     return read_answer(cast("dict[str, Any]", value))

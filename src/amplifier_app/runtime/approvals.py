@@ -19,7 +19,7 @@ from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.sanitize import visible
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.mounting.mount import mount_entries
+from amplifier_app.runtime.mount import mount_entries
 from amplifier_app.sessions.summary import short_id
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.interfaces import ApprovalResponse

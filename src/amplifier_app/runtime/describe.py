@@ -75,10 +75,7 @@ def changed_files(data: dict[str, Any]) -> list[str]:
 
 def find_file(data: dict[str, Any]) -> str | None:
     """Return the file or folder that the input of a tool call names."""
-    value = input_in(data)
-    if not isinstance(value, Mapping):
-        return None
-    fields = cast("Mapping[str, Any]", value)
+    fields = to_mapping(input_in(data))
     found = (fields.get(name) for name in ("file_path", "path"))
     return next((path for path in found if isinstance(path, str) and path), None)
 
@@ -127,18 +124,14 @@ def shown_result(data: dict[str, Any]) -> str:
 def block_text(data: dict[str, Any]) -> str:
     """Return the text of a finished text or thinking block."""
     block = peek(data, "block")
-    for name in ("text", "thinking"):
-        field = read_field(block, name)
-        if isinstance(field, str):
-            return field
-    return ""
+    texts = (read_field(block, name) for name in ("text", "thinking"))
+    return next((text for text in texts if isinstance(text, str)), "")
 
 
 def error_text(data: dict[str, Any], limit: int = 200) -> str:
     """Return the message of an error event, cut to `limit` characters."""
     error = peek(data, "error")
-    if isinstance(error, Mapping):
-        error = cast("Mapping[str, Any]", error).get("message") or error
+    error = to_mapping(error).get("message") or error
     return one_line(str(error or "failed"), limit)
 
 

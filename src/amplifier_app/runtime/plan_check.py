@@ -36,13 +36,13 @@ from amplifier_app.runtime.capabilities import (
     register_trusted_dir,
     set_stored_keys,
 )
-from amplifier_app.runtime.mounting.mount import (
+from amplifier_app.runtime.mount import (
     LimitedLoader,
     Opening,
     read_mount_timeout,
     reason_with_key,
 )
-from amplifier_app.runtime.mounting.mount_problems import import_package, mount_problem
+from amplifier_app.runtime.mount_problems import import_package, mount_problem
 from amplifier_app.runtime.sandbox import (
     check_sandbox,
     own_policies,
@@ -392,8 +392,6 @@ class _Checker:
         """Faults in the schemas of newly mounted tools that a provider may reject."""
         tools: dict[str, Any] = self._session.coordinator.get("tools")
         added = {name: tool for name, tool in tools.items() if before.get(name) is not tool}
-        if not added:
-            return []
         return [fault for name, tool in added.items() for fault in tool_faults(name, tool)]
 
     async def _check_agent_module(
@@ -415,11 +413,9 @@ class _Checker:
         loader = self._loader(module.agent)
         try:
             await loader.load(module.module, {}, source_hint=module.source)
-        except ModuleImportError as error:
-            return error
-        except ModuleLoadError:
+        except ModuleLoadError as error:
             # An invalid mount function matters less than the config.
-            pass
+            return error if isinstance(error, ModuleImportError) else None
         return None
 
     def _missing(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
@@ -458,11 +454,13 @@ class _Checker:
             module.kind, module.key, module.module, at, status, reason, module.agent, found
         )
 
+    def _own(self, kind: str) -> list[CheckedModule]:
+        """The modules of a kind that do not belong to an agent."""
+        return [module for module in self.modules if module.kind == kind and module.agent is None]
+
     def _check_providers(self) -> None:
         """Report a plan without an available provider, as a run would."""
-        providers = [
-            module for module in self.modules if module.kind == "provider" and module.agent is None
-        ]
+        providers = self._own("provider")
         # A section with a problem may be what has the providers.
         if self._plan.merged.problems:
             return
@@ -512,11 +510,8 @@ class _Checker:
     def _check_approvals(self) -> None:
         """Report rules for tool calls that nothing applies, as a run would."""
         approvals = self._plan.merged.document.items.get("approvals")
-        hooks = [
-            module for module in self.modules if module.kind == "hook" and module.agent is None
-        ]
         # A hook with a problem may be what applies them.
-        if approvals is None or any(hook.status == "broken" for hook in hooks):
+        if approvals is None or any(hook.status == "broken" for hook in self._own("hook")):
             return
         try:
             check_policy(self._session.coordinator)

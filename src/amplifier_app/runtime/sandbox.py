@@ -17,7 +17,7 @@ from amplifier_app.base.sanitize import visible
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_support.files import make_private_folder, open_regular, write_private
 from amplifier_support.sandbox.available import remember_in
-from amplifier_support.sandbox.policy import PolicyError, SandboxPolicy, is_at_least, parse_policy
+from amplifier_support.sandbox.policy import PolicyError, is_at_least, parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 from amplifier_support.session_capabilities import SANDBOX, SESSION_DIR
 
@@ -46,16 +46,11 @@ def register_sandbox(coordinator: Any, config: Mapping[str, Any], plan: Resolved
     """
     session: Mapping[str, Any] = config.get("session") or {}
     remember_in(paths.cache_dir() / "sandbox.json")
+    parent = SANDBOX.of(coordinator)
     try:
-        return _register(coordinator, parse_policy(session.get("sandbox")), config, plan)
+        policy = parse_policy(session.get("sandbox"))
     except PolicyError as error:
         raise ConfigError(f"session.sandbox: {error}") from error
-
-
-def _register(
-    coordinator: Any, policy: SandboxPolicy | None, config: Mapping[str, Any], plan: ResolvedPlan
-) -> Sandbox:
-    parent = SANDBOX.of(coordinator)
     if parent is None:
         _make_data_folders(plan)
         folder = SESSION_DIR.of(coordinator)

@@ -20,7 +20,7 @@ from amplifier_app.runtime.approvals import (
     set_mode,
 )
 from amplifier_app.runtime.capabilities import Delegation, first_provider, share, takes_images
-from amplifier_app.runtime.mounting.mount import Mounting, Opening, support_loop
+from amplifier_app.runtime.mount import Mounting, Opening, support_loop
 from amplifier_app.runtime.observers.observer import Display, Renderer, SessionFacts
 from amplifier_app.runtime.observers.subscriptions import redacted_text, subscribe
 from amplifier_app.runtime.observers.visibility import Visibility, shown_text

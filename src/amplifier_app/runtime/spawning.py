@@ -49,8 +49,6 @@ from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import MODEL_ROLES, SELF_DELEGATION_DEPTH
 
 if TYPE_CHECKING:
-    from amplifier_app.plan import ResolvedPlan
-    from amplifier_app.runtime.observers.observer import Renderer
     from amplifier_app.runtime.turns.turn import TurnResult
     from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
     from amplifier_app.sessions.folder import SavedSession

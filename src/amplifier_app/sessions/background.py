@@ -8,7 +8,6 @@ socket      where it takes messages and answers; see `amplifier_app.commands.run
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from amplifier_app.sessions import waiting
 from amplifier_app.sessions.lock import is_locked
+from amplifier_support.journal import parse
 
 RESULT, LOG, SOCKET = "run.json", "run.log", "socket"
 
@@ -50,10 +50,9 @@ def socket_address(folder: Path) -> Generator[str]:
 def read_result(folder: Path) -> dict[str, Any] | None:
     """The result of the last detached run of a session; None without one, or if it was killed."""
     try:
-        result: Any = json.loads((folder / RESULT).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return parse((folder / RESULT).read_bytes())
+    except OSError:
         return None
-    return result if isinstance(result, dict) else None
 
 
 def describe_state(folder: Path) -> str:

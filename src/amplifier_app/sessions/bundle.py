@@ -30,6 +30,7 @@ from amplifier_app.sessions.fork import unfinished_session
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import ID, SCHEMA_VERSION
 from amplifier_support import journal
+from amplifier_support.fields import to_mapping
 from amplifier_support.files import (
     create_atomically,
     make_private_folder,
@@ -270,10 +271,7 @@ def _parse_contents(file: Path, contents: dict[str, bytes]) -> Bundle:
         if not isinstance(entries, dict) or set(cast("dict[str, Any]", entries)) != set(held):
             raise SessionError(f"the bundle is incomplete: session {session_id!r}")
         for name, data in held.items():
-            entry = cast("dict[str, Any]", entries)[name]
-            digest = (
-                cast("dict[str, Any]", entry).get("sha256") if isinstance(entry, dict) else None
-            )
+            digest = to_mapping(to_mapping(entries)[name]).get("sha256")
             if digest != hashlib.sha256(data).hexdigest():
                 raise SessionError(f"the bundle is damaged: {session_id}/{name} has other contents")
         _require_conversation(session_id, held)

@@ -157,7 +157,6 @@ class Fetcher:
         *,
         requires: Sequence[PlanRequirement] = (),
         locked: LockEntry | None = None,
-        stop: threading.Event | None = None,
     ) -> ResolvedSource:
         """Fetch the module of a source and install its requirements.
 
@@ -166,11 +165,10 @@ class Fetcher:
             text: The source.
             requires: Requirements that the plan adds.
             locked: The lock entry it must match.
-            stop: Set it to cancel.
 
         Raises:
             SourceError: The source is unavailable, or differs from its lock entry.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         try:
             source = parse_source(text, self._folder or Path.cwd())
@@ -178,7 +176,7 @@ class Fetcher:
             raise SourceError(error.message, hint=error.hint) from error
         if locked is not None:
             lockfile.check_source(locked, _KINDS[type(source)], source)
-        resolved_source = self._fetch(module_id, source, requires, locked, stop)
+        resolved_source = self._fetch(module_id, source, requires, locked)
         if locked is not None:
             lockfile.check_found(locked, resolved_source)
         return resolved_source
@@ -190,13 +188,12 @@ class Fetcher:
         requires: Sequence[PlanRequirement],
         *,
         locked: LockEntry | None = None,
-        stop: threading.Event | None = None,
     ) -> None:
         """Install the requirements that the plan adds to a module of the environment.
 
         Raises:
             SourceError: They cannot be installed.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         # What a bundle's repository offers is for modules that have to be fetched.
         requires = [require for require in requires if not require.if_imported]
@@ -211,10 +208,10 @@ class Fetcher:
             dependencies=tuple(own),
             module_id=module_id,
             installed=True,
-            added=self.additions(requires, locked, stop),
+            added=self.additions(requires, locked),
         )
         pins = locked.requirements if locked is not None else {}
-        folder = self.dependencies.folder_for(layout, pins=pins, stop=stop)
+        folder = self.dependencies.folder_for(layout, pins=pins)
         found.layout = layout
         found.import_paths = () if folder is None else (folder,)
 
@@ -222,13 +219,12 @@ class Fetcher:
         self,
         requires: Sequence[PlanRequirement],
         locked: LockEntry | None = None,
-        stop: threading.Event | None = None,
     ) -> tuple[Addition, ...]:
         """Return requirements that a plan adds to a module, ready to install."""
 
         def addition(one: PlanRequirement) -> Addition:
             commit = locked.requires.get(one.written) if locked is not None else None
-            return Addition(one, lambda source: self._checkout(source, commit, stop))
+            return Addition(one, lambda source: self._checkout(source, commit))
 
         return tuple(map(addition, requires))
 
@@ -248,7 +244,6 @@ class Fetcher:
         source: Source,
         requires: Sequence[PlanRequirement],
         locked: LockEntry | None,
-        stop: threading.Event | None,
     ) -> ResolvedSource:
         checkout: Checkout | None = None
         facts: dict[str, Any]
@@ -256,17 +251,17 @@ class Fetcher:
             root, facts = source.path, {"text": source.text}
         elif isinstance(source, GitSource):
             commit = locked.commit if locked is not None else None
-            checkout = self._checkout(source, commit, stop)
+            checkout = self._checkout(source, commit)
             root, facts = checkout.folder, {"text": source.shown, "commit": checkout.commit}
         elif isinstance(source, ArchiveSource):
-            root, facts = self._from_archive(source, locked, stop)
+            root, facts = self._from_archive(source, locked)
         else:
             present = _from_environment(module_id, source)
             if present is not None:
                 if any(not require.if_imported for require in requires):
-                    self.equip(module_id, present, requires, locked=locked, stop=stop)
+                    self.equip(module_id, present, requires, locked=locked)
                 return present
-            root, facts = self._from_index(source, locked, stop)
+            root, facts = self._from_index(source, locked)
         extras = source.extras if isinstance(source, PackageSource) else ()
         layout = find_layout(root, module_id, extras=extras)
         requires = without_unused(requires, layout)
@@ -275,9 +270,9 @@ class Fetcher:
             names = {requirement_name(require.text) for require in requires}
             if shared is not None and requirement_name(shared.text) not in names:
                 requires = [*requires, shared]
-        layout = layout._replace(added=self.additions(requires, locked, stop))
+        layout = layout._replace(added=self.additions(requires, locked))
         pins = locked.requirements if locked is not None else {}
-        required = self.dependencies.folder_for(layout, root=root, pins=pins, stop=stop)
+        required = self.dependencies.folder_for(layout, root=root, pins=pins)
         distribution, version = layout.distribution or (None, None)
         return ResolvedSource(
             _KINDS[type(source)],
@@ -293,15 +288,12 @@ class Fetcher:
 
     # -- kinds of sources ------------------------------------------------------------
 
-    def _checkout(
-        self, source: GitSource, commit: str | None, stop: threading.Event | None
-    ) -> Checkout:
+    def _checkout(self, source: GitSource, commit: str | None) -> Checkout:
         """Check out a repository.
 
         Args:
             source: The repository.
             commit: The locked commit.
-            stop: Set it to cancel.
         """
         cache = GitCache(self._home / "git", offline=self._offline)
         with self._lock:
@@ -311,22 +303,22 @@ class Fetcher:
             key = (source.url, source.ref)
             if commit is None:
                 if key not in self._commits:
-                    self._commits[key] = cache.look_up(source, stop=stop)
+                    self._commits[key] = cache.look_up(source)
                 commit = self._commits[key]
-            return cache.fetch(source, commit=commit, stop=stop)
+            return cache.fetch(source, commit=commit)
 
     def _from_archive(
-        self, source: ArchiveSource, locked: LockEntry | None, stop: threading.Event | None
+        self, source: ArchiveSource, locked: LockEntry | None
     ) -> tuple[Path, dict[str, Any]]:
         from amplifier_app.sources.fetch.archives import ArchiveCache
 
         wanted = locked.archive.removeprefix("sha256:") if locked and locked.archive else None
         cache = ArchiveCache(self._home / "archives", offline=self._offline)
-        unpacked = cache.fetch(source, sha256=wanted, stop=stop)
+        unpacked = cache.fetch(source, sha256=wanted)
         return unpacked.folder, {"text": source.shown, "archive": unpacked.sha256}
 
     def _from_index(
-        self, source: PackageSource, locked: LockEntry | None, stop: threading.Event | None
+        self, source: PackageSource, locked: LockEntry | None
     ) -> tuple[Path, dict[str, Any]]:
         refuse_without_versions(source)
         package = PackageCache(self._home / "packages", offline=self._offline).fetch(
@@ -334,7 +326,6 @@ class Fetcher:
             self.dependencies.versions_in_use(),
             version=locked.version if locked is not None else None,
             renew=self._renew,
-            stop=stop,
         )
         return package.folder, {"text": f"{source.name} {package.version}"}
 

@@ -239,11 +239,6 @@ def needs_no_lock(module_id: str, place: str) -> bool:
     return module_id in (TRAFFIC_MODULE, LOOP_SUPPORT) and place == "bundled"
 
 
-def unknown() -> DriftError:
-    """The error for a module that is not in the lock."""
-    return DriftError("this module is not in the lock", hint=UPDATE)
-
-
 def check_source(entry: LockEntry, kind: str, source: Source) -> None:
     """Check a source against the lock before fetching it.
 

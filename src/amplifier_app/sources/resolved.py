@@ -62,6 +62,9 @@ class ResolvedSource(ModuleSource):
         layout: How to import a folder, with its requirements.
         place: Where it was found.
         search: Returns `considered`; called on first use.
+
+    Attributes:
+        root: The folder or file of the source; None for an installed module.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class ResolvedSource(ModuleSource):
         self.place: Place = place
         self.installed = folder is None
         self._folder = folder
-        self._root = root or folder
+        self.root = root or folder
         self.search = search
 
     def resolve(self) -> Path:
@@ -104,11 +107,6 @@ class ResolvedSource(ModuleSource):
         if self._folder is not None:
             return self._folder
         return _package_folder(self.entry_point or "")
-
-    @property
-    def root(self) -> Path | None:
-        """The folder or file of the source; None for an installed module."""
-        return self._root
 
     @cached_property
     def considered(self) -> tuple[Considered, ...]:
@@ -125,7 +123,7 @@ class ResolvedSource(ModuleSource):
         """
         from amplifier_app.sources.fetch.staging import content_hash
 
-        return content_hash(self._root or self.resolve())
+        return content_hash(self.root or self.resolve())
 
     @property
     def identity(self) -> str:

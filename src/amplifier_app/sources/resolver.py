@@ -19,18 +19,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.paths import is_offline
 from amplifier_app.plan.tree.entries import mounted_entries
-from amplifier_app.sources.errors import SourceError, SourceErrors
+from amplifier_app.sources.errors import DriftError, SourceError, SourceErrors
 from amplifier_app.sources.resolved import Considered, Place, ResolvedSource
+from amplifier_app.sources.stopping import run_in_thread
 from amplifier_core.module_sources import ModuleNotFoundError, conventional_name, project_name
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
@@ -80,20 +80,17 @@ class Places:
         environ: The environment variables.
         workspace: The folder of a trusted project with one folder for each module.
         overrides: Module id → source from settings.
-        origin: Returns where the plan has a module with this source; called for errors only.
     """
 
     def __init__(
         self,
         environ: Mapping[str, str],
-        workspace: Path | None = None,
-        overrides: Mapping[str, Override] | None = None,
-        origin: Callable[[str, str | None], Location | None] = lambda module_id, source: None,
+        workspace: Path | None,
+        overrides: Mapping[str, Override] | None,
     ) -> None:
         self._environ = environ
         self._workspace = workspace
         self._overrides = overrides or {}
-        self._origin = origin
 
     def candidates(self, module_id: str, hint: str | None) -> Iterator[Candidate]:
         """Yield each place's offer for a module, in search order and computed lazily.
@@ -123,10 +120,6 @@ class Places:
         target = installed.by_convention(module_id)
         if target is not None:
             yield Candidate("convention", target.partition(":")[0], entry_point=target)
-
-    def origin(self, module_id: str, hint: str | None) -> Location | None:
-        """Return the location of a module with this source in the plan."""
-        return self._origin(module_id, hint)
 
     def considered(self, module_id: str, hint: str | None) -> tuple[Considered, ...]:
         """Every place with what it has for a module."""
@@ -193,7 +186,6 @@ def name_variable(module_id: str) -> str:
     return PREFIX + module_id.upper().replace("-", "_").replace(".", "_")
 
 
-T = TypeVar("T")
 _Asked: TypeAlias = tuple[str, str | None]
 
 
@@ -237,9 +229,9 @@ class AppModuleSourceResolver:
     ) -> None:
         self._get_requires = requires
         self._get_modules = modules
-        self._places = Places(
-            os.environ if environ is None else environ, workspace, overrides, origin
-        )
+        environ = os.environ if environ is None else environ
+        self._places = Places(environ, workspace, overrides)
+        self._origin = origin
         self.offline = offline
         self.lock = lock
         self._partial = partial
@@ -269,8 +261,8 @@ class AppModuleSourceResolver:
         hint = _hint(module_id, source_hint, profile_hint)
         known = self._resolved.get((module_id, hint))
         if known is None:
-            known = self._resolve(module_id, hint, self.choose(module_id, hint), None)
-            self._unify_versions({(module_id, hint): known}, None)
+            known = self._resolve(module_id, hint, self.choose(module_id, hint))
+            self._unify_versions({(module_id, hint): known})
             self._resolved[module_id, hint] = known
         return known
 
@@ -323,36 +315,32 @@ class AppModuleSourceResolver:
             return known
         chosen = self.choose(module_id, hint)
         if chosen.source is None and module_id not in self._requires:
-            return self._resolve(module_id, hint, chosen, None)
-        return await _in_thread(lambda stop: self._resolve(module_id, hint, chosen, stop))
+            return self._resolve(module_id, hint, chosen)
+        return await run_in_thread(lambda: self._resolve(module_id, hint, chosen))
 
     async def _async_unify_versions(self, found: Mapping[_Asked, ResolvedSource]) -> None:
         if any(source.import_paths and key not in self._resolved for key, source in found.items()):
-            await _in_thread(lambda stop: self._unify_versions(found, stop))
+            await run_in_thread(lambda: self._unify_versions(found))
         self._resolved.update(found)
 
-    def _unify_versions(
-        self, found: Mapping[_Asked, ResolvedSource], stop: threading.Event | None
-    ) -> None:
+    def _unify_versions(self, found: Mapping[_Asked, ResolvedSource]) -> None:
         """Find a shared version of each package that modules have in different versions."""
         if any(source.import_paths for source in found.values()):
             from amplifier_app.sources.shared_versions import agree
 
             named = {self._named(*key): source for key, source in found.items()}
             locked = self.lock is not None and not self._partial
-            agree(named, self._fetcher.dependencies, locked=locked, stop=stop)
+            agree(named, self._fetcher.dependencies, locked=locked)
 
     def _named(self, module_id: str, hint: str | None) -> str:
-        at = self._places.origin(module_id, hint)
+        at = self._origin(module_id, hint)
         return f"{module_id} ({at})" if at is not None else module_id
 
     def _of_module(self, module_id: str, hint: str | None, failure: Exception) -> SourceError:
         """The failure with the module's name and the location to fix."""
         if not isinstance(failure, SourceError):
-            return SourceError(
-                f"{module_id}: {failure}", location=self._places.origin(module_id, hint)
-            )
-        location = failure.location or self._places.origin(module_id, hint)
+            failure = SourceError(str(failure))
+        location = failure.location or self._origin(module_id, hint)
         return type(failure)(
             f"{module_id}: {failure.message}", hint=failure.hint, location=location
         )
@@ -401,20 +389,16 @@ class AppModuleSourceResolver:
         """
         return self._places.considered(module_id, hint)
 
-    def _resolve(
-        self, module_id: str, hint: str | None, chosen: Candidate, stop: threading.Event | None
-    ) -> ResolvedSource:
+    def _resolve(self, module_id: str, hint: str | None, chosen: Candidate) -> ResolvedSource:
         try:
-            source = self._resolve_candidate(module_id, chosen, stop)
+            source = self._resolve_candidate(module_id, chosen)
         except SourceError as error:
             raise _with_location(error, module_id, chosen) from error
         source.place = chosen.place
         source.search = lambda: self._places.considered(module_id, hint)
         return source
 
-    def _resolve_candidate(
-        self, module_id: str, chosen: Candidate, stop: threading.Event | None
-    ) -> ResolvedSource:
+    def _resolve_candidate(self, module_id: str, chosen: Candidate) -> ResolvedSource:
         locked = None
         if self.lock is not None:
             from amplifier_app.sources import lockfile
@@ -422,12 +406,10 @@ class AppModuleSourceResolver:
             locked = self.lock.entry(module_id)
             exempt = self._partial or lockfile.needs_no_lock(module_id, chosen.place)
             if locked is None and not exempt:
-                raise lockfile.unknown()
+                raise DriftError("this module is not in the lock", hint=lockfile.UPDATE)
         requires = self._requires.get(module_id, ())
         if chosen.source is not None:
-            return self._fetcher.fetch(
-                module_id, chosen.source, requires=requires, locked=locked, stop=stop
-            )
+            return self._fetcher.fetch(module_id, chosen.source, requires=requires, locked=locked)
         source = ResolvedSource(
             "bundled" if chosen.place == "bundled" else "installed",
             chosen.text,
@@ -436,22 +418,12 @@ class AppModuleSourceResolver:
             version=chosen.version,
         )
         if any(not require.if_imported for require in requires):
-            self._fetcher.equip(module_id, source, requires, locked=locked, stop=stop)
+            self._fetcher.equip(module_id, source, requires, locked=locked)
         if locked is not None:
             from amplifier_app.sources import lockfile
 
             lockfile.check_found(locked, source)
         return source
-
-
-async def _in_thread(work: Callable[[threading.Event], T]) -> T:
-    """Run `work` in a thread; cancellation sets the event passed to it."""
-    stop = threading.Event()
-    try:
-        return await asyncio.to_thread(work, stop)
-    except asyncio.CancelledError:
-        stop.set()
-        raise
 
 
 def _with_location(error: SourceError, module_id: str, chosen: Candidate) -> SourceError:

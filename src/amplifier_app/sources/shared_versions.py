@@ -8,7 +8,6 @@ if there are none, the error names the modules and their requirements.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from importlib.metadata import distributions as read_metadata
 from pathlib import Path
@@ -39,7 +38,6 @@ def agree(
     cache: DependencyCache,
     *,
     locked: bool = False,
-    stop: threading.Event | None = None,
 ) -> None:
     """Resolve conflicts between the requirements of modules by versions that suit all of them.
 
@@ -47,11 +45,10 @@ def agree(
         sources: The modules by name; their `import_paths` may be changed.
         cache: The cache of installed requirements.
         locked: Whether the versions are locked and must not change.
-        stop: Set it to cancel.
 
     Raises:
         SourceError: No such versions exist.
-        Stopped: `stop` was set.
+        Stopped: The caller was cancelled.
     """
     if not any(source.import_paths for source in sources.values()):
         return
@@ -66,14 +63,14 @@ def agree(
     fixed = {**in_use, **{name: use.version for name, use in _modules(sources)}}
     layouts = [one.layout for one in movable if one.layout is not None]
     try:
-        agreed = cache.agree(layouts, fixed=fixed, stop=stop)
+        agreed = cache.agree(layouts, fixed=fixed)
     except SourceError as error:
         if "No solution found" not in error.message:
             raise
         raise _conflict_error(*conflict) from error
     for source, layout in zip(movable, layouts, strict=True):
         pins = {**agreed, **fixed}
-        folder = cache.folder_for(layout, root=source.root, pins=pins, stop=stop)
+        folder = cache.folder_for(layout, root=source.root, pins=pins)
         source.import_paths = () if folder is None else (folder,)
     conflict = _conflict(sources, in_use)
     if conflict is not None:

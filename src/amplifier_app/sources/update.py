@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,7 @@ from amplifier_app.sources.lockfile import Lock
 from amplifier_app.sources.plan_lock import Wanted, make_lock, wanted_modules
 from amplifier_app.sources.requirements.dependencies import DependencyCache, PackageCache
 from amplifier_app.sources.resolver import resolver_for
+from amplifier_app.sources.stopping import run_in_thread
 from amplifier_support.named_tuple import NamedTuple
 
 State = Literal["newer", "current", "pinned"]
@@ -83,15 +84,10 @@ async def look_for_updates(
     for name in ids:
         _check_id(name, wanted, moving)
     chosen = [one for name, one in moving.items() if not ids or name in ids]
-    stop = threading.Event()
-    try:
-        results = await asyncio.gather(
-            *(asyncio.to_thread(_look, one, lock, caches, stop) for one in chosen),
-            return_exceptions=True,
-        )
-    except asyncio.CancelledError:
-        stop.set()
-        raise
+    results = await asyncio.gather(
+        *(run_in_thread(partial(_look, one, lock, caches)) for one in chosen),
+        return_exceptions=True,
+    )
     return _or_failures(chosen, results)
 
 
@@ -147,20 +143,20 @@ def _check_id(name: str, wanted: Collection[str], moving: Collection[str]) -> No
         )
 
 
-def _look(wanted: Wanted, lock: Lock | None, caches: Caches, stop: threading.Event) -> Update:
+def _look(wanted: Wanted, lock: Lock | None, caches: Caches) -> Update:
     entry = lock.entry(wanted.module) if lock is not None else None
     if entry is not None and entry.source != wanted.written:
         entry = None
     parsed = wanted.parsed
     if isinstance(parsed, GitSource):
         old = entry.commit if entry is not None else caches.git.last_used(parsed)
-        new = caches.git.look_up(parsed, stop=stop)
+        new = caches.git.look_up(parsed)
         pinned = parsed.is_commit
     else:
         assert isinstance(parsed, PackageSource)
         old = entry.version if entry is not None else caches.packages.last_used(parsed)
         environment = caches.dependencies.environment()
-        new = caches.packages.newest(parsed, environment, stop=stop)
+        new = caches.packages.newest(parsed, environment)
         pinned = parsed.versions.startswith("==") and "*" not in parsed.versions
     state: State = "pinned" if pinned else "current" if old == new else "newer"
     return Update(wanted.module, wanted.written or "", state, old, new)

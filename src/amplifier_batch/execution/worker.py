@@ -42,7 +42,7 @@ from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import Approvals, Policy
 from amplifier_app.runtime.continuation import CONTINUE, finished_answer, prompt_to_continue
-from amplifier_app.runtime.mounting.mount import Opening
+from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession

@@ -32,7 +32,7 @@ from amplifier_app.plan.traffic import Script, Traffic, read_recording
 from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, Node, plain_data, read_text
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.approvals import Approvals, Policy
-from amplifier_app.runtime.mounting.mount import Opening
+from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult

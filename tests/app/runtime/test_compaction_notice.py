@@ -5,19 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 
+from amplifier_app.runtime.observers.notices import compaction_text
 from tests.support.cli import run_amplifier
 
-WORDS = {"truncate": "without", "summarize": "a summary replaces"}
 
-
-@pytest.mark.parametrize("strategy", WORDS)
-def test_a_line_says_what_became_of_messages_and_how_to_see_them(
-    tmp_path: Path, strategy: str
-) -> None:
-    config = {"strategy": strategy, "keep_recent_turns": 1, "summary_tokens": 200}
+def test_a_line_says_what_became_of_messages_and_how_to_see_them(tmp_path: Path) -> None:
+    config = {"strategy": "summarize", "keep_recent_turns": 1, "summary_tokens": 200}
     mock = {"replies": ["x " * 4_000, "y " * 4_000, "z"], "context_window": 13_000}
     plan = {
         "session": {
@@ -31,7 +26,15 @@ def test_a_line_says_what_became_of_messages_and_how_to_see_them(
         options = ["-f", "plan.yaml", "--session", "mine"] if not number else ["--resume", "mine"]
         done = run_amplifier("run", *options, prompt, cwd=tmp_path)
         assert done.code == 0, done.stderr
-    assert re.search(rf"tokens, {WORDS[strategy]} [1-3] messages?;", done.stderr), done.stderr
+    assert re.search(r"tokens, a summary replaces [1-3] messages?;", done.stderr), done.stderr
     assert done.stderr.count("the session keeps all: amplifier session show mine") == 1
     shown = run_amplifier("session", "show", "mine", cwd=tmp_path)
     assert "a" * 80 in shown.stdout
+
+
+def test_dropped_messages_are_counted() -> None:
+    sizes = {"before_tokens": 900, "after_tokens": 300, "strategy": "truncate"}
+    text = "context compacted: 900 → 300 tokens"
+    assert compaction_text({**sizes, "removed_messages": 2}, 100) == f"{text}, without 2 messages"
+    assert compaction_text({**sizes, "removed_messages": 0}, 100) == text
+    assert compaction_text({**sizes, "after_tokens": 900}, 100) == ""

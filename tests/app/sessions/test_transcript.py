@@ -23,6 +23,11 @@ RECORDS = [
 ]
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "transcript.jsonl"
+
+
 def write(path: Path, records: list[dict]) -> None:
     writer = TranscriptWriter(path, read_transcript(path))
     for record in records:
@@ -30,8 +35,7 @@ def write(path: Path, records: list[dict]) -> None:
     writer.close()
 
 
-def test_records_are_read_back_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_records_are_read_back_unchanged(path: Path) -> None:
     write(path, RECORDS)
     assert read_transcript(path).messages == RECORDS
 
@@ -54,8 +58,7 @@ class Usage(BaseModel):
     cost: float
 
 
-def test_a_cut_at_every_byte_of_the_last_record_keeps_the_earlier_ones(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_a_cut_at_every_byte_of_the_last_record_keeps_the_earlier_ones(path: Path) -> None:
     write(path, RECORDS)
     whole = path.read_bytes()
     start = len(whole) - len(encode(RECORDS[-1]))
@@ -72,8 +75,7 @@ def test_a_cut_at_every_byte_of_the_last_record_keeps_the_earlier_ones(tmp_path:
 
 @pytest.mark.parametrize("nuls", [1, 100, 4096])
 @pytest.mark.parametrize("cut", [0, 1, 20])
-def test_a_tail_of_nul_bytes_is_cut_off(tmp_path: Path, nuls: int, cut: int) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_a_tail_of_nul_bytes_is_cut_off(path: Path, nuls: int, cut: int) -> None:
     write(path, RECORDS)
     last = encode(RECORDS[-1])
     whole = path.read_bytes()
@@ -84,16 +86,14 @@ def test_a_tail_of_nul_bytes_is_cut_off(tmp_path: Path, nuls: int, cut: int) -> 
     assert b"\0" not in path.read_bytes()
 
 
-def test_nul_block_with_the_end_of_the_record_behind_it_is_cut_off(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_nul_block_with_the_end_of_the_record_behind_it_is_cut_off(path: Path) -> None:
     write(path, RECORDS[:2])
     last = encode(RECORDS[2])
     path.write_bytes(path.read_bytes() + b"\0" * 30 + last[30:])
     assert read_transcript(path).messages == RECORDS[:2]
 
 
-def test_damage_before_a_whole_record_is_an_error_that_names_the_line(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_damage_before_a_whole_record_is_an_error_that_names_the_line(path: Path) -> None:
     write(path, RECORDS)
     lines = path.read_bytes().splitlines(keepends=True)
     damaged = lines[0] + b"{broken\0\n" + lines[2]
@@ -105,31 +105,27 @@ def test_damage_before_a_whole_record_is_an_error_that_names_the_line(tmp_path: 
     assert path.read_bytes() == damaged
 
 
-def test_a_finished_line_that_does_not_parse_is_damage_not_a_torn_write(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_a_finished_line_that_does_not_parse_is_damage_not_a_torn_write(path: Path) -> None:
     write(path, RECORDS)
     path.write_bytes(path.read_bytes() + b"not json\n")
     with pytest.raises(SessionError):
         read_transcript(path)
 
 
-def test_every_byte_value_and_lone_surrogates_survive(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_every_byte_value_and_lone_surrogates_survive(path: Path) -> None:
     text = "".join(map(chr, range(256))) + "\ud800 \udfff \U0001f600 \u2028"
     write(path, [{"role": "user", "content": text}])
     assert read_transcript(path).messages == [{"role": "user", "content": text}]
     assert path.read_bytes().count(b"\n") == 1
 
 
-def test_clearing_restarts_the_conversation_and_keeps_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_clearing_restarts_the_conversation_and_keeps_the_file(path: Path) -> None:
     write(path, [*RECORDS, CLEAR, RECORDS[0]])
     assert read_transcript(path).messages == RECORDS[:1]
     assert path.read_bytes().count(b"\n") == 5
 
 
-def test_appending_never_rewrites_existing_records(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_appending_never_rewrites_existing_records(path: Path) -> None:
     write(path, RECORDS)
     before, inode = path.read_bytes(), path.stat().st_ino
     write(path, RECORDS)
@@ -156,9 +152,8 @@ def test_a_planted_link_is_refused_and_its_target_untouched(tmp_path: Path) -> N
     assert target.read_text() == "precious"
 
 
-def test_a_failed_write_is_an_error_and_keeps_the_old_records(tmp_path: Path) -> None:
+def test_a_failed_write_is_an_error_and_keeps_the_old_records(path: Path) -> None:
     """A file size limit makes the kernel refuse the write half way, as a full disk does."""
-    path = tmp_path / "transcript.jsonl"
     write(path, RECORDS)
     before = path.read_bytes()
     program = """
@@ -195,8 +190,7 @@ def test_models_and_dataclasses_in_a_message_are_saved_as_data() -> None:
     assert content[1]["text"] == "b"
 
 
-def test_a_replacement_is_one_atomic_record(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_a_replacement_is_one_atomic_record(path: Path) -> None:
     write(path, RECORDS)
     before = path.stat().st_size
     write(path, [replacement(RECORDS[1:]), RECORDS[0]])
@@ -207,8 +201,7 @@ def test_a_replacement_is_one_atomic_record(tmp_path: Path) -> None:
         assert read_transcript(path).messages == RECORDS, cut
 
 
-def test_a_record_of_a_later_version_is_an_error_that_names_the_line(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_a_record_of_a_later_version_is_an_error_that_names_the_line(path: Path) -> None:
     write(path, [RECORDS[0], {"control": "rewind", "to": 1}])
     with pytest.raises(SessionError, match="does not support: 'rewind'") as caught:
         read_transcript(path)
@@ -216,8 +209,7 @@ def test_a_record_of_a_later_version_is_an_error_that_names_the_line(tmp_path: P
     assert caught.value.location.line == 2
 
 
-def test_a_message_without_a_role_is_still_a_message(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_a_message_without_a_role_is_still_a_message(path: Path) -> None:
     odd = [{"content": "no role"}, {"role": "user", "control": "clear"}]
     write(path, odd)
     assert read_transcript(path).messages == odd
@@ -225,10 +217,9 @@ def test_a_message_without_a_role_is_still_a_message(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupted_append_does_not_affect_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+    path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
 ) -> None:
     """Handlers of signals raise between any two steps: here, after the bytes are written."""
-    path = tmp_path / "transcript.jsonl"
     write(path, RECORDS[:1])
     writer = TranscriptWriter(path, read_transcript(path))
 
@@ -248,9 +239,8 @@ def test_an_interrupted_append_does_not_affect_the_next(
 
 @pytest.mark.parametrize("value", [{(1, 2): 3}, "circular"])
 def test_a_message_that_is_not_json_is_reported_and_leaves_the_file_alone(
-    tmp_path: Path, value: object
+    path: Path, value: object
 ) -> None:
-    path = tmp_path / "transcript.jsonl"
     write(path, RECORDS)
     before = path.read_bytes()
     message: dict = {"role": "user", "content": value}
@@ -261,15 +251,15 @@ def test_a_message_that_is_not_json_is_reported_and_leaves_the_file_alone(
     assert path.read_bytes() == before
 
 
-def test_a_pipe_in_place_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_a_pipe_in_place_of_the_file_is_refused_at_once(path: Path, tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(SessionError, match="cannot open"):
         TranscriptWriter(path, read_transcript(tmp_path / "none"))
 
 
-def test_a_transcript_that_cannot_be_read_or_written_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
+def test_a_transcript_that_cannot_be_read_or_written_is_reported(
+    path: Path, tmp_path: Path
+) -> None:
     path.mkdir()
     with pytest.raises(SessionError, match="cannot read"):
         read_transcript(path)

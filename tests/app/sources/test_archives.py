@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import subprocess
@@ -19,6 +20,7 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch import archives
 from amplifier_app.sources.fetch.archives import ArchiveCache, Unpacked
 from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_app.sources.stopping import run_in_thread
 from amplifier_support.programs import Stopped
 from tests.app.sources.test_resolver import greeting
 from tests.support.cli import start_python
@@ -260,11 +262,24 @@ def test_an_unreadable_file_is_reported(tmp_path: Path, cache: ArchiveCache) -> 
             cache.fetch(source(tmp_path / name))
 
 
-def test_unpacking_can_be_cancelled(tmp_path: Path, cache: ArchiveCache) -> None:
-    stop = threading.Event()
-    stop.set()
-    with pytest.raises(Stopped):
-        cache.fetch(source(zipped(tmp_path / "m.zip", {"a.py": "1"})), stop=stop)
+async def test_unpacking_can_be_cancelled(tmp_path: Path, cache: ArchiveCache) -> None:
+    file = zipped(tmp_path / "m.zip", {"a.py": "1"})
+    begun, cancelled, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        cancelled.wait(60)
+        with pytest.raises(Stopped):
+            cache.fetch(source(file))
+        ended.set()
+
+    task = asyncio.create_task(run_in_thread(work))
+    await asyncio.to_thread(begun.wait, 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    cancelled.set()
+    assert await asyncio.to_thread(ended.wait, 60)
 
 
 # -- by URL ------------------------------------------------------------------------------

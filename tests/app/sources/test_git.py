@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -14,8 +12,6 @@ import pytest
 from amplifier_app.plan.source_spec import GitSource, parse_source
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.git import GitCache
-from amplifier_support.programs import Stopped
-from tests.support.cli import start_python
 from tests.support.module_repositories import Repository, git, write_files
 from tests.support.processes import is_alive
 
@@ -102,12 +98,6 @@ def test_the_commit_is_recorded_and_no_repository_is_left(
     assert record["ref"] == "v1"
     assert not list((tmp_path / "cache").rglob(".git"))
     assert not list((tmp_path / "cache").rglob(".stage-*"))
-
-
-def test_a_subdirectory_is_used(repository: Repository, cache: GitCache) -> None:
-    repository.commit({"modules/one/a.py": "1", "b.py": ""})
-    folder = cache.fetch(source(f"{repository.url}#subdirectory=modules/one")).folder
-    assert {path.name for path in folder.iterdir()} == {"a.py", "__pycache__"}
 
 
 def test_a_subdirectory_that_is_a_link_out_is_refused(
@@ -308,58 +298,6 @@ def test_ssh_runs_without_prompts_and_with_the_host_after_its_options(
     arguments = log.read_text().splitlines()
     assert arguments[:2] == ["-o", "BatchMode=yes"]
     assert "git@host.invalid" in arguments
-
-
-# -- many at once, and ended early -------------------------------------------------------
-
-
-def test_processes_can_fetch_the_same_commit_concurrently(
-    repository: Repository, tmp_path: Path
-) -> None:
-    commit = repository.commit({f"m{n}.py": "x" * 2000 for n in range(50)}, tag="v1")
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from amplifier_app.sources.fetch.git import GitCache\n"
-        "from amplifier_app.plan.source_spec import parse_source\n"
-        "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
-        "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"
-    )
-    arguments = (code, tmp_path / "cache", f"{repository.url}@v1")
-    pipe = subprocess.PIPE
-    running = [start_python(*arguments, stdout=pipe, text=True) for _ in range(4)]
-    answers = {process.communicate()[0].strip() for process in running}
-    assert answers == {f"{commit} 50"}
-    homes = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
-    assert sorted(path.name for path in homes[0].iterdir()) == sorted([".lock", "refs", commit])
-
-
-def test_stopping_ends_git_and_what_it_started(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    slow = tmp_path / "slow-git"
-    slow.write_text(
-        f"#!/bin/sh\nsleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait\n"
-    )
-    slow.chmod(0o755)
-    stop = threading.Event()
-    raised: list[BaseException] = []
-
-    def fetch() -> None:
-        try:
-            GitCache(tmp_path / "cache", executable=str(slow)).fetch(
-                source("git+https://127.0.0.1:1/r"), stop=stop
-            )
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=fetch)
-    thread.start()
-    while not pids.exists():
-        time.sleep(0.02)
-    stop.set()
-    thread.join(timeout=30)
-    assert [type(error) for error in raised] == [Stopped]
-    for pid in map(int, pids.read_text().split()):
-        assert not is_running(pid)
 
 
 def is_running(pid: int) -> bool:

@@ -6,11 +6,11 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from amplifier_app.base.errors import Location
+from amplifier_app.plan import Override
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.app.sources.test_installed import install
@@ -18,11 +18,6 @@ from tests.support.cli import Finished, run_amplifier
 from tests.support.module_repositories import SEED_TOOL, write_files
 
 TOOL = "amplifier_module_tool_bash/__init__.py"
-
-
-class Override(NamedTuple):
-    source: str
-    at: Location
 
 
 class World:

@@ -72,12 +72,6 @@ async def test_a_folder_that_is_itself_the_package_is_mounted(tmp_path: Path) ->
     assert await greeting(str(write_files(tmp_path / "my-tool", files))) == "Hello, world!"
 
 
-async def test_a_tag_of_a_repository_is_mounted(repository: Repository) -> None:
-    repository.commit(SEED_TOOL, tag="v1")
-    repository.commit({"my_tool/__init__.py": "raise RuntimeError('not the tag')\n"})
-    assert await greeting(f"{repository.url}@v1") == "Hello, world!"
-
-
 async def test_a_subdirectory_of_a_repository_is_mounted(repository: Repository) -> None:
     repository.commit({f"modules/mine/{name}": text for name, text in SEED_TOOL.items()})
     assert await greeting(f"{repository.url}@main#subdirectory=modules/mine") == "Hello, world!"

@@ -17,7 +17,7 @@ from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.table import OutputOption
-from amplifier_app.runtime.mounting.mount import find_pins
+from amplifier_app.runtime.mount import find_pins
 from amplifier_app.sources.loading import Fetching
 from amplifier_app.sources.lockfile import Lock, lock_path_for
 from amplifier_app.sources.plan_lock import Difference, make_lock

@@ -21,7 +21,7 @@ from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.documents.plan_files import is_stdin
 from amplifier_app.render.result import RunReport
-from amplifier_app.runtime.mounting.mount import Opening, OpeningTimedOut
+from amplifier_app.runtime.mount import Opening, OpeningTimedOut
 
 
 def launch(request: Request, invocation: Invocation) -> Outcome:

@@ -27,7 +27,7 @@ from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime.acceptance import Attempts, Requirements
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.module_modes import active_module_mode
-from amplifier_app.runtime.mounting.mount import Opening
+from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
 from amplifier_app.sessions.summary import short_id

@@ -37,7 +37,7 @@ from amplifier_app.runtime.approvals import MEANINGS, Approvals
 from amplifier_app.runtime.capabilities import credential_variable
 from amplifier_app.runtime.describe import count
 from amplifier_app.runtime.module_modes import OFF, switch_module_mode
-from amplifier_app.runtime.mounting.mount import Opening
+from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.observers.visibility import Shown, Visibility

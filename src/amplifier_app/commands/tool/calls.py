@@ -30,7 +30,7 @@ from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.mounting.mount import Opening
+from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.turns.turn import EventHandler, ToolUse, result_in
 from amplifier_support.session_capabilities import RESUME, SPAWN

@@ -9,7 +9,6 @@ of sub-agents are part of that of their parent. Steps that a fork took over are 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from amplifier_app.sessions.conversation import Item, Note, Prompt, Step
 from amplifier_app.sessions.summary import cost_in
 from amplifier_app.sessions.tool_calls import as_text, blocks_in, text_in
 from amplifier_support.fields import to_mapping
+from amplifier_support.journal import parse
 from amplifier_support.usage import dollars
 
 
@@ -215,11 +215,7 @@ def _session_in(result: str) -> str | None:
     """The session that the result of a delegated task names; None if it is another result."""
     if '"session_id"' not in result:
         return None
-    try:
-        found = json.loads(result)
-    except (ValueError, RecursionError):
-        return None
-    named = to_mapping(found).get("session_id")
+    named = to_mapping(parse(result.encode("utf-8", "surrogatepass"))).get("session_id")
     return named if isinstance(named, str) else None
 
 

@@ -94,7 +94,8 @@ def shown_text(
     if all(shown for _, shown in texts):
         return response
     for form in (texts, [(redact(text), shown) for text, shown in texts]):
-        found = _pattern(r"(\s*)".join(f"({_words(text)})" for text, _ in form), response)
+        pattern = r"(\s*)".join(f"({_words(text)})" for text, _ in form)
+        found = re.fullmatch(rf"(\s*){pattern}(\s*)", response)
         if found is not None:
             return _joined(found, [shown for _, shown in form])
     for text, shown in texts:
@@ -121,10 +122,6 @@ def _texts_of_last(messages: Sequence[Any], visibility: Visibility) -> list[tupl
 def _words(text: str) -> str:
     """Return a pattern for `text` that ignores differences in white space."""
     return r"\s+".join(map(re.escape, text.split()))
-
-
-def _pattern(texts: str, response: str) -> re.Match[str] | None:
-    return re.fullmatch(rf"(\s*){texts}(\s*)", response)
 
 
 def _joined(found: re.Match[str], shown: list[bool]) -> str:

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, SessionError
@@ -35,9 +35,6 @@ from amplifier_app.trust import (
     trusted_project,
 )
 from amplifier_app.trust.selection import selected_by
-
-if TYPE_CHECKING:
-    from amplifier_app.sessions.folder import SessionFolder
 
 
 def saved_plan(session: SessionFolder) -> Path:
@@ -98,9 +95,9 @@ def with_secrets(
     if not missing:
         return sets
     given: list[str] = []
-    for path, text in missing if ask is not None else ():
+    for path, text in missing:
         note = "" if text == MASK else f", which was {text}"
-        answer = ask(f"{path}{note} (secrets are not saved; input is hidden): ") if ask else ""
+        answer = ask and ask(f"{path}{note} (secrets are not saved; input is hidden): ")
         if not answer:
             break
         # Quoted YAML, so that a secret of digits remains text.

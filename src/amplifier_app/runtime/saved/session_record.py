@@ -31,6 +31,7 @@ from amplifier_app.sessions.summary import ID, short_id
 from amplifier_app.sessions.tool_calls import calls_in
 from amplifier_core._foreign import describe_exception
 from amplifier_support.fields import to_mapping
+from amplifier_support.journal import parse
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import add_counts
 
@@ -119,12 +120,9 @@ def _noted_tasks(parent: SavedSession) -> list[str]:
 
 
 def _input(value: Any) -> Mapping[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return {}
-    return value if isinstance(value, dict) else {}
+    return to_mapping(
+        parse(value.encode("utf-8", "surrogatepass")) if isinstance(value, str) else value
+    )
 
 
 _MAX_PROMPT = 10_000

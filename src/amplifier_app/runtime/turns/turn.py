@@ -30,21 +30,6 @@ class ToolUse:
     what the sandbox kept it from, or may have, `unanswered` what the tool asked the user in vain; `span` is the id of its operation.
     """
 
-    __slots__ = (
-        "by_default",
-        "by_tool",
-        "decision",
-        "duration_ms",
-        "id",
-        "input",
-        "name",
-        "outcome",
-        "reason",
-        "sandbox",
-        "span",
-        "unanswered",
-    )
-
     def __init__(self, id: str, name: str, input: Any = None) -> None:
         self.id = id
         self.name = name
@@ -230,8 +215,6 @@ class Usage:
         cost_usd: US dollars; None if the price of any call is unknown.
         calls: Number of calls summed.
     """
-
-    __slots__ = ("calls", "cost_usd", "tokens")
 
     def __init__(self) -> None:
         self.tokens: dict[str, int] = {}

@@ -26,7 +26,6 @@ import re
 import shutil
 import stat
 import tarfile
-import threading
 import time
 import zipfile
 import zlib
@@ -44,6 +43,7 @@ from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.plan.source_spec import LOOPBACK, ArchiveSource, without_password
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import links_out, staging
+from amplifier_app.sources.stopping import stop_event
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
 from amplifier_support.named_tuple import NamedTuple
@@ -146,22 +146,21 @@ class Entry(NamedTuple):
     content: Stream | None = None
 
 
-def unpack(archive: Path, name: str, into: Path, *, stop: threading.Event | None = None) -> None:
+def unpack(archive: Path, name: str, into: Path) -> None:
     """Unpack an archive into an empty folder.
 
     Args:
         archive: The file.
         name: Its file name, whose suffix gives the format.
         into: The folder, which exists.
-        stop: Set it to cancel.
 
     Raises:
         SourceError: It is damaged, too large, or has a forbidden entry.
-        Stopped: `stop` was set.
+        Stopped: The caller was cancelled.
     """
     read = _zip_entries if name.lower().endswith((".zip", ".whl")) else _tar_entries
     try:
-        _Unpacker(into, stop).take(read(archive, name))
+        _Unpacker(into).take(read(archive, name))
     except TooBig as error:
         limit = f"{MAX_BYTES // 1024**2} MiB"
         raise SourceError(f"the content of {name} is larger than {limit}") from error
@@ -181,17 +180,15 @@ _DAMAGED = (
 class _Unpacker:
     """Writes entries below a folder, links last, so that nothing is written through a link."""
 
-    def __init__(self, root: Path, stop: threading.Event | None) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._stop = stop
         self._left = MAX_BYTES
         self._entries = 0
         self._links: dict[PurePosixPath, str] = {}
 
     def take(self, entries: Iterator[Entry]) -> None:
         for entry in entries:
-            if self._stop is not None and self._stop.is_set():
-                raise Stopped("unpacking")
+            _check_stopped("unpacking")
             self._count()
             pure = _check_name(entry.name)
             if pure.parts:
@@ -249,6 +246,12 @@ class _Unpacker:
                 if self._left < 0:
                     raise TooBig
                 file.write(chunk)
+
+
+def _check_stopped(what: str) -> None:
+    stop = stop_event()
+    if stop is not None and stop.is_set():
+        raise Stopped(what)
 
 
 def _check_name(name: str) -> PurePosixPath:
@@ -383,26 +386,20 @@ class Answer(NamedTuple):
     modified: str
 
 
-def download(
-    source: ArchiveSource,
-    into: Path,
-    known: Answer | None,
-    stop: threading.Event | None,
-) -> Answer | None:
+def download(source: ArchiveSource, into: Path, known: Answer | None) -> Answer | None:
     """Download an archive into a file.
 
     Args:
         source: What to download.
         into: The file to write.
         known: The download in the cache; None if there is none.
-        stop: Set it to cancel.
 
     Returns:
         None if the cached copy is current.
 
     Raises:
         SourceError: The archive is unavailable or too large.
-        Stopped: `stop` was set.
+        Stopped: The caller was cancelled.
     """
     # Hash and unpack the archive itself, not a compressed transfer form of it.
     headers = {"Accept-Encoding": "identity"}
@@ -415,18 +412,13 @@ def download(
             slow_step(f"downloading {source.shown}"),
             httpx.Client(timeout=_TIMEOUT, headers=headers) as client,
         ):
-            return _follow(client, source, into, stop)
+            return _follow(client, source, into)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         reason = str(error) or type(error).__name__
         raise SourceError(f"cannot fetch {source.shown}: {reason}") from error
 
 
-def _follow(
-    client: httpx.Client,
-    source: ArchiveSource,
-    into: Path,
-    stop: threading.Event | None,
-) -> Answer | None:
+def _follow(client: httpx.Client, source: ArchiveSource, into: Path) -> Answer | None:
     url = source.location
     for _ in range(_MAX_REDIRECTS + 1):
         with client.stream("GET", url) as response:
@@ -441,7 +433,7 @@ def _follow(
             claimed = response.headers.get("Content-Length", "")
             if claimed.isdigit() and int(claimed) > MAX_BYTES:
                 raise _too_big(source)
-            digest = _write(_in_time(response, source), into, source, stop)
+            digest = _write(_in_time(response, source), into, source)
             etag, modified = (response.headers.get(n, "") for n in ("ETag", "Last-Modified"))
             return Answer(digest, etag, modified)
     raise SourceError(f"cannot fetch {source.shown}: more than {_MAX_REDIRECTS} redirects")
@@ -470,15 +462,12 @@ def _in_time(response: httpx.Response, source: ArchiveSource) -> Iterator[bytes]
         yield chunk
 
 
-def _write(
-    chunks: Iterable[bytes], into: Path, source: ArchiveSource, stop: threading.Event | None
-) -> str:
+def _write(chunks: Iterable[bytes], into: Path, source: ArchiveSource) -> str:
     """Write an archive and return its hash, so that what is unpacked is what was hashed."""
     digest, size = hashlib.sha256(), 0
     with into.open("wb") as file:
         for chunk in chunks:
-            if stop is not None and stop.is_set():
-                raise Stopped(source.file_name)
+            _check_stopped(source.file_name)
             size += len(chunk)
             if size > MAX_BYTES:
                 raise _too_big(source)
@@ -518,23 +507,16 @@ class ArchiveCache:
         self._root = root
         self._offline = offline
 
-    def fetch(
-        self,
-        source: ArchiveSource,
-        *,
-        sha256: str | None = None,
-        stop: threading.Event | None = None,
-    ) -> Unpacked:
+    def fetch(self, source: ArchiveSource, *, sha256: str | None = None) -> Unpacked:
         """Fetch and unpack an archive.
 
         Args:
             source: What to fetch.
             sha256: The locked hash, in hexadecimal.
-            stop: Set it to cancel.
 
         Raises:
             SourceError: The archive is unavailable, not allowed, or has another hash.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         if source.is_wheel:
             _check_wheel(source.file_name)
@@ -543,9 +525,9 @@ class ArchiveCache:
             # Same hash, same bytes: the URL does not matter.
             return self._unpack(source, home, wanted)
         if source.is_local:
-            found = self._from_file(source, wanted, stop)
+            found = self._from_file(source, wanted)
         else:
-            found = self._from_url(source, wanted, stop)
+            found = self._from_url(source, wanted)
         return self._unpack(source, self._home(source, found), found)
 
     def _unpack(self, source: ArchiveSource, home: Path, sha256: str) -> Unpacked:
@@ -561,9 +543,7 @@ class ArchiveCache:
 
     # -- where the bytes come from -----------------------------------------------------
 
-    def _from_file(
-        self, source: ArchiveSource, wanted: str | None, stop: threading.Event | None
-    ) -> str:
+    def _from_file(self, source: ArchiveSource, wanted: str | None) -> str:
         file = Path(source.location)
         if not file.is_file():
             raise SourceError(f"{file} does not exist", hint="Check the module's 'source'")
@@ -572,17 +552,15 @@ class ArchiveCache:
             try:
                 with file.open("rb") as given:
                     chunks = iter(lambda: given.read(_HASH_CHUNK), b"")
-                    found = _write(chunks, copy, source, stop)
+                    found = _write(chunks, copy, source)
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise SourceError(f"cannot read {file}: {reason}") from error
             _check_hash(source, wanted, found)
-            self._keep(source, copy, found, stop)
+            self._keep(source, copy, found)
         return found
 
-    def _from_url(
-        self, source: ArchiveSource, wanted: str | None, stop: threading.Event | None
-    ) -> str:
+    def _from_url(self, source: ArchiveSource, wanted: str | None) -> str:
         name = hashlib.sha256(source.location.encode()).hexdigest()[:32]
         note = self._root / "urls" / f"{name}.json"
         known = _read_note(note)
@@ -598,13 +576,13 @@ class ArchiveCache:
             return known.sha256
         with staging(self._root) as stage:
             copy = stage / "archive"
-            answer = download(source, copy, known, stop)
+            answer = download(source, copy, known)
             if answer is None:
                 assert known is not None
                 _check_hash(source, wanted, known.sha256)
                 return known.sha256
             _check_hash(source, wanted, answer.sha256)
-            self._keep(source, copy, answer.sha256, stop)
+            self._keep(source, copy, answer.sha256)
             facts = {"url": without_password(source.location), **answer._asdict()}
             make_private_folder(note.parent)
             write_private(note, json.dumps(facts).encode())
@@ -616,18 +594,16 @@ class ArchiveCache:
         # Unpacking a wheel moves some of its files.
         return self._root / (f"{sha256}-wheel" if source.is_wheel else sha256)
 
-    def _keep(
-        self, source: ArchiveSource, archive: Path, sha256: str, stop: threading.Event | None
-    ) -> None:
+    def _keep(self, source: ArchiveSource, archive: Path, sha256: str) -> None:
         home = self._home(source, sha256)
         if home.is_dir():
             return
-        with hold_lock(home.with_suffix(".lock"), stop), staging(self._root) as stage:
+        with hold_lock(home.with_suffix(".lock"), stop_event()), staging(self._root) as stage:
             if home.is_dir():
                 return
             content = stage / "home" / "content"
             content.mkdir(parents=True)
-            unpack(archive, source.file_name, content, stop=stop)
+            unpack(archive, source.file_name, content)
             if source.is_wheel:
                 spread_wheel(content)
             record = {

@@ -26,7 +26,6 @@ import os
 import re
 import shlex
 import shutil
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -36,6 +35,7 @@ from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.plan.source_spec import GIT_SCHEMES, GitSource, without_password
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import links_out, staging
+from amplifier_app.sources.stopping import stop_event
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
 from amplifier_support.named_tuple import NamedTuple
@@ -76,7 +76,6 @@ class Git:
         executable: The git to run; by default the one on the PATH.
         cwd: The working directory.
         source: The source whose URL is `REMOTE`.
-        stop: Set it to end git.
         seconds: The time limit of each call.
         offline: Reach only repositories on this machine, also where the user's configuration
             replaces the URL.
@@ -87,7 +86,6 @@ class Git:
         executable: str | None,
         cwd: Path,
         source: GitSource,
-        stop: threading.Event | None,
         *,
         seconds: float,
         offline: bool = False,
@@ -95,7 +93,6 @@ class Git:
         self._seconds = seconds
         self._executable = executable or find_program("git", str(cwd))
         self._cwd = cwd
-        self._stop = stop
         self._shown = without_password(source.url)
         self._environment = _environment(cwd, source.url, ("file",) if offline else GIT_SCHEMES)
 
@@ -105,7 +102,7 @@ class Git:
         Raises:
             GitFailed: Git exited with an error.
             SourceError: Git timed out or is not installed.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         try:
             if "GIT_SSH_COMMAND" not in self._environment:
@@ -138,7 +135,7 @@ class Git:
             cwd=self._cwd,
             env=self._environment,
             seconds=seconds,
-            stop=self._stop,
+            stop=stop_event(),
         )
 
 
@@ -232,27 +229,24 @@ class GitCache:
         self._git = executable
         self._offline = offline
 
-    def fetch(
-        self, source: GitSource, *, commit: str | None = None, stop: threading.Event | None = None
-    ) -> Checkout:
+    def fetch(self, source: GitSource, *, commit: str | None = None) -> Checkout:
         """Check out a source.
 
         Args:
             source: What to fetch.
             commit: The commit of its ref, if the caller has looked it up.
-            stop: Set it to cancel.
 
         Raises:
             SourceError: The repository, the ref or the subdirectory is unavailable.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
-        commit = commit or self.look_up(source, stop=stop)
+        commit = commit or self.look_up(source)
         home = self._commit_home(source, commit)
         if not home.is_dir():
             self._refuse_offline(source, f"commit {commit}")
-            with hold_lock(self._home(source) / ".lock", stop):
+            with hold_lock(self._home(source) / ".lock", stop_event()):
                 if not home.is_dir():
-                    self._fill(home, source, commit, stop)
+                    self._fill(home, source, commit)
         folder = _inside(home / source.name, source)
         _refuse_links(home, source)
         if not source.is_commit and self.last_used(source) != commit:
@@ -266,12 +260,12 @@ class GitCache:
         except FileNotFoundError:
             return None
 
-    def look_up(self, source: GitSource, *, stop: threading.Event | None = None) -> str:
+    def look_up(self, source: GitSource) -> str:
         """The current commit of the source's ref; offline, the one last used.
 
         Raises:
             SourceError: The repository cannot be read, or has no such ref.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         if source.is_commit:
             assert source.ref is not None
@@ -283,7 +277,7 @@ class GitCache:
         self._refuse_offline(source, source.ref or "the default branch")
         wanted = _ref_names(source.ref)
         with staging(self._home(source)) as stage:
-            git = self._command(stage, source, stop, _LOOKUP_SECONDS)
+            git = self._command(stage, source, _LOOKUP_SECONDS)
             listed = git("ls-remote", "--quiet", "--", REMOTE, *wanted)
         found: dict[str, str] = {}
         for line in listed.stdout.splitlines():
@@ -299,10 +293,8 @@ class GitCache:
         hint = "use the full 40-digit commit" if short else "check the part after '@'"
         raise SourceError(f"{shown} has no branch or tag {source.ref!r}", hint=hint)
 
-    def _command(
-        self, cwd: Path, source: GitSource, stop: threading.Event | None, seconds: float
-    ) -> Git:
-        return Git(self._git, cwd, source, stop, seconds=seconds, offline=self._offline)
+    def _command(self, cwd: Path, source: GitSource, seconds: float) -> Git:
+        return Git(self._git, cwd, source, seconds=seconds, offline=self._offline)
 
     def _refuse_offline(self, source: GitSource, what: str) -> None:
         if self._offline and not source.is_local:
@@ -334,12 +326,10 @@ class GitCache:
         make_private_folder(file.parent)
         write_private(file, commit.encode())
 
-    def _fill(
-        self, home: Path, source: GitSource, commit: str, stop: threading.Event | None
-    ) -> None:
+    def _fill(self, home: Path, source: GitSource, commit: str) -> None:
         with staging(self._home(source)) as stage:
             tree = stage / "commit" / source.name
-            self._check_out(tree, source, commit, stop)
+            self._check_out(tree, source, commit)
             shutil.rmtree(tree / ".git")
             record = {
                 "url": without_password(source.url),
@@ -352,9 +342,7 @@ class GitCache:
             make_tree_private(stage / "commit")
             (stage / "commit").rename(home)
 
-    def _check_out(
-        self, tree: Path, source: GitSource, commit: str, stop: threading.Event | None
-    ) -> None:
+    def _check_out(self, tree: Path, source: GitSource, commit: str) -> None:
         strategies = (
             (_fetch_part, _fetch_commit, _fetch_all)
             if source.subdirectory
@@ -362,7 +350,7 @@ class GitCache:
         )
         for strategy in strategies:
             tree.mkdir(parents=True)
-            git = self._command(tree, source, stop, _FETCH_SECONDS)
+            git = self._command(tree, source, _FETCH_SECONDS)
             names = "sha1" if len(commit) == 40 else "sha256"
             git("init", "--quiet", "--template=", f"--object-format={names}")
             (tree / ".git" / "info").mkdir(exist_ok=True)

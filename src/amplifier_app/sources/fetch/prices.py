@@ -123,7 +123,7 @@ def fetch_prices(name: SourceName, today: str, known: Mapping[str, Iterable[str]
     with tempfile.TemporaryDirectory(dir=paths.temporary_dir()) as folder:
         file = Path(folder) / "table.json"
         try:
-            answer = download(ArchiveSource(url, url, file.name), file, None, None)
+            answer = download(ArchiveSource(url, url, file.name), file, None)
         except SourceError as error:
             raise ConfigError(str(error), hint="The prices in use are unchanged.") from error
         data = file.read_bytes()

@@ -53,6 +53,7 @@ from amplifier_app.sources.fetch.staging import staging
 from amplifier_app.sources.requirements.fixed_versions import fixed_by, other_versions, refuse_held
 from amplifier_app.sources.requirements.layout import Addition, Layout, read_name, required_by
 from amplifier_app.sources.requirements.names import distributions, preferred_in, separate
+from amplifier_app.sources.stopping import stop_event
 from amplifier_support.environment import without_model_keys
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
 from amplifier_support.named_tuple import NamedTuple
@@ -71,7 +72,6 @@ class Uv:
         stage: An empty folder for its files.
         constraints: Name → the only acceptable version.
         offline: Use only what is on this machine.
-        stop: Set it to end uv.
     """
 
     def __init__(
@@ -80,11 +80,9 @@ class Uv:
         constraints: Mapping[str, str],
         *,
         offline: bool = False,
-        stop: threading.Event | None = None,
     ) -> None:
         self._stage = stage
         self._offline = offline
-        self._stop = stop
         # uv uses the nearest configuration, and the cache may be inside another project.
         (stage / "uv.toml").touch()
         pinned = (f"{name}=={version}\n" for name, version in constraints.items())
@@ -103,7 +101,7 @@ class Uv:
 
         Raises:
             SourceError: uv failed; the message has its reason.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         self._run("install", "--target", str(target), listed=listed, what=what)
         _clean(target)
@@ -113,7 +111,7 @@ class Uv:
 
         Raises:
             SourceError: There is no solution; the message has uv's reason.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         options = ("--no-header", "--no-annotate", "--quiet")
         text = self._run("compile", *options, listed=listed, what=what)
@@ -129,7 +127,7 @@ class Uv:
 
         Raises:
             SourceError: uv failed; the message has its reason.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         one = f"{name}=={version}"
         self._run("install", "--no-deps", "--target", str(target), one, what=what)
@@ -153,7 +151,7 @@ class Uv:
         }
         try:
             with slow_step(f"installing {what}"):
-                done = run(command, cwd=self._stage, env=env, seconds=_SECONDS, stop=self._stop)
+                done = run(command, cwd=self._stage, env=env, seconds=_SECONDS, stop=stop_event())
         except TimedOut as error:
             raise SourceError(f"cannot install {what}: {error}") from error
         if done.code != 0:
@@ -250,7 +248,6 @@ class DependencyCache:
         root: Path | None = None,
         pins: Mapping[str, str] = _UNPINNED,
         complete: bool = False,
-        stop: threading.Event | None = None,
     ) -> Path | None:
         """Install what a module requires; None if the environment already has all of it.
 
@@ -259,11 +256,10 @@ class DependencyCache:
             root: The module's folder, which may contain vendored requirements.
             pins: Name → the only acceptable version.
             complete: Include what the environment already has.
-            stop: Set it to cancel.
 
         Raises:
             SourceError: The environment has another version, or uv cannot install it.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         own = required_by(layout)
         required = [*own, *(one.written for one in layout.added)]
@@ -291,7 +287,7 @@ class DependencyCache:
             refuse_held(layout, differing, holders, present)
         else:
             try:
-                self._make(home, layout, pins, present, present, stop)
+                self._make(home, layout, pins, present, present)
                 return home
             except SourceError as error:
                 holders = self._holders(layout)
@@ -301,7 +297,7 @@ class DependencyCache:
         home = self.root / _key(
             [*required, json.dumps(sorted(held.items()))], settings, layout, pins
         )
-        self._make(home, layout, pins, held, present, stop)
+        self._make(home, layout, pins, held, present)
         return home
 
     def _make(
@@ -311,13 +307,12 @@ class DependencyCache:
         pins: Mapping[str, str],
         held: Mapping[str, str],
         present: Mapping[str, str],
-        stop: threading.Event | None,
     ) -> None:
         """Install requirements into a folder that does not exist yet or no longer fits."""
         if not _fits(home, present):
-            with hold_lock(home.with_suffix(".lock"), stop):
+            with hold_lock(home.with_suffix(".lock"), stop_event()):
                 if not _fits(home, present):
-                    self._fill(home, layout, {**pins, **held}, present, stop)
+                    self._fill(home, layout, {**pins, **held}, present)
 
     def _holders(self, *layouts: Layout) -> Mapping[str, str]:
         """Distribution → what imports it from the environment, other than these modules."""
@@ -330,18 +325,16 @@ class DependencyCache:
         layouts: list[Layout],
         *,
         fixed: Mapping[str, str] = _UNPINNED,
-        stop: threading.Event | None = None,
     ) -> dict[str, str]:
         """Find versions that satisfy the requirements of several modules: name → version.
 
         Args:
             layouts: The modules' layouts.
             fixed: Name → the only acceptable version.
-            stop: Set it to cancel.
 
         Raises:
             SourceError: No such versions exist; the message has uv's reason.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         present = self.environment()
         keys = [
@@ -364,23 +357,18 @@ class DependencyCache:
             # Missing or damaged: resolve again.
             pass
         try:
-            agreed = self._compile(layouts, {**fixed, **present}, stop)
+            agreed = self._compile(layouts, {**fixed, **present})
         except SourceError as error:
             if "No solution found" not in error.message or held.keys() >= present.keys():
                 raise
-            agreed = self._compile(layouts, {**fixed, **held}, stop)
+            agreed = self._compile(layouts, {**fixed, **held})
         make_private_folder(note.parent)
         write_private(note, json.dumps(agreed).encode())
         return agreed
 
-    def _compile(
-        self,
-        layouts: list[Layout],
-        constraints: Mapping[str, str],
-        stop: threading.Event | None,
-    ) -> dict[str, str]:
+    def _compile(self, layouts: list[Layout], constraints: Mapping[str, str]) -> dict[str, str]:
         with staging(self.root) as stage:
-            uv = Uv(stage, constraints, offline=self._offline, stop=stop)
+            uv = Uv(stage, constraints, offline=self._offline)
             return uv.compile(
                 _write_requirement_files(stage, layouts), "the combined dependencies of the modules"
             )
@@ -406,10 +394,9 @@ class DependencyCache:
         layout: Layout,
         constraints: Mapping[str, str],
         present: Mapping[str, str],
-        stop: threading.Event | None,
     ) -> None:
         with staging(self.root) as stage:
-            uv = Uv(stage, constraints, offline=self._offline, stop=stop)
+            uv = Uv(stage, constraints, offline=self._offline)
             what = f"the dependencies of {read_name(layout)}"
             uv.install(stage / "target", _write_requirement_files(stage, [layout]), what)
             separate(stage / "target", present)
@@ -583,7 +570,6 @@ class PackageCache:
         *,
         version: str | None = None,
         renew: bool = False,
-        stop: threading.Event | None = None,
     ) -> InstalledPackage:
         """Install a version of a package that satisfies the source.
 
@@ -592,21 +578,20 @@ class PackageCache:
             environment: Name → version of what Amplifier runs on.
             version: The only acceptable version.
             renew: Query the index even if a cached version satisfies the source.
-            stop: Set it to cancel.
 
         Raises:
             SourceError: No version is compatible with the environment.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         home = self._root / normalised(source.name)
         if version is None and not renew:
             version = self.last_used(source)
-        with hold_lock(home / ".lock", stop):
+        with hold_lock(home / ".lock", stop_event()):
             if version is None:
-                version = self.newest(source, environment, stop=stop)
+                version = self.newest(source, environment)
             folder = home / f"{version}-{_machine()}"
             if not folder.is_dir():
-                self._fill(folder, source, version, stop)
+                self._fill(folder, source, version)
         return InstalledPackage(folder, version)
 
     def last_used(self, source: PackageSource) -> str | None:
@@ -620,35 +605,27 @@ class PackageCache:
         fitting = SpecifierSet(source.versions).filter(versions)
         return max(fitting, key=Version, default=None)
 
-    def newest(
-        self,
-        source: PackageSource,
-        environment: Mapping[str, str],
-        *,
-        stop: threading.Event | None = None,
-    ) -> str:
+    def newest(self, source: PackageSource, environment: Mapping[str, str]) -> str:
         """The version from the index that satisfies the source and fits the environment.
 
         Raises:
             SourceError: There is none.
-            Stopped: `stop` was set.
+            Stopped: The caller was cancelled.
         """
         home = self._root / normalised(source.name)
         with staging(home) as stage:
             path = stage / "requirements.txt"
             path.write_text(source.text, encoding="utf-8")
-            uv = Uv(stage, environment, offline=self._offline, stop=stop)
+            uv = Uv(stage, environment, offline=self._offline)
             try:
                 return uv.compile([path], source.text)[normalised(source.name)]
             except SourceError as error:
                 hint = "Check the module's 'source', and the package index that uv is set to use"
                 raise SourceError(error.message, hint=error.hint or hint) from error
 
-    def _fill(
-        self, folder: Path, source: PackageSource, version: str, stop: threading.Event | None
-    ) -> None:
+    def _fill(self, folder: Path, source: PackageSource, version: str) -> None:
         with staging(folder.parent) as stage:
-            uv = Uv(stage, {}, offline=self._offline, stop=stop)
+            uv = Uv(stage, {}, offline=self._offline)
             target = stage / "target"
             uv.install_one(target, source.name, version, f"{source.name} {version}")
             make_tree_private(target)

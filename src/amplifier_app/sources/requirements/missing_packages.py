@@ -23,7 +23,6 @@ from packaging.version import InvalidVersion, Version
 from amplifier_app.base.installed import normalised
 from amplifier_app.base.own_packages import OWN_PACKAGES
 from amplifier_app.sources.requirements.fixed_versions import fixed_by
-from amplifier_support.named_tuple import NamedTuple
 
 _FOUNDATION = "amplifier-foundation @ git+https://github.com/microsoft/amplifier-foundation"
 _PUBLISHED = "git+https://github.com/microsoft/"
@@ -56,20 +55,6 @@ _NO_NAME = r"cannot import name '(\w+)' from (?:partially initialized module )?'
 _NO_ATTRIBUTE = r"module '([\w.]+)' has no attribute '(\w+)'"
 _FILE = r"\((/[^()]+|[A-Za-z]:\\[^()]+)\)"
 _CALL = r"(?:(\w+)\.)?(\w+)\(\) "  # how Python names the function that was called wrongly
-
-
-class _Provider(NamedTuple):
-    """An installed distribution.
-
-    Attributes:
-        name: Its name.
-        version: Its version.
-        requires: The requirements in its metadata.
-    """
-
-    name: str
-    version: str
-    requires: tuple[str, ...] = ()
 
 
 def missing_package(error: str) -> str | None:
@@ -181,7 +166,7 @@ def _declared(root: Path) -> Iterable[str]:
     """The requirements of the distribution of a module's code, as written."""
     installed = _provider(root.stem, root)
     if installed is not None:
-        return installed.requires
+        return installed.requires or ()
     for folder in (root.parent, root.parent.parent):
         try:
             project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
@@ -203,7 +188,7 @@ def _assumed_requirement(top: str) -> str:
     return f"{name} @ {_PUBLISHED}{name}" if name.startswith("amplifier-module-") else name
 
 
-def _version_hint(provider: _Provider, entry: str, declared: Iterable[str] = ()) -> str:
+def _version_hint(provider: metadata.Distribution, entry: str, declared: Iterable[str] = ()) -> str:
     installed = f"the version in use is {provider.name} {provider.version}"
     if normalised(provider.name) in fixed_by({}):
         return f"{installed}, which Amplifier itself requires; use a version of the module that supports it"
@@ -214,7 +199,7 @@ def _version_hint(provider: _Provider, entry: str, declared: Iterable[str] = ())
     return f"{installed}; for an older version add to {entry}: {_line(f'{provider.name}<{limit}')}"
 
 
-def _written_for(provider: _Provider, declared: Iterable[str]) -> str | None:
+def _written_for(provider: metadata.Distribution, declared: Iterable[str]) -> str | None:
     """The major version after the one that a module was written for, if it is in use or older."""
     for text in declared:
         try:
@@ -236,7 +221,7 @@ def _line(requirement: str) -> str:
     return f"requires: {json.dumps([requirement])}"
 
 
-def _provider(top: str, file: Path | None = None) -> _Provider | None:
+def _provider(top: str, file: Path | None = None) -> metadata.Distribution | None:
     """Return the installed distribution of a top-level package; None if there is none."""
     if file is None:
         try:
@@ -251,7 +236,5 @@ def _provider(top: str, file: Path | None = None) -> _Provider | None:
     folder = next((path for path in (file, *file.parents) if path.stem == top), file).parent
     for distribution in metadata.distributions(path=[str(folder)]):
         if any(one.parts[0].partition(".")[0] == top for one in distribution.files or ()):
-            return _Provider(
-                distribution.name, distribution.version, tuple(distribution.requires or ())
-            )
+            return distribution
     return None

@@ -386,7 +386,7 @@ class Mounting:
 
     def _error(self, failures: list[dict[str, Any]]) -> AppError:
         # Imported only on failure.
-        from amplifier_app.runtime.mounting.mount_problems import failure_error
+        from amplifier_app.runtime.mount_problems import failure_error
 
         keyed = [{**failure, "key": _key(failure)} for failure in failures]
         return failure_error(self._plan, self._sources, keyed)

@@ -1,1 +1,0 @@
-"""Mount the modules of a plan, and report those that cannot be mounted."""
