@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import to_stderr
 
-HOST = "127.0.0.1"
-_NAMES = (HOST, "localhost", "[::1]")
+_HOST = "127.0.0.1"
+_NAMES = (_HOST, "localhost", "[::1]")
 
 
 class Refused(Exception):
@@ -72,8 +74,9 @@ class _Server(ThreadingHTTPServer):
             to_stderr(f"amplifier: a request failed: {error!r}")
 
 
-def start_server(handler: type[LocalHandler], port: int, option: str) -> ThreadingHTTPServer:
-    """Serve in threads, until `shutdown`.
+@contextlib.contextmanager
+def serving(handler: type[LocalHandler], port: int, option: str) -> Generator[str]:
+    """Serve in threads; yields the address.
 
     Args:
         handler: Serves a connection.
@@ -84,12 +87,16 @@ def start_server(handler: type[LocalHandler], port: int, option: str) -> Threadi
         UsageError: The port cannot be used.
     """
     try:
-        server = _Server((HOST, port), handler)
+        server = _Server((_HOST, port), handler)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"{option}: cannot use port {port}: {reason}") from error
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    try:
+        yield f"http://{_HOST}:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def _is_local(host: str) -> bool:

@@ -25,7 +25,7 @@ from amplifier_app.base.json_rpc import (
 )
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_serve.local_http import HOST, LocalHandler, Refused, start_server
+from amplifier_serve.local_http import LocalHandler, Refused, serving
 from amplifier_serve.mcp_server import NEWEST, VERSION_KEY, Caller, McpServer
 from amplifier_support.fields import to_mapping
 
@@ -53,15 +53,13 @@ async def serve_http(server: McpServer, port: int) -> None:
         def call(self, method: str, params: dict[str, Any]) -> Future[Any]:
             return asyncio.run_coroutine_threadsafe(_answer(server, method, params), loop)
 
-    http = start_server(Handler, port, "--http")
-    to_stderr(f"amplifier: serving http://{HOST}:{http.server_address[1]}/mcp")
-    if TOKEN_VARIABLE not in os.environ:
-        to_stderr(f"amplifier: token {Handler.token}")
     try:
-        await asyncio.Event().wait()
+        with serving(Handler, port, "--http") as address:
+            to_stderr(f"amplifier: serving {address}/mcp")
+            if TOKEN_VARIABLE not in os.environ:
+                to_stderr(f"amplifier: token {Handler.token}")
+            await asyncio.Event().wait()
     finally:
-        http.shutdown()
-        http.server_close()
         await server.close()
 
 

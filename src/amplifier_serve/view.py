@@ -23,7 +23,7 @@ from amplifier_app.runtime.export.parts import export_session, redactor
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.index import Page, ask_index
 from amplifier_app.sessions.store import SessionStore
-from amplifier_serve.local_http import HOST, LocalHandler, Refused, start_server
+from amplifier_serve.local_http import LocalHandler, Refused, serving
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -84,20 +84,13 @@ def view(
         token = _Token()
         shown = _Sessions()
 
-    server = start_server(Handler, port, "--port")
-    address = f"http://{HOST}:{server.server_address[1]}{path}?token={Handler.token.once}"
-    print(address, flush=True)
-    if not no_open and sys.stdout.isatty() and _has_display():
-        webbrowser.open(address)
-    try:
+    with serving(Handler, port, "--port") as base:
+        address = f"{base}{path}?token={Handler.token.once}"
+        print(address, flush=True)
+        displays = {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+        if not no_open and sys.stdout.isatty() and (displays or sys.platform == "darwin"):
+            webbrowser.open(address)
         threading.Event().wait()
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def _has_display() -> bool:
-    return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
 
 
 class _Token:
@@ -255,8 +248,8 @@ class _Handler(LocalHandler):
 
     def _send(self, status: int, text: str, content_type: str) -> None:
         headers = {"Referrer_Policy": "no-referrer", "X_Frame_Options": "SAMEORIGIN"}
-        body = text.encode("utf-8", "replace")
-        self.answer(status, body, f"{content_type}; charset=utf-8", **headers)
+        kind = f"{content_type}; charset=utf-8"
+        self.answer(status, text.encode("utf-8", "replace"), kind, **headers)
 
 
 def _document(title: str, body: str, version: str) -> str:

@@ -135,14 +135,6 @@ class ChatTerminal(Protocol):
         """Leave the terminal to another reader and writer for the duration."""
         ...
 
-    async def typing_paused(self) -> None:
-        """Wait until the user does not type."""
-        ...
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(self, *exc: Any) -> None: ...
-
 
 _PROMPT = "> "
 _PASTED_SECONDS = 0.03

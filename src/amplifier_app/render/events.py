@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.stdio import Output
 from amplifier_app.render.result import SCHEMA_VERSION, RunReport, sub_session_object
-from amplifier_app.render.text import BlockRenderer
+from amplifier_app.render.text import StreamedBlocks
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.observer import Level, SessionFacts, SubSessionFacts
 from amplifier_app.runtime.turns.turn import (
@@ -28,7 +28,7 @@ _MAX_ERROR = 100_000
 """Maximum length of an error in an event, in characters."""
 
 
-class EventStream(BlockRenderer):
+class EventStream(StreamedBlocks):
     """Writes each event immediately. The `result` line is written elsewhere, because it must
     appear even if no renderer exists yet."""
 

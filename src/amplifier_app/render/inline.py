@@ -197,8 +197,5 @@ def _lexer(language: str) -> Any:
 @cache
 def _style(kind: Any) -> str:
     names = str(kind).removeprefix("Token.").removeprefix("Literal.").split(".")
-    for length in range(len(names), 0, -1):
-        style = _STYLES.get(".".join(names[:length]))
-        if style is not None:
-            return style
-    return ""
+    prefixes = (".".join(names[:length]) for length in range(len(names), 0, -1))
+    return next((_STYLES[prefix] for prefix in prefixes if prefix in _STYLES), "")

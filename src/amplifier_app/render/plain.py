@@ -10,7 +10,7 @@ from amplifier_app.base.sanitize import StreamSanitizer, for_terminal, with_colo
 from amplifier_app.base.stdio import ERASE_LINE, Output, terminal_size, to_stderr
 from amplifier_app.render.ansi import rich_lines
 from amplifier_app.render.call_lines import CallLines
-from amplifier_app.render.text import BlockRenderer, StderrNotices
+from amplifier_app.render.text import StderrNotices, StreamedBlocks
 from amplifier_app.runtime.observers.observer import Level
 from amplifier_app.runtime.turns.turn import EventHandler, TurnResult, peek
 
@@ -18,7 +18,7 @@ _MAX_WORD = 80
 """Characters of a word that is written before it has ended."""
 
 
-class PlainRenderer(BlockRenderer):
+class PlainRenderer(StreamedBlocks):
     """Streams everything as lines of plain text, without a live region."""
 
     is_for_people = True

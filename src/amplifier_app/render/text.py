@@ -55,7 +55,7 @@ class StderrNotices(Renderer):
         to_stderr(line)
 
 
-class BlockRenderer(StderrNotices):
+class StreamedBlocks(StderrNotices):
     """Shows the blocks of an answer, each once: in pieces as they come, or whole if a loop sends no pieces."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -101,7 +101,7 @@ class BlockRenderer(StderrNotices):
         raise NotImplementedError
 
 
-class TextRenderer(BlockRenderer):
+class TextRenderer(StreamedBlocks):
     """Writes only the answer to stdout.
 
     Text is streamed if the request offered no tools. With tools, a message may be a comment on the

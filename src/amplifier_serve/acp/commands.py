@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import UsageError
@@ -41,29 +40,40 @@ _COLUMNS = 100
 
 
 class Commands:
-    """Lists and runs slash commands.
+    """Lists and runs slash commands: the `amplifier_app.chat.slash.registry.Chat` of an editor.
 
     Args:
         updates: Shows what they print.
+
+    Attributes:
+        session: The session that a command is for.
+        renderer: Shows it.
+        commands: The commands by name; empty before they are announced.
     """
+
+    is_plain = True
+    is_unanswered = False
+    last_prompt: str | None = None
+    session: OpenSession
 
     def __init__(self, updates: Updates) -> None:
         self._updates = updates
-        self._chat: _Chat | None = None
+        self.renderer: Renderer = updates
+        self.commands: dict[str, SlashCommand] = {}
+        self._prompt: str | None = None
 
     async def announce(self, session: OpenSession) -> None:
         """Send the commands of a session."""
         own = all_commands()
-        commands = {name: own[name] for name in _OFFERED if name in own}
-        commands |= await contributed_commands(session, own, self._updates)
-        self._chat = _Chat(session, self._updates, commands)
+        contributed = await contributed_commands(session, own, self._updates)
+        self.commands = {name: own[name] for name in _OFFERED if name in own} | contributed
         listed = [
             {
                 "name": name.removeprefix("/"),
                 "description": command.summary,
                 **({"input": {"hint": command.usage}} if command.usage else {}),
             }
-            for name, command in commands.items()
+            for name, command in self.commands.items()
         ]
         self._updates.send("available_commands_update", {"availableCommands": listed})
 
@@ -73,12 +83,11 @@ class Commands:
         Raises:
             AppError: The command cannot run.
         """
-        chat = self._chat
-        if chat is None or find(command_in(text) or "", chat.commands) is None:
+        if find(command_in(text) or "", self.commands) is None:
             return False
-        chat.session = session
+        self.session = session
         try:
-            reply = await run_command(text, chat)
+            reply = await run_command(text, self)
         except Reopen as reopen:
             raise UsageError("this command is for the terminal only") from reopen
         if reply is not None:
@@ -87,33 +96,13 @@ class Commands:
 
     def take_prompt(self) -> str | None:
         """The prompt that the command sends to the model; None if it sends none."""
-        if self._chat is None:
-            return None
-        prompt, self._chat.prompt = self._chat.prompt, None
+        prompt, self._prompt = self._prompt, None
         return prompt
 
-
-class _Chat:
-    """The `amplifier_app.chat.slash.registry.Chat` of an editor.
-
-    Attributes:
-        prompt: The prompt that a command wants to send.
-    """
-
-    is_plain = True
-    is_unanswered = False
-    last_prompt: str | None = None
-
-    def __init__(
-        self, session: OpenSession, renderer: Renderer, commands: Mapping[str, SlashCommand]
-    ) -> None:
-        self.session = session
-        self.renderer = renderer
-        self.commands = commands
-        self.prompt: str | None = None
+    # Chat
 
     def send(self, prompt: str, *, adds_files: bool = True) -> None:
-        self.prompt = prompt
+        self._prompt = prompt
 
     def page_or_return(self, text: str) -> str:
         return text

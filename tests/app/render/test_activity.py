@@ -13,12 +13,13 @@ from amplifier_app.runtime.observers.observer import SubSessionFacts
 
 
 def call(number: int, tool: str = "task", **given: Any) -> dict[str, Any]:
-    return {
-        "tool_name": tool,
-        "tool_call_id": f"c{number}",
-        "span_id": f"span{number}",
-        "tool_input": given,
-    }
+    ids = {"tool_call_id": f"c{number}", "span_id": f"span{number}"}
+    return {"tool_name": tool, **ids, "tool_input": given}
+
+
+@pytest.fixture
+def activity() -> Activity:
+    return Activity()
 
 
 def facts(number: int, agent: str = "reader", task: str = "look at it") -> SubSessionFacts:
@@ -29,8 +30,7 @@ def texts(activity: Activity) -> list[str]:
     return [plain(line)[2:] for line in activity.lines(80)]
 
 
-def test_a_sub_agent_and_its_waiting_call_share_one_line() -> None:
-    activity = Activity()
+def test_a_sub_agent_and_its_waiting_call_share_one_line(activity: Activity) -> None:
     activity.call_started(call(1, agent="reader", instruction="look at it"))
     activity.call_started(call(2, agent="writer", instruction="write it"))
     activity.call_started(call(3, "bash", command="ls"))
@@ -51,8 +51,7 @@ def test_a_sub_agent_and_its_waiting_call_share_one_line() -> None:
     assert texts(activity) == ["writer: look at it", "bash ls"]
 
 
-def test_a_sub_agent_without_a_known_call_has_its_own_line() -> None:
-    activity = Activity()
+def test_a_sub_agent_without_a_known_call_has_its_own_line(activity: Activity) -> None:
     activity.call_started(call(1, "delegate"))
     activity.agent_started(facts(1, "re\x1b[31mader", "look\nat it"))
     assert texts(activity) == ["delegate", "reader: look at it"]
@@ -61,8 +60,7 @@ def test_a_sub_agent_without_a_known_call_has_its_own_line() -> None:
     assert texts(activity) == ["delegate"]
 
 
-def test_a_sub_agent_that_waits_says_why() -> None:
-    activity = Activity()
+def test_a_sub_agent_that_waits_says_why(activity: Activity) -> None:
     activity.agent_started(facts(1))
     activity.agent_doing("s1-1", "rate limited, retrying in 4 s (1 of 4)", is_step=False)
     assert texts(activity) == ["reader · 0 steps → rate limited, retrying in 4 s (1 of 4)"]
@@ -71,11 +69,10 @@ def test_a_sub_agent_that_waits_says_why() -> None:
 
 
 def test_the_duration_of_a_call_excludes_the_wait_for_approval(
-    monkeypatch: pytest.MonkeyPatch,
+    activity: Activity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    activity = Activity()
     activity.call_started(call(1, "bash", command="make"))
     now += 60
     activity.call_allowed(call(1))
@@ -83,8 +80,7 @@ def test_the_duration_of_a_call_excludes_the_wait_for_approval(
     assert texts(activity) == ["bash make · 5.0 s"]
 
 
-def test_the_last_output_line_of_a_command_is_below_it() -> None:
-    activity = Activity()
+def test_the_last_output_line_of_a_command_is_below_it(activity: Activity) -> None:
     activity.call_started(call(1, "bash", command="make"))
     activity.call_wrote({"span_id": "span1", "text": "one\ntwo\n"})
     activity.call_wrote({"span_id": "other", "text": "three\n"})
@@ -94,8 +90,7 @@ def test_the_last_output_line_of_a_command_is_below_it() -> None:
     assert activity.call_ended(call(9, "bash", command="ls")) == 0
 
 
-def test_output_without_a_span_belongs_to_the_only_call_of_the_tool() -> None:
-    activity = Activity()
+def test_output_without_a_span_belongs_to_the_only_call_of_the_tool(activity: Activity) -> None:
     activity.call_started(call(1, "web_fetch", url="a"))
     activity.call_started(call(2, "bash", command="make"))
     activity.call_wrote({"tool_name": "web_fetch", "text": "1 of 3\n"})
@@ -105,8 +100,7 @@ def test_output_without_a_span_belongs_to_the_only_call_of_the_tool() -> None:
     assert texts(activity) == ["web_fetch a", "  1 of 3", "bash make", "web_fetch b"]
 
 
-def test_the_lines_are_few_and_fit() -> None:
-    activity = Activity()
+def test_the_lines_are_few_and_fit(activity: Activity) -> None:
     todos = [{"content": f"item {n} " + "x" * 30, "status": "pending"} for n in range(20)]
     activity.call_ended(call(0, "todo", todos=todos))
     for number in range(1, 12):
@@ -120,8 +114,7 @@ def test_the_lines_are_few_and_fit() -> None:
         assert plain(lines[-1]) == "  … 8 more"
 
 
-def test_the_keys_are_shown_next_to_a_long_call() -> None:
-    activity = Activity()
+def test_the_keys_are_shown_next_to_a_long_call(activity: Activity) -> None:
     activity.call_started(call(1, "bash", command="x" * 200))
     wide, narrow = (plain(activity.lines(width, "Esc stop")[0]) for width in (60, 40))
     assert wide.endswith("…  Esc stop")
@@ -129,8 +122,7 @@ def test_the_keys_are_shown_next_to_a_long_call() -> None:
     assert narrow.endswith("x…")
 
 
-def test_the_time_of_calls_begins_when_the_last_of_an_answer_is_allowed() -> None:
-    activity = Activity()
+def test_the_time_of_calls_begins_when_the_last_of_an_answer_is_allowed(activity: Activity) -> None:
     activity.call_started(call(1, "bash", command="ls"))
     activity.call_started(call(2, "bash", command="make"))
     time.sleep(0.05)

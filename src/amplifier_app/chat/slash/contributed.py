@@ -73,17 +73,11 @@ class CommandFile(NamedTuple):
 
     def fill(self, argument: str) -> str:
         """The prompt with the argument in its places, or else after it."""
-        words = _words(argument)
         if not _PLACE.search(self.prompt):
             return f"{self.prompt}\n\n{argument}" if argument else self.prompt
-
-        def value(place: re.Match[str]) -> str:
-            if place[1] == "ARGUMENTS":
-                return argument
-            number = int(place[1])
-            return words[number - 1] if number <= len(words) else ""
-
-        return _PLACE.sub(value, self.prompt)
+        values = {str(number): word for number, word in enumerate(_words(argument), 1)}
+        values["ARGUMENTS"] = argument
+        return _PLACE.sub(lambda place: values.get(place[1], ""), self.prompt)
 
 
 def _words(argument: str) -> list[str]:

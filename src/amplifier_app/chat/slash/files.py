@@ -25,10 +25,9 @@ from amplifier_app.chat.slash.registry import (
 )
 from amplifier_app.render.diff import FileDiff, compare, files_lines, summary
 from amplifier_app.runtime import describe
-from amplifier_app.trust import instruction_files
+from amplifier_app.trust import INSTRUCTION_NAMES, instruction_files
 from amplifier_support.clock import utc_time
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.sandbox.policy import NAMES
 from amplifier_support.session_capabilities import TRUSTED_DIR, UNDO, UNDO_LIST, Capability
 
 # -- /undo: revert the file changes of the last prompt, using the copies a module keeps --
@@ -284,10 +283,11 @@ def _instruction_files(chat: Chat) -> list[_File]:
     off = None if is_mounted else f"not read: the plan has no {_MODULE}"
     trusted = TRUSTED_DIR.of(coordinator)
     config = paths.config_dir()
-    own = next((config / name for name in NAMES if (config / name).exists()), config / NAMES[0])
+    places = [config / name for name in INSTRUCTION_NAMES]
+    own = next((place for place in places if place.exists()), places[0])
     files = [_File(own, "user", _state(own, off))]
     found = instruction_files(chat.session.facts.working_dir)
-    for path in found or [Path(chat.session.facts.working_dir, NAMES[0])]:
+    for path in found or [Path(chat.session.facts.working_dir, INSTRUCTION_NAMES[0])]:
         inside = trusted is not None and Path(os.path.realpath(path)).is_relative_to(trusted)
         untrusted = None if inside or not path.exists() else "not read: see 'amplifier trust'"
         files.append(_File(path, "project", _state(path, off or untrusted)))

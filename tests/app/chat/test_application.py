@@ -1,4 +1,4 @@
-"""The answer of the terminal to the question for its background, among the keys that are typed."""
+"""The application that reads the keyboard: the answer of the terminal to a question, and the editor of the user."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from prompt_toolkit.application import Application
@@ -13,7 +14,8 @@ from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import get_typeahead
 from prompt_toolkit.output import DummyOutput
 
-from amplifier_app.chat.application import BackgroundQuery
+from amplifier_app.base.errors import AppError
+from amplifier_app.chat.application import BackgroundQuery, edit
 from amplifier_app.render import ansi, theme
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -81,3 +83,36 @@ def test_a_background_is_light_or_dark(
     theme.use_background("nonsense")
     assert ("48;5;254" in ansi.paint("x", "message")) is is_light
     ansi.use_colours({})
+
+
+# The editor: whatever it is set to and does, the input line is kept
+
+
+def test_text_is_edited_even_if_it_is_not_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VISUAL", "sed -i s/a/b/")
+    assert edit("a\udcff", 2) == "b?"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("vi 'x", r"\$VISUAL is not a command: \"vi 'x\""),
+        ("false", "exit code 1; nothing was changed"),
+        ("rm -f", "No such file or directory; nothing was changed"),
+    ],
+)
+def test_an_editor_that_fails_is_an_error(
+    command: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VISUAL", command)
+    with pytest.raises(AppError, match=message):
+        edit("text", 2)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VISUAL", "true")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises(AppError, match="No such file or directory"):
+        edit("text", 2)
