@@ -8,7 +8,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Final, cast
 
-from amplifier_core._foreign import describe_exception, find_root, warnings_logged, where_defined
+from amplifier_core._foreign import (
+    describe_exception,
+    find_root,
+    required_arguments,
+    warnings_logged,
+    where_defined,
+)
 from amplifier_core.coordinator import MULTIPLE, ModuleCoordinator
 from amplifier_core.loader import import_from_path
 from amplifier_core.module_checks import (
@@ -20,7 +26,7 @@ from amplifier_core.module_checks import (
     compliance,
     select_errors,
 )
-from amplifier_core.mounting import required_arguments
+from amplifier_core.module_sources import TYPE_TO_MOUNT_POINT
 from amplifier_kit.testing import MockCoordinator
 
 __all__ = [
@@ -102,7 +108,7 @@ def find_instances(
     """The mounted objects of a kind by name, or else the object that ``mount`` returned if it conforms."""
     if kind.name == "hook":
         return [("handler", returned)] if required_arguments(returned) else []
-    mounted = coordinator.mount_points[kind.mount_point]
+    mounted = coordinator.mount_points[TYPE_TO_MOUNT_POINT[kind.name]]
     if isinstance(mounted, dict):
         instances = list(cast("dict[str, Any]", mounted).items())
     else:
@@ -310,8 +316,9 @@ def _check_compliance(
 
 
 def _how_to_mount(kind: Kind) -> str:
-    name = ', name="…"' if kind.mount_point in MULTIPLE else ""
-    return f'await coordinator.mount("{kind.mount_point}", {kind.name}{name})'
+    point = TYPE_TO_MOUNT_POINT[kind.name]
+    name = ', name="…"' if point in MULTIPLE else ""
+    return f'await coordinator.mount("{point}", {kind.name}{name})'
 
 
 def _check_cleanup(kind: Kind, returned: object) -> ValidationCheck | None:
