@@ -35,13 +35,10 @@ from amplifier_kit.testing import (
 )
 from amplifier_kit.validation.advice import ANY_CLEANUP, SUITE
 from amplifier_kit.validation.contract import import_package
-from amplifier_kit.validation.validators import find_instances, run_cleanup
+from amplifier_kit.validation.validators import FOREIGN_ERRORS, find_instances, run_cleanup
 
 if TYPE_CHECKING:
     from amplifier_kit.validation.isolation import Findings, Request
-
-# A module's own code may raise anything, and may call sys.exit().
-_FOREIGN_ERRORS = (Exception, SystemExit)
 
 
 async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]]) -> None:
@@ -58,7 +55,7 @@ async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]
             findings.say(stage=name)
             try:
                 await check(findings, instance, name)
-            except _FOREIGN_ERRORS as error:
+            except FOREIGN_ERRORS as error:
                 message = f"it raised {findings.describe(error)}"
                 advice = f"see contracts/{kind}.md of amplifier_core for what it can rely on"
                 findings.bad(name, message, advice)
@@ -135,7 +132,7 @@ async def _check_handlers(findings: Findings, handlers: list[tuple[str, Any]]) -
                 answer = await answer
             if isinstance(answer, dict):
                 answer = HookResult.model_validate(answer)
-        except _FOREIGN_ERRORS as error:
+        except FOREIGN_ERRORS as error:
             faults.append(f"on {event} it raised {findings.describe(error)}")
             continue
         if isinstance(answer, HookResult):

@@ -30,6 +30,7 @@ from amplifier_core.module_sources import TYPE_TO_MOUNT_POINT
 from amplifier_kit.testing import MockCoordinator
 
 __all__ = [
+    "FOREIGN_ERRORS",
     "VALIDATORS",
     "CheckReport",
     "ContextValidator",
@@ -150,7 +151,7 @@ def _read_name(instance: object) -> Any:
 
 
 # A module may raise anything, and may call sys.exit() during import.
-_FOREIGN_ERRORS: Final = (Exception, SystemExit)
+FOREIGN_ERRORS: Final = (Exception, SystemExit)
 
 
 async def run_checks(
@@ -188,7 +189,7 @@ def _import(
         submodule = (entry_point or "").rpartition(":")[0]
         if submodule:
             module = importlib.import_module(submodule)
-    except _FOREIGN_ERRORS as error:
+    except FOREIGN_ERRORS as error:
         result.add(
             ValidationCheck(
                 "module_importable",
@@ -244,7 +245,7 @@ async def _mount_and_inspect(
         instances = find_instances(kind, coordinator, returned)
         result.add(_check_compliance(kind, coordinator, instances, returned, logged))
         result.checks += check_instances(kind.name, instances)
-    except _FOREIGN_ERRORS as error:
+    except FOREIGN_ERRORS as error:
         result.add(compliance(False, f"mount() raised {describe_exception(error, root)}"))
     finally:
         check = _check_cleanup(kind, returned)
@@ -253,7 +254,7 @@ async def _mount_and_inspect(
         try:
             await run_cleanup(returned)
         # A failing cleanup does not violate the contract, but it belongs in the report.
-        except _FOREIGN_ERRORS as error:
+        except FOREIGN_ERRORS as error:
             message = f"the cleanup returned by mount() raised {describe_exception(error, root)}"
             result.add(ValidationCheck("cleanup", False, message, "warning"))
         await coordinator.cleanup()
