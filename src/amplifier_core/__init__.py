@@ -11,12 +11,12 @@ models                   data of hooks and tools
 mounting                 mount a plan's modules and check what they mounted
 
 What modules exchange: message_models, content_models and llm_errors (requests to a model, its answers
-and errors), capabilities (names of what providers can do), utils, approval, correlation. How modules
-get here: module_sources says which there are and where they come from, loader imports them,
-module_checks checks them. _foreign describes failures of their code.
+and errors), capabilities (names of what providers can do), utils, approval. How modules get here:
+module_sources says which there are and where they come from, loader imports them, module_checks checks
+them. _foreign describes failures of their code.
 
 For module authors, under published names and taken from `amplifier_kit`: testing, validation,
-pytest_plugin, cli. display is the published name of a part of approval.
+pytest_plugin, cli. display and correlation are published names of parts of approval and hooks.
 
 Files with a leading underscore are internal to this project; all others are public.
 

@@ -1,4 +1,4 @@
-"""What an app implements for the user: approval, and messages of hooks."""
+"""Protocols that an app implements for the user: approval, and messages of hooks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

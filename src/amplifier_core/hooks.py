@@ -19,8 +19,9 @@ import asyncio
 import copy
 import inspect
 import logging
+import uuid
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -29,7 +30,7 @@ from typing import Any, Self, cast, get_args
 
 from pydantic import BaseModel
 
-from amplifier_core import correlation, events
+from amplifier_core import events
 from amplifier_core._foreign import (
     Owner,
     code_name,
@@ -471,6 +472,51 @@ def passed_on(data: Any, action: str = "continue") -> HookResult:
     return result
 
 
+# Each model call has a request id in the async context. A request event opens a call, interim events carry
+# its id, and a terminal event carries the id and closes the call. An explicit id takes precedence.
+
+REQUEST_ID_FIELD = "request_id"
+REQUEST_EVENTS = frozenset({"llm:request"})
+TERMINAL_EVENTS = frozenset({"llm:response", "provider:error"})
+INTERIM_EVENTS = frozenset({"provider:retry", "provider:throttle"})
+CORRELATED_EVENTS = REQUEST_EVENTS | TERMINAL_EVENTS | INTERIM_EVENTS
+
+_request_id: ContextVar[str | None] = ContextVar("amplifier_request_id", default=None)
+
+
+def new_request_id() -> str:
+    """A new id (uuid4)."""
+    return str(uuid.uuid4())
+
+
+def current_request_id() -> str | None:
+    """The id of the open call in this async context, or None."""
+    return _request_id.get()
+
+
+def reset_request_id() -> None:
+    """Close the open call in this async context."""
+    _request_id.set(None)
+
+
+def resolve_request_id(event: str, explicit: str | None = None) -> str | None:
+    """The request id for `event`; opens or closes the call if the event does.
+
+    Args:
+        event: Event name; an event that is not listed above gets only an explicit id.
+        explicit: An id already in the event's data.
+    """
+    if event in REQUEST_EVENTS:
+        request_id = explicit or new_request_id()
+        _request_id.set(request_id)
+        return request_id
+    request_id = explicit or _request_id.get()
+    if event in TERMINAL_EVENTS:
+        _request_id.set(None)
+        return request_id
+    return request_id if event in INTERIM_EVENTS else explicit
+
+
 class HookRegistry:
     """Handlers by event, in order of priority (Hook Contract, Event Registration)."""
 
@@ -565,9 +611,9 @@ class HookRegistry:
         """
         if type(data) is not dict:
             data = as_fields(data)
-        if event in correlation.CORRELATED_EVENTS and isinstance(data, dict):
-            field = correlation.REQUEST_ID_FIELD
-            request_id = correlation.resolve_request_id(event, data.get(field))
+        if event in CORRELATED_EVENTS and isinstance(data, dict):
+            field = REQUEST_ID_FIELD
+            request_id = resolve_request_id(event, data.get(field))
             data = data if request_id is None else {**data, field: request_id}
         handlers = self._by_event.get(event)
         if not handlers:

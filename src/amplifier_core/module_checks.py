@@ -131,12 +131,10 @@ class Kind:
 
     Attributes:
         name: ``provider``, ``tool``, ``hook``, ``orchestrator`` or ``context``.
-        mount_point: key of the coordinator's mount points.
         members: what a mounted object must have.
     """
 
     name: str
-    mount_point: str
     members: tuple[Member, ...]
 
     def check_name(self, member: Member) -> str:
@@ -148,7 +146,6 @@ _EXECUTE = "(self, prompt, context, providers, tools, hooks, **kwargs) -> str"
 _KINDS: Final = (
     Kind(
         "provider",
-        "providers",
         (
             Member("name", "text", "str"),
             Member("get_info", "provider_info", "(self) -> ProviderInfo"),
@@ -159,7 +156,6 @@ _KINDS: Final = (
     ),
     Kind(
         "tool",
-        "tools",
         (
             Member("name", "text", "str"),
             Member("description", "text", "str", severity="warning"),
@@ -169,12 +165,10 @@ _KINDS: Final = (
     ),
     Kind(
         "hook",
-        "hooks",
         (Member("__call__", "async", "(self, event, data) -> HookResult", 2, required=False),),
     ),
-    Kind("orchestrator", "orchestrator", (Member("execute", "async", _EXECUTE, arity=5),)),
+    Kind("orchestrator", (Member("execute", "async", _EXECUTE, arity=5),)),
     Kind(
-        "context",
         "context",
         (
             Member("add_message", "async", "(self, message: dict) -> None", arity=1),

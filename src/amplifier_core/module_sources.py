@@ -1,4 +1,4 @@
-"""Where modules come from: the protocols of their sources, which modules there are, errors of loading them.
+"""The origins of modules: the protocols of their sources, which modules there are, errors of loading them.
 
 Entry points, packages and project folders show which modules are available, and of which kind. An app
 implements the protocols (Module Source Protocol).

@@ -152,6 +152,15 @@ async def test_a_project_in_a_search_folder_must_be_a_module(tmp_path: Path) -> 
         await loader.load("tool-plain")
 
 
+async def test_a_package_that_fails_to_import_is_reported_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path, "amplifier_module_tool_broken", "import surely_not_installed")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match="surely_not_installed"):
+        await ModuleLoader().load("tool-broken")
+
+
 async def test_a_coordinator_without_that_mount_point_has_no_resolver() -> None:
     class Bare:
         def get(self, point: str) -> Any:

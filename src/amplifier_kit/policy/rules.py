@@ -87,14 +87,10 @@ def parse_call(call: str, given: str | None) -> tuple[str, dict[str, Any]]:
 def describe_call(tool: str, values: Mapping[str, Any]) -> str:
     """A call as one line, without secrets: `bash: ls -l`."""
     tool, values = redactor().value((tool, values))
-    for key in (*_KEYS.values(), "file_path", "path"):
-        if len(values) == 1 and isinstance(values.get(key), str):
+    first = _KEYS.values() if len(values) == 1 else ("command",)
+    for key in (*first, "file_path", "path"):
+        if isinstance(values.get(key), str):
             return visible(f"{tool}: {values[key]}", _LONGEST)
-    if isinstance(values.get("command"), str):
-        return visible(f"{tool}: {values['command']}", _LONGEST)
-    path = next((values[key] for key in ("file_path", "path") if key in values), None)
-    if isinstance(path, str):
-        return visible(f"{tool}: {path}", _LONGEST)
     return visible(f"{tool} {json.dumps(dict(values), default=repr, ensure_ascii=False)}", _LONGEST)
 
 
@@ -193,18 +189,13 @@ def show_decision(
         return
     tool, values = parse_call(call or "", input)
     decision = run_loop(_decision(chosen, tool, values, mode))
-    place = place_of_rule(chosen, decision)
-    facts = {
-        "decision": decision.action,
-        "by": decision.by,
-        "reason": decision.reason,
-        "at": place,
-    }
+    facts = _facts(chosen, decision)
     if output == "json":
         print(json_text(redactor().value({"tool": tool, "input": values, **facts})))
     else:
         print(f"{decision.action:<6} {describe_call(tool, values)}")
-        print(f"by     {decision.by}{f' ({place})' if place else ''}")
+        place = f" ({facts['at']})" if facts["at"] else ""
+        print(f"by     {decision.by}{place}")
         if decision.reason:
             print(f"reason {decision.reason}")
     if decision.action != "allow":
@@ -264,7 +255,14 @@ def replay_command(
     asking = [call for call in replayed if call.decision.action == "ask"]
     listed = [call for call in replayed if call in denied or (asks and call in asking)]
     if output == "json":
-        rows = [_facts(chosen, call) for call in listed]
+        rows = [
+            {
+                **{"session_id": call.session_id, "call": call.number},
+                **{"tool": call.tool, "input": call.input},
+                **_facts(chosen, decision),
+            }
+            for call, decision in listed
+        ]
         facts = {"calls": len(replayed), "denied": len(denied), "asked": len(asking)}
         print(json_text(redactor().value({**facts, "listed": rows})))
         return
@@ -301,13 +299,8 @@ def _row(plan: ResolvedPlan, one: _Replayed) -> list[str]:
     return [call.session_id, str(call.number), decision.action, what, by]
 
 
-def _facts(plan: ResolvedPlan, one: _Replayed) -> dict[str, object]:
-    call, decision = one
+def _facts(plan: ResolvedPlan, decision: Decision) -> dict[str, Any]:
     return {
-        "session_id": call.session_id,
-        "call": call.number,
-        "tool": call.tool,
-        "input": call.input,
         "decision": decision.action,
         "by": decision.by,
         "reason": decision.reason,

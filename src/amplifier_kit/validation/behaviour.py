@@ -35,13 +35,10 @@ from amplifier_kit.testing import (
 )
 from amplifier_kit.validation.advice import ANY_CLEANUP, SUITE
 from amplifier_kit.validation.contract import import_package
-from amplifier_kit.validation.validators import find_instances, run_cleanup
+from amplifier_kit.validation.validators import FOREIGN_ERRORS, find_instances, run_cleanup
 
 if TYPE_CHECKING:
     from amplifier_kit.validation.isolation import Findings, Request
-
-# A module's own code may raise anything, and may call sys.exit().
-_FOREIGN_ERRORS = (Exception, SystemExit)
 
 
 async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]]) -> None:
@@ -58,7 +55,7 @@ async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]
             findings.say(stage=name)
             try:
                 await check(findings, instance, name)
-            except _FOREIGN_ERRORS as error:
+            except FOREIGN_ERRORS as error:
                 message = f"it raised {findings.describe(error)}"
                 advice = f"see contracts/{kind}.md of amplifier_core for what it can rely on"
                 findings.bad(name, message, advice)
@@ -135,7 +132,7 @@ async def _check_handlers(findings: Findings, handlers: list[tuple[str, Any]]) -
                 answer = await answer
             if isinstance(answer, dict):
                 answer = HookResult.model_validate(answer)
-        except _FOREIGN_ERRORS as error:
+        except FOREIGN_ERRORS as error:
             faults.append(f"on {event} it raised {findings.describe(error)}")
             continue
         if isinstance(answer, HookResult):
@@ -175,20 +172,15 @@ def _ignored(result: HookResult) -> list[str]:
 
 async def _check_tool_calls(findings: Findings, loop: Any, name: str) -> None:
     """Run a turn in which the model calls an existing and an unknown tool."""
-    context, recorder, provider = MockContextManager(), EventRecorder(), MockProvider()
-    tool = MockTool("look", output="three lines")
+    context, tool = MockContextManager(), MockTool("look", output="three lines")
     calls = [ToolCall(id="call_1", name="look", arguments={"at": "notes"})]
     calls.append(ToolCall(id="call_2", name="gone", arguments={}))
-    blocks = [ToolCallBlock(id=call.id, name=call.name, input=call.arguments) for call in calls]
-    asking = ChatResponse(content=list(blocks), tool_calls=calls, finish_reason="tool_calls")
-    answering = ChatResponse(content=[TextBlock(text="Three lines.")], finish_reason="stop")
-    provider.complete.side_effect = [asking, answering, *[answering] * 8]
     answer = await loop.execute(
         prompt="How long are the notes?",
         context=context,
-        providers={"mock": provider},
+        providers={"mock": _calling_provider(calls, "Three lines.")},
         tools={"look": tool},
-        hooks=recorder,
+        hooks=EventRecorder(),
     )
     answered = [_find_call_id(message) for message in context.messages]
     missing = [call.id for call in calls if call.id not in answered]
@@ -208,22 +200,35 @@ async def _check_tool_calls(findings: Findings, loop: Any, name: str) -> None:
     findings.bad(name, message, advice, "warning")
 
 
+def _calling_provider(calls: list[ToolCall], answer: str) -> MockProvider:
+    """A provider that makes calls in its first response, and then answers."""
+    provider = MockProvider(text=answer)
+    provider.complete.side_effect = [_to_response(calls), *[provider.complete.return_value] * 9]
+    return provider
+
+
+def _to_response(calls: list[ToolCall]) -> ChatResponse:
+    blocks = [ToolCallBlock(id=call.id, name=call.name, input=call.arguments) for call in calls]
+    return ChatResponse(content=list(blocks), tool_calls=calls, finish_reason="tool_calls")
+
+
 async def _check_injections(findings: Findings, loop: Any, name: str) -> None:
     """Run a turn in which a hook injects text after each of two tool calls."""
-    coordinator, context, provider = MockCoordinator(), MockContextManager(), MockProvider()
+    coordinator, context = MockCoordinator(), MockContextManager()
     await coordinator.mount("context", context)
     text = HookResult(action="inject_context", context_injection="Be brief.")
     for event in ("tool:pre", "tool:post"):
         coordinator.hooks.register(event, lambda event, data: text)
     calls = [ToolCall(id=f"call_{n}", name="look", arguments={}) for n in (1, 2)]
-    blocks = [ToolCallBlock(id=call.id, name=call.name, input={}) for call in calls]
-    answering = ChatResponse(content=[TextBlock(text="Done.")], finish_reason="stop")
-    asking = ChatResponse(content=list(blocks), tool_calls=calls, finish_reason="tool_calls")
-    provider.complete.side_effect = [asking, *[answering] * 8]
-    given: dict[str, Any] = {"context": context, "providers": {"mock": provider}}
     more = {"coordinator": coordinator} if accepts_keyword(loop.execute, "coordinator") else {}
-    tools = {"look": MockTool("look", output="three lines")}
-    await loop.execute(prompt="Look twice.", **given, tools=tools, hooks=coordinator.hooks, **more)
+    await loop.execute(
+        prompt="Look twice.",
+        context=context,
+        providers={"mock": _calling_provider(calls, "Done.")},
+        tools={"look": MockTool("look", output="three lines")},
+        hooks=coordinator.hooks,
+        **more,
+    )
     kinds = [_find_call_id(message) or message.get("role") for message in context.messages]
     results = [at for at, kind in enumerate(kinds) if str(kind).startswith("call_")]
     if not results or results == [kinds.index("assistant") + 1 + at for at in range(len(results))]:
@@ -358,8 +363,7 @@ async def _check_view(findings: Findings, context: Any, name: str) -> None:
 
 async def _check_parsing(findings: Findings, provider: Any, name: str) -> None:
     calls = [ToolCall(id=f"call_{n}", name=tool, arguments={}) for n, tool in enumerate("ab")]
-    blocks = [ToolCallBlock(id=call.id, name=call.name, input={}) for call in calls]
-    parsed = provider.parse_tool_calls(ChatResponse(content=list(blocks), tool_calls=calls))
+    parsed = provider.parse_tool_calls(_to_response(calls))
     if [getattr(call, "name", None) for call in parsed] == ["a", "b"]:
         findings.good(name, "returns tool calls in order")
     else:

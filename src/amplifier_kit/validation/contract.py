@@ -30,14 +30,17 @@ from amplifier_kit.validation.advice import (
     for_kernel_check,
 )
 from amplifier_kit.validation.isolation import Findings
-from amplifier_kit.validation.validators import VALIDATORS, conforms, find_cleanup, run_cleanup
+from amplifier_kit.validation.validators import (
+    FOREIGN_ERRORS,
+    VALIDATORS,
+    conforms,
+    find_cleanup,
+    run_cleanup,
+)
 from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:
     from amplifier_kit.validation.isolation import Findings
-
-# A module's own code may raise anything, and may call sys.exit().
-_FOREIGN_ERRORS = (Exception, SystemExit)
 
 
 def check_config_schema(findings: Findings, package: ModuleType) -> list[str]:
@@ -62,7 +65,7 @@ def check_config_schema(findings: Findings, package: ModuleType) -> list[str]:
         return []
     try:
         schema = function()
-    except _FOREIGN_ERRORS as error:
+    except FOREIGN_ERRORS as error:
         findings.bad(name, f"{name}() raised {findings.describe(error)}", expected)
         return []
     if not isinstance(schema, dict):
@@ -110,7 +113,7 @@ def check_tool_schema(findings: Findings, name: str, tool: Any) -> None:
     label = f"schema of {name!r}"
     try:
         schema = read_input_schema(tool)
-    except _FOREIGN_ERRORS as error:
+    except FOREIGN_ERRORS as error:
         message = f"the {label} raised {findings.describe(error)}"
         findings.bad("schema", message, "define it as a plain dict")
         return
@@ -183,7 +186,7 @@ def check_contract(findings: Findings) -> None:
 def _import(findings: Findings, place: str | Path) -> ModuleType | None:
     try:
         return import_package(place)
-    except _FOREIGN_ERRORS as error:
+    except FOREIGN_ERRORS as error:
         message = f"cannot be imported: {findings.describe(error)}"
         findings.bad("module_importable", message, for_import(error, findings.request))
     return None
@@ -244,10 +247,10 @@ async def _kind_mounted_by(mount: Any, config: dict[str, Any]) -> str | None:
                 return kind
         return "hook" if any("handler" in text for text in before.registered()) else None
     # The checks that follow report the error.
-    except _FOREIGN_ERRORS:
+    except FOREIGN_ERRORS:
         return None
     finally:
-        with contextlib.suppress(*_FOREIGN_ERRORS):
+        with contextlib.suppress(*FOREIGN_ERRORS):
             await run_cleanup(returned)
         await coordinator.cleanup()
 
@@ -274,7 +277,7 @@ async def _check_mounting(
     before, threads = asyncio.all_tasks(), set(threading.enumerate())
     try:
         returned = await mount(coordinator, config)
-    except _FOREIGN_ERRORS as error:
+    except FOREIGN_ERRORS as error:
         message = f"the second mount raised {findings.describe(error)}"
         findings.bad("second_mount", message, "keep no state between mounts")
         return
@@ -303,7 +306,7 @@ async def _check_ready(
     findings.say(stage=name)
     try:
         await ready(coordinator)
-    except _FOREIGN_ERRORS as error:
+    except FOREIGN_ERRORS as error:
         advice = "handle a session in which what it looks for is not mounted"
         findings.bad(name, f"{name}() raised {findings.describe(error)}", advice)
         return
@@ -316,7 +319,7 @@ async def _check_cleanup(
     try:
         await run_cleanup(returned)
         await coordinator.cleanup()
-    except _FOREIGN_ERRORS as error:
+    except FOREIGN_ERRORS as error:
         findings.bad("cleanup", f"the cleanup raised {findings.describe(error)}", ANY_CLEANUP)
         return
     has_cleanup = find_cleanup(returned) is not None

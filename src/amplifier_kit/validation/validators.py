@@ -8,7 +8,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Final, cast
 
-from amplifier_core._foreign import describe_exception, find_root, warnings_logged, where_defined
+from amplifier_core._foreign import (
+    describe_exception,
+    find_root,
+    required_arguments,
+    warnings_logged,
+    where_defined,
+)
 from amplifier_core.coordinator import MULTIPLE, ModuleCoordinator
 from amplifier_core.loader import import_from_path
 from amplifier_core.module_checks import (
@@ -20,10 +26,11 @@ from amplifier_core.module_checks import (
     compliance,
     select_errors,
 )
-from amplifier_core.mounting import required_arguments
+from amplifier_core.module_sources import TYPE_TO_MOUNT_POINT
 from amplifier_kit.testing import MockCoordinator
 
 __all__ = [
+    "FOREIGN_ERRORS",
     "VALIDATORS",
     "CheckReport",
     "ContextValidator",
@@ -102,7 +109,7 @@ def find_instances(
     """The mounted objects of a kind by name, or else the object that ``mount`` returned if it conforms."""
     if kind.name == "hook":
         return [("handler", returned)] if required_arguments(returned) else []
-    mounted = coordinator.mount_points[kind.mount_point]
+    mounted = coordinator.mount_points[TYPE_TO_MOUNT_POINT[kind.name]]
     if isinstance(mounted, dict):
         instances = list(cast("dict[str, Any]", mounted).items())
     else:
@@ -144,7 +151,7 @@ def _read_name(instance: object) -> Any:
 
 
 # A module may raise anything, and may call sys.exit() during import.
-_FOREIGN_ERRORS: Final = (Exception, SystemExit)
+FOREIGN_ERRORS: Final = (Exception, SystemExit)
 
 
 async def run_checks(
@@ -182,7 +189,7 @@ def _import(
         submodule = (entry_point or "").rpartition(":")[0]
         if submodule:
             module = importlib.import_module(submodule)
-    except _FOREIGN_ERRORS as error:
+    except FOREIGN_ERRORS as error:
         result.add(
             ValidationCheck(
                 "module_importable",
@@ -238,7 +245,7 @@ async def _mount_and_inspect(
         instances = find_instances(kind, coordinator, returned)
         result.add(_check_compliance(kind, coordinator, instances, returned, logged))
         result.checks += check_instances(kind.name, instances)
-    except _FOREIGN_ERRORS as error:
+    except FOREIGN_ERRORS as error:
         result.add(compliance(False, f"mount() raised {describe_exception(error, root)}"))
     finally:
         check = _check_cleanup(kind, returned)
@@ -247,7 +254,7 @@ async def _mount_and_inspect(
         try:
             await run_cleanup(returned)
         # A failing cleanup does not violate the contract, but it belongs in the report.
-        except _FOREIGN_ERRORS as error:
+        except FOREIGN_ERRORS as error:
             message = f"the cleanup returned by mount() raised {describe_exception(error, root)}"
             result.add(ValidationCheck("cleanup", False, message, "warning"))
         await coordinator.cleanup()
@@ -310,8 +317,9 @@ def _check_compliance(
 
 
 def _how_to_mount(kind: Kind) -> str:
-    name = ', name="…"' if kind.mount_point in MULTIPLE else ""
-    return f'await coordinator.mount("{kind.mount_point}", {kind.name}{name})'
+    point = TYPE_TO_MOUNT_POINT[kind.name]
+    name = ', name="…"' if point in MULTIPLE else ""
+    return f'await coordinator.mount("{point}", {kind.name}{name})'
 
 
 def _check_cleanup(kind: Kind, returned: object) -> ValidationCheck | None:

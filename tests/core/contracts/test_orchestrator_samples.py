@@ -14,11 +14,9 @@ from amplifier_core.interfaces import Orchestrator
 from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, ToolCallBlock
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import (
-    EventRecorder,
     MockContextManager,
     MockProvider,
     MockTool,
-    ScriptedOrchestrator,
     TestCoordinator,
 )
 
@@ -286,19 +284,6 @@ async def test_every_result_of_a_hook_can_be_handled(
     assert tool.last_input == ran_with
     injected = [message["content"] for message in context.messages]
     assert injected == (["hint"] if answer.action == "inject_context" else [])
-
-
-async def test_the_scripted_orchestrator_answers_in_order() -> None:
-    orchestrator = ScriptedOrchestrator(responses=["Response 1", "Response 2"])
-    given: dict[str, Any] = {
-        "prompt": "p",
-        "context": MockContextManager(),
-        "providers": {},
-        "tools": {},
-        "hooks": EventRecorder(),
-    }
-    answers = [await orchestrator.execute(**given) for _ in range(3)]
-    assert answers == ["Response 1", "Response 2", "DONE"]
 
 
 async def test_a_loop_mounts_in_either_form_and_declares_its_events() -> None:

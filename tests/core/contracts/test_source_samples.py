@@ -84,7 +84,3 @@ async def test_a_module_no_resolver_finds_is_reported_with_the_places_searched(
         await loader.load("tool-a")
     with pytest.raises(ModuleNotFoundError, match="does not exist"):
         await loader.load("tool-b")
-
-
-async def test_without_a_resolver_installed_modules_are_found() -> None:
-    assert callable(await ModuleLoader(coordinator=ModuleCoordinator()).load("tool-bash"))

@@ -1,4 +1,4 @@
-"""Checks and results, inspection of callables, importing a module from its path."""
+"""Checks and results, and the inspection of callables."""
 
 import asyncio
 import functools
@@ -7,13 +7,14 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from amplifier_core.module_checks import (
-    MANY,
+from amplifier_core.module_checks import MANY
+from amplifier_core.validation.base import (
+    ValidationCheck,
+    ValidationResult,
     check_on_session_ready,
     is_async,
     positional_arity,
 )
-from amplifier_core.validation import ValidationCheck, ValidationResult
 
 
 def test_a_result_without_checks_passes() -> None:
