@@ -50,6 +50,7 @@ from amplifier_modules._shared.loop.replies import (
     lost_usage,
     read_blocks,
     read_usage,
+    response_data,
     shown_to_hooks,
 )
 from amplifier_modules._shared.module.spans import Span, event_ids
@@ -224,12 +225,9 @@ class SummaryCall:
         if not is_response(response):
             raise SummaryFailed(f"the provider returned {type(response).__name__}, not a response")
         shown = shown_to_hooks(response)
-        answer = {
-            "response": shown,
-            "usage": shown.get("usage") or {},
-            "finish_reason": shown.get("finish_reason"),
-        }
-        denied, final = await self._channel.emit_and_apply("provider:response", {**about, **answer})
+        denied, final = await self._channel.emit_and_apply(
+            "provider:response", {**about, **response_data(shown)}
+        )
         if denied is not None:
             raise SummaryFailed(f"a hook denied the answer: {denied}")
         answered = apply_hook_changes(response, shown, final.get("response", shown))

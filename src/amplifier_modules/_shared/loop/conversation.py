@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, cast
 
-from amplifier_core._foreign import blame, where_defined
 from amplifier_modules._shared.history.values import as_mapping, call_ids
 from amplifier_modules._shared.loop.replies import join_text, read_blocks
+from amplifier_modules._shared.loop.results import wrong_answer
 from amplifier_modules._shared.providers.tokens import estimate_message
 
 
@@ -51,19 +51,10 @@ async def request_view(context: Any, provider: Any, token_budget: int | None = N
     if inspect.isawaitable(messages):
         messages = await messages
     if isinstance(messages, (str, bytes, dict)) or not isinstance(messages, Iterable):
-        raise _not_messages(context, call, messages)
+        # Hosts wrap contexts to save what is added; report the wrapped one.
+        inner = getattr(context, "inner", context)
+        raise wrong_answer("context", None, inner, call, messages, "a list of messages")
     return list(cast("Iterable[Any]", messages))
-
-
-def _not_messages(context: Any, call: str, messages: Any) -> TypeError:
-    # Hosts wrap contexts to save what is added; report the wrapped one.
-    context = getattr(context, "inner", context)
-    given = "None" if messages is None else f"a value of type {type(messages).__name__}"
-    where = where_defined(getattr(context, call))
-    fault = f"{call}() returned {given}, expected a list of messages ({where})"
-    error = TypeError(fault)
-    blame(error, kind="context", obj=context, fault=fault)
-    return error
 
 
 _SMALLER = 0.9

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
-from amplifier_core._foreign import blame, where_defined
+from amplifier_core._foreign import blame
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import (
     ConfigurationError,
@@ -37,9 +37,11 @@ from amplifier_modules._shared.loop.replies import (
     lost_usage,
     read_blocks,
     read_usage,
+    response_data,
     shown_to_hooks,
     with_lost,
 )
+from amplifier_modules._shared.loop.results import wrong_answer
 from amplifier_modules._shared.loop.runner import offered_tools
 from amplifier_modules._shared.module.spans import Span
 from amplifier_modules._shared.providers.base import collecting
@@ -336,7 +338,9 @@ class Exchanges:
                 finally:
                     self.lost += lost
             if not is_response(response):
-                raise _no_response(name, provider, response)
+                raise wrong_answer(
+                    "provider", name, provider, "complete", response, "a ChatResponse"
+                )
             # The call is billed even if the answer is rejected.
             self._ticket.settle(with_lost(read_usage(response), self.lost))
             blocks = read_blocks(response)
@@ -374,12 +378,7 @@ class Exchanges:
             about["lost_usage"] = lost_usage(lost)
         final = await self._channel.emit_or_raise(
             "provider:response",
-            {
-                **about,
-                "response": shown,
-                "usage": shown.get("usage") or {},
-                "finish_reason": shown.get("finish_reason"),
-            },
+            {**about, **response_data(shown)},
         )
         changed = apply_hook_changes(response, shown, final.get("response", shown))
         if changed is response:
@@ -387,12 +386,3 @@ class Exchanges:
         blocks = read_blocks(changed)
         calls = await find_calls(provider, changed, blocks)
         return Reply(changed, blocks, calls, read_usage(response), span, answered)
-
-
-def _no_response(name: str, provider: Any, response: Any) -> TypeError:
-    given = "None" if response is None else f"a value of type {type(response).__name__}"
-    where = where_defined(getattr(provider, "complete", provider))
-    fault = f"complete() returned {given}, expected a ChatResponse ({where})"
-    error = TypeError(f"provider '{name}': {fault}")
-    blame(error, kind="provider", name=name, obj=provider, fault=fault)
-    return error

@@ -252,6 +252,12 @@ def shown_to_hooks(response: Any) -> PlainData:
     return data
 
 
+def response_data(shown: PlainData) -> dict[str, Any]:
+    """What `provider:response` says of a response, from the result of `shown_to_hooks`."""
+    usage, finish_reason = shown.get("usage") or {}, shown.get("finish_reason")
+    return {"response": shown, "usage": usage, "finish_reason": finish_reason}
+
+
 def apply_hook_changes(response: Any, shown: Mapping[str, Any], changed: Any) -> Any:
     """The response after hooks; the same object if they did not change it.
 

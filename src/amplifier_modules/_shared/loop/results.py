@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from amplifier_core._foreign import blame, where_defined
 from amplifier_core.models import ToolResult
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,17 @@ def _is_code(value: Any) -> bool:
 
 def _named(value: Any) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+def wrong_answer(
+    kind: str, name: str | None, obj: Any, call: str, given: Any, expected: str
+) -> TypeError:
+    """The error of a module, blamed for it, whose method returned a value of another type."""
+    where = where_defined(getattr(obj, call, obj))
+    fault = f"{call}() returned {_named(given)}, expected {expected} ({where})"
+    error = TypeError(fault if name is None else f"{kind} '{name}': {fault}")
+    blame(error, kind=kind, name=name, obj=obj, fault=fault)
+    return error
 
 
 def as_result(value: Any) -> ToolResult:

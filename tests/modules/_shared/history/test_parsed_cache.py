@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amplifier_modules._shared.history import parsing as parsed
-from amplifier_modules._shared.history import parsing as reading
+from amplifier_modules._shared.history import parsing
 from amplifier_modules._shared.history.parsing import ParsedMessages
 from amplifier_modules._shared.history.request import to_chat_request
 from tests.modules._shared.history.history_rules import plain
@@ -41,13 +40,13 @@ def test_a_history_that_grows_and_shrinks(
 
 def test_a_message_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
-    read_message = reading.read
+    read_message = parsing.read
 
-    def counted(raw: Any) -> reading.Reading:
+    def counted(raw: Any) -> parsing.Reading:
         read.append(raw)
         return read_message(raw)
 
-    monkeypatch.setattr(parsed, "read", counted)
+    monkeypatch.setattr(parsing, "read", counted)
     kept, history = ParsedMessages(), [USER]
     for number in range(5):
         call = f"c{number}"
