@@ -6,14 +6,14 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_300,
+    "amplifier_app": 35_300,
     "amplifier_batch": 6_300,
-    "amplifier_core": 3_600,
-    "amplifier_extras": 4_800,
-    "amplifier_serve": 1_950,
+    "amplifier_core": 3_000,
+    "amplifier_extras": 4_600,
+    "amplifier_serve": 1_650,
     "amplifier_kit": 4_800,
-    "amplifier_modules": 19_950,
-    "amplifier_support": 5_700,
+    "amplifier_modules": 19_500,
+    "amplifier_support": 5_600,
 }
 
 

@@ -141,7 +141,7 @@ class Lock(BaseModel):
 
     @classmethod
     def _refusal(cls, data: Any) -> tuple[str, str] | None:
-        """What is wrong with the head of a lock, with the next step; None if nothing is."""
+        """Describe what is wrong with the head of a lock, with the next step; None if nothing is."""
         if not isinstance(data, dict) or data.get("format") != cls.FORMAT:
             return f"not an Amplifier {cls.WHAT}", "specify another file"
         version = data.get("version")

@@ -11,11 +11,11 @@ from amplifier_batch.statistics.score_means import student_quantile
 from amplifier_support.named_tuple import NamedTuple
 
 ROWS_NEEDED = 20
-"""How many rows must have ended; the interval of fewer is too wide to be of use."""
+"""The rows that must have ended; the interval of fewer is too wide to be of use."""
 
 
 class Forecast(NamedTuple):
-    """What a batch will have cost at its end, in US dollars.
+    """The cost of a batch at its end, in US dollars.
 
     Attributes:
         cost: The most likely cost.

@@ -78,7 +78,7 @@ class Case(NamedTuple):
 
     @property
     def expected_agents(self) -> Mapping[str, MapNode]:
-        """What is expected of each agent."""
+        """The expectations of each agent."""
         agents = read_items(self.settings.items.get("expect"), "agents").items()
         return {name: node for name, node in agents if isinstance(node, MapNode)}
 

@@ -253,7 +253,7 @@ def shown_to_hooks(response: Any) -> PlainData:
 
 
 def response_data(shown: PlainData) -> dict[str, Any]:
-    """What `provider:response` says of a response, from the result of `shown_to_hooks`."""
+    """The data of `provider:response` about a response, from the result of `shown_to_hooks`."""
     usage, finish_reason = shown.get("usage") or {}, shown.get("finish_reason")
     return {"response": shown, "usage": usage, "finish_reason": finish_reason}
 

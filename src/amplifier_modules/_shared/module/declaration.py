@@ -1,4 +1,4 @@
-"""What the package of a bundled module declares, so that its code is imported only when it is used."""
+"""The declaration in the package of a bundled module, so that its code is imported only when it is used."""
 
 from __future__ import annotations
 

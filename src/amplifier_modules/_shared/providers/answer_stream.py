@@ -26,7 +26,7 @@ BlockChunk = dict[str, Any]
 
 _DELTA = "content_block_delta"
 _DONE = "[DONE]"
-"""How Chat Completions and some other servers mark the end of a stream."""
+"""The mark of the end of a stream in Chat Completions and of some other servers."""
 
 
 class StreamedBlock:
@@ -89,7 +89,7 @@ class AnswerStream(ABC):
     """
 
     not_json: ClassVar[str] = "an event that is not JSON"
-    """What is reported of such an event; `{}` is its beginning."""
+    """The report of such an event; `{}` is its beginning."""
 
     def __init__(
         self, *, provider: str, model: str | None, names: Mapping[str, str] | None = None
