@@ -42,7 +42,7 @@ async def test_events_come_in_order_and_once(rig: Rig) -> None:
 
     await rig.run()
 
-    assert rig.names() == [*TURN, *CYCLE, "tool:pre", "tool:post", *CYCLE, *END]
+    assert rig.names() == [*TURN, *CYCLE, "tool:pre", "tool:post", *CYCLE, "turn:ending", *END]
     done = rig.last("orchestrator:complete")
     assert (done["orchestrator"], done["turn_count"], done["status"]) == (
         rig.kind.name,
