@@ -10,8 +10,9 @@ from pathlib import Path
 from amplifier_app.base.errors import SessionError
 from amplifier_support.files import open_private_in, try_lock
 
-_ASK, _ASK_SECONDS = 20, 0.01
-"""The number of times, and the interval in seconds, to read the holder's pid from the lock file."""
+_TRIES, _TRY_SECONDS = 20, 0.01
+"""The number of times, and the interval in seconds, to take the lock, which others hold for a moment to see whether
+it is held, and to read the holder's pid from the file."""
 
 
 class InUse(SessionError):
@@ -45,7 +46,7 @@ class SessionLock:
         except OSError as error:
             raise SessionError(f"cannot open {path}: {error.strerror}") from error
         try:
-            if not try_lock(self._descriptor):
+            if not self._take():
                 raise InUse(session_id, f"process {self._holder()}", hint)
             if not os.path.samestat(os.fstat(self._descriptor), os.lstat(path)):
                 raise FileNotFoundError(errno.ENOENT, "the session was removed")
@@ -60,12 +61,19 @@ class SessionLock:
             self.release()
             raise
 
+    def _take(self) -> bool:
+        for _ in range(_TRIES):
+            if try_lock(self._descriptor):
+                return True
+            time.sleep(_TRY_SECONDS)
+        return False
+
     def _holder(self) -> str:
-        for _ in range(_ASK):
+        for _ in range(_TRIES):
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 return str(json.loads(os.pread(self._descriptor, 4096, 0))["pid"])
             # The holder writes its pid shortly after taking the lock.
-            time.sleep(_ASK_SECONDS)
+            time.sleep(_TRY_SECONDS)
         return "of unknown pid"
 
     @property
@@ -82,7 +90,12 @@ class SessionLock:
 def is_locked(path: Path) -> bool:
     """Return True if another process holds the lock in the file `path`, or it is unusable."""
     try:
-        SessionLock(path, path.parent.name).release()
-    except SessionError:
+        descriptor = open_private_in(path.parent, path.name, os.O_RDWR | os.O_CREAT)
+    except OSError:
         return True
-    return False
+    try:
+        return not try_lock(descriptor)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)

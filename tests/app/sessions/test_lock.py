@@ -1,0 +1,42 @@
+"""The lock of a session, and processes that only look whether it is held."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
+
+
+def test_looking_at_a_lock_never_keeps_another_from_taking_it(tmp_path: Path) -> None:
+    file, ended = tmp_path / "lock", threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            is_locked(file)
+
+    looking = [threading.Thread(target=look) for _ in range(2)]
+    for thread in looking:
+        thread.start()
+    try:
+        for _ in range(300):
+            SessionLock(file, "s").release()
+    finally:
+        ended.set()
+        for thread in looking:
+            thread.join()
+
+
+def test_a_lock_is_seen_with_its_holder_until_it_is_released(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    assert not is_locked(file)
+    assert file.read_text() == ""  # One who only looks is no holder.
+    lock = SessionLock(file, "s")
+    assert is_locked(file)
+    with pytest.raises(InUse, match="session s is in use"):
+        SessionLock(file, "s")
+    lock.release()
+    assert not is_locked(file)
+    assert is_locked(tmp_path / "missing" / "lock")
