@@ -22,8 +22,6 @@ from amplifier_core._foreign import (
 
 logger = logging.getLogger(__name__)
 
-_LATE_SECONDS = 1.0
-
 CancelCallback = Callable[[], Awaitable[Any] | Any]
 
 
@@ -56,14 +54,18 @@ def is_failure(error: BaseException, cancels: int) -> bool:
     return not isinstance(error, (KeyboardInterrupt, GeneratorExit))
 
 
-async def call_each(functions: Iterable[tuple[Callable[[], Any], Owner | None]], what: str) -> None:
+async def call_each(
+    functions: Iterable[tuple[Callable[[], Any], Owner | None]],
+    what: str,
+    *,
+    late_seconds: float | None = None,
+) -> None:
     """Call functions of modules (sync or async) in order, even if some fail.
-
-    After a cancellation or interrupt, each of the remaining ones has one second.
 
     Args:
         functions: The functions with their owners.
         what: What they are, for messages.
+        late_seconds: What each of those left has after a cancellation or interrupt; None for no limit.
 
     Raises:
         BaseException: The first cancellation or interrupt, after all functions have run.
@@ -75,7 +77,7 @@ async def call_each(functions: Iterable[tuple[Callable[[], Any], Owner | None]],
         try:
             pending = function()
             if inspect.isawaitable(pending):
-                async with asyncio.timeout(_LATE_SECONDS if fatal else None):
+                async with asyncio.timeout(late_seconds if fatal else None):
                     await pending
         # Foreign code: one that fails must not keep the others from running. It may also await a task
         # that it has cancelled, which is not a request to this task.

@@ -3,7 +3,7 @@
 `raw` holds the vendor's original data and is not included in `to_dict()`.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -26,9 +26,7 @@ class ContentBlock:
 
     def to_dict(self) -> dict[str, Any]:
         """The block as JSON-ready data."""
-        data = {field.name: getattr(self, field.name) for field in fields(self)}
-        del data["raw"]
-        return {**data, "type": self.type.value}
+        return {"type": self.type.value}
 
 
 @dataclass
@@ -38,6 +36,9 @@ class TextContent(ContentBlock):
     type: ContentBlockType = ContentBlockType.TEXT
     text: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "text": self.text}
+
 
 @dataclass
 class ThinkingContent(ContentBlock):
@@ -45,6 +46,9 @@ class ThinkingContent(ContentBlock):
 
     type: ContentBlockType = ContentBlockType.THINKING
     text: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "text": self.text}
 
 
 @dataclass
@@ -55,6 +59,14 @@ class ToolCallContent(ContentBlock):
     id: str = ""
     name: str = ""
     arguments: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **super().to_dict(),
+            "id": self.id,
+            "name": self.name,
+            "arguments": self.arguments,
+        }
 
 
 @dataclass
@@ -67,7 +79,7 @@ class ToolResultContent(ContentBlock):
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        data = super().to_dict()
-        if not self.error:
-            del data["error"]
+        data = {**super().to_dict(), "tool_call_id": self.tool_call_id, "output": self.output}
+        if self.error:
+            data["error"] = self.error
         return data

@@ -30,6 +30,8 @@ from amplifier_support.clock import utc_now
 
 logger = logging.getLogger(__name__)
 
+_LATE_SECONDS = 1.0
+
 CHARACTERS_PER_TOKEN = 4
 DEFAULT_OPTIONS = ("Allow", "Deny")
 _ALLOWING = frozenset({"allow", "allow once", "allow always"})
@@ -207,8 +209,9 @@ class ModuleCoordinator:
             return mounted.get(name)
         return mounted
 
-    get_mounted = get
-    """The name in the samples of the Provider Contract."""
+    def get_mounted(self, mount_point: str, name: str | None = None) -> Any:
+        """Return the same as `get`; the name in the samples of the Provider Contract."""
+        return self.get(mount_point, name)
 
     def _address(self, mount_point: str, name: str | None) -> tuple[str, str | None]:
         if mount_point == "session":
@@ -287,7 +290,7 @@ class ModuleCoordinator:
         Raises:
             BaseException: The first cancellation or interrupt, after all functions have run.
         """
-        await call_each(reversed(self._cleanups), "Cleanup")
+        await call_each(reversed(self._cleanups), "Cleanup", late_seconds=_LATE_SECONDS)
 
     async def request_cancel(self, immediate: bool = False) -> None:
         """Request cancellation on the session's token; the orchestrator checks it."""
@@ -340,7 +343,7 @@ class ModuleCoordinator:
             logger.debug("Hook %r on %s suppressed its output", hook_name, event)
         if result.action != "inject_context":
             return result
-        add_message = getattr(self.mount_points["context"], "add_message", None)
+        add_message = getattr(self.get("context"), "add_message", None)
         for item in items:
             if item.ephemeral:
                 continue

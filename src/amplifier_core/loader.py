@@ -411,7 +411,9 @@ def _read_folders(source: Any, name: str) -> Sequence[Any]:
 
 def _find_mount(module_id: str, package: ModuleType, attribute: str = "") -> Callable[..., Any]:
     name = attribute or "mount"
-    mount = getattr(package, name, None)
+    with _importing(module_id):
+        # Reading it may import more of the module.
+        mount = getattr(package, name, None)
     if callable(mount):
         return mount
     raise ModuleValidationError(

@@ -100,14 +100,19 @@ async def test_all_callbacks_run_when_their_task_is_cancelled() -> None:
         entered.set()
         await asyncio.Event().wait()
 
+    async def slow() -> None:
+        await asyncio.sleep(1.2)
+        ran.append("slow")
+
     token.on_cancel(waits)
+    token.on_cancel(slow)
     token.on_cancel(lambda: ran.append("last"))
     task = asyncio.create_task(token.trigger_callbacks())
     await entered.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert ran == ["last"]
+    assert ran == ["slow", "last"]
 
 
 def test_outside_a_task_nothing_was_cancelled() -> None:

@@ -240,7 +240,7 @@ async def test_an_interrupt_in_a_cleanup_is_raised_after_the_others_ran(
 async def test_cleanups_that_hang_after_a_cancellation_are_stopped_and_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("amplifier_core.cancellation._LATE_SECONDS", 0.01)
+    monkeypatch.setattr("amplifier_core.coordinator._LATE_SECONDS", 0.01)
     coordinator, ran = ModuleCoordinator(), list[str]()
     started = asyncio.Event()
 

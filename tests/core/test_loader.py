@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
@@ -40,6 +40,9 @@ TOOL = """
 
 
 class Folder(ModuleSource):
+    installed = False
+    import_paths: Sequence[Path] = ()
+
     def __init__(self, path: Path, entry_point: str | None = None) -> None:
         self.path = path
         if entry_point:
@@ -449,3 +452,15 @@ def test_a_failing_import_leaves_nothing_in_sys_modules(tmp_path: Path) -> None:
     assert "plain_broken" not in sys.modules
     (tmp_path / "plain_broken.py").write_text("X = 1")
     assert import_from_path(tmp_path / "plain_broken.py").X == 1
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit(3)", "import no_such_sdk"])
+async def test_what_a_package_raises_while_it_provides_mount_is_its_own_failure(
+    tmp_path: Path, code: str
+) -> None:
+    package(tmp_path, "own_lazy", f"def __getattr__(name):\n    {code}\n")
+    source = Folder(tmp_path, "own_lazy:mount")
+    source.installed = True
+    source.import_paths = [tmp_path]
+    with pytest.raises(ModuleLoadError, match="Module 'my-tool' cannot be imported"):
+        await loader_with(Resolver(my_tool=source)).load("my-tool")

@@ -257,3 +257,17 @@ async def test_a_callback_that_awaits_what_it_cancelled_does_not_stop_the_others
     await token.trigger_callbacks()
     await token.trigger_callbacks()
     assert ran == ["other", "other"]
+
+
+async def test_a_coordinator_with_another_get_is_used_through_it() -> None:
+    context = Context()
+
+    class Other(ModuleCoordinator):
+        def get(self, mount_point: str, name: str | None = None) -> Any:
+            return context if mount_point == "context" else super().get(mount_point, name)
+
+    other = Other()
+    assert other.get_mounted("context") is context
+    result = HookResult(action="inject_context", context_injection="note")
+    await other.process_hook_result(result, "tool:post", "hook")
+    assert len(context.messages) == 1

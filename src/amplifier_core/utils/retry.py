@@ -47,12 +47,12 @@ class RetryConfig:
         ValueError: ``max_retries`` is negative.
     """
 
-    max_retries: int
-    initial_delay: float
-    max_delay: float
-    backoff_factor: float
-    jitter: float
-    honor_retry_after: bool
+    max_retries: int = 3
+    initial_delay: float = _INITIAL_DELAY
+    max_delay: float = 60.0
+    backoff_factor: float = _BACKOFF_FACTOR
+    jitter: float = _JITTER_READ_AS
+    honor_retry_after: bool = True
 
     def __init__(
         self,
@@ -91,7 +91,14 @@ class RetryConfig:
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"RetryConfig is read-only: cannot set {name}")
+        if type(self) is RetryConfig or name in RetryConfig.__annotations__:
+            raise AttributeError(f"RetryConfig is read-only: cannot set {name}")
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in RetryConfig.__annotations__:
+            raise AttributeError(f"RetryConfig is read-only: cannot delete {name}")
+        super().__delattr__(name)
 
     @property
     def min_delay(self) -> float:
@@ -106,7 +113,8 @@ class RetryConfig:
         return self.backoff_factor
 
     def __repr__(self) -> str:
-        shown = {**vars(self), "jitter": bool(self.jitter)}
+        shown = {name: getattr(self, name) for name in RetryConfig.__annotations__}
+        shown["jitter"] = bool(self.jitter)
         return f"RetryConfig({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
 

@@ -334,3 +334,17 @@ async def test_a_mistake_in_code_is_not_retried(slept: list[float]) -> None:
     other = LLMError("m", retryable=True)
     other.__cause__ = ValueError("an answer that is not JSON")
     assert (circular.retryable, other.retryable, slept) == (True, True, [])
+
+
+def test_only_the_published_attributes_of_a_retry_config_are_read_only() -> None:
+    class Own(RetryConfig):
+        def __init__(self) -> None:
+            super().__init__(max_retries=1)
+            self.own = 3
+
+    config = Own()
+    assert (config.own, config.max_retries, hasattr(RetryConfig, "max_retries")) == (3, 1, True)
+    for change in (lambda: setattr(config, "max_retries", 2), lambda: delattr(config, "jitter")):
+        with pytest.raises(AttributeError, match="read-only"):
+            change()
+    assert "own" not in repr(config)
