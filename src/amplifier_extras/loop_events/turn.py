@@ -504,6 +504,11 @@ class EventsTurn(Turn):
             raise
         return await self._follow(step, outcome, about)
 
+    async def _is_kept_going(self) -> bool:
+        """Only the last step ends the turn."""
+        following = self._jump or follower(self._choices.step, self._steps)
+        return following in (None, END) and await super()._is_kept_going()
+
     async def _report(self, event: str, data: dict[str, Any]) -> None:
         """Emit the end event of something that failed; handlers cannot change it."""
         await self._channel.emit_and_apply(event, data)

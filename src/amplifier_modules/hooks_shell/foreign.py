@@ -117,6 +117,8 @@ class ForeignHook(ShellHook):
     def refuse(self, reason: str) -> Answer:
         if self.on in ("PreToolUse", "UserPromptSubmit"):
             return Answer("deny", reason or None)
+        if self.on == "Stop":
+            return Answer(context=reason or "Go on.", goes_on=True)
         # The call has ended: what it says is for the model.
         return Answer(context=reason or None)
 
@@ -126,6 +128,8 @@ class ForeignHook(ShellHook):
         reason = _text(specific.get("permissionDecisionReason")) or _text(fields.get("reason"))
         context = _text(specific.get("additionalContext"))
         if fields.get("continue") is False:
+            if self.on == "Stop":
+                return Answer(message=message)
             blocked = self.refuse(_text(fields.get("stopReason")) or reason or "")
             return blocked._replace(message=message)
         decision = specific.get("permissionDecision") or fields.get("decision")

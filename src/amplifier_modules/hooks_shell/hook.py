@@ -40,14 +40,12 @@ from amplifier_modules.hooks_shell.shell_hook import (
     InvalidAnswer,
     ShellHook,
 )
-from amplifier_support.claude_names import EVENTS as EVENTS_THERE
 from amplifier_support.claude_names import HOOK_FILES
 from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.process.with_input import Answered, run_with_input
 from amplifier_support.project_folders import find_hook_files, project_folders
 from amplifier_support.session_capabilities import (
     DEPTH,
-    STEER,
     TEST_GUARDS,
     TRUSTED_DIR,
     TRUSTED_PROGRAMS,
@@ -218,7 +216,8 @@ class ShellHooks:
     async def _on_event(self, hook: ShellHook, event: str, held: dict[str, Any]) -> HookResult:
         if not hook.means_data(held):
             return HookResult()
-        if event == EVENTS_THERE["Stop"] and DEPTH.of(self._coordinator):
+        is_stop = isinstance(hook, ForeignHook) and hook.on == "Stop"
+        if is_stop and DEPTH.of(self._coordinator):
             return HookResult()  # The turn of a sub-agent is part of a tool call.
         folder = WORKING_DIR.of(self._coordinator) or os.getcwd()
         given = hook.write_input(event, held, self._coordinator.session_id, folder)
@@ -249,11 +248,6 @@ class ShellHooks:
         if answer.decision == "ask":
             prompt = answer.reason or f"The hook '{hook.title}' asks: allow this?"
             return HookResult(action="ask_user", approval_prompt=prompt, **spoken)
-        if answer.context and event == EVENTS_THERE["Stop"]:
-            steer = STEER.of(self._coordinator)
-            if callable(steer):
-                steer(answer.context)
-            return HookResult(**spoken)
         if answer.context:
             injected = HookResult(
                 action="inject_context",
@@ -261,9 +255,11 @@ class ShellHooks:
                 context_injection_role="user",
                 **spoken,
             )
-            if event not in _UNANSWERED:
+            if event not in _UNANSWERED and not answer.goes_on:
                 return injected
             await self._coordinator.process_hook_result(injected, event, MODULE_ID)
+            if answer.goes_on:
+                return HookResult(action="modify", data={**held, "goes_on": True})
             return HookResult()
         if spoken:
             # The registry drops messages of answers without consequences.

@@ -67,6 +67,7 @@ class Answer(NamedTuple):
         context: Text for the model.
         data: Changes to the event's data.
         message: Text for the user.
+        goes_on: Whether the agent goes on with the context, although its turn is about to end.
     """
 
     decision: Decision = "continue"
@@ -74,6 +75,7 @@ class Answer(NamedTuple):
     context: str | None = None
     data: dict[str, Any] | None = None
     message: str | None = None
+    goes_on: bool = False
 
 
 def read_answer(output: bytes) -> Answer:

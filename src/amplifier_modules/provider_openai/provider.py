@@ -194,7 +194,7 @@ class OpenAIProvider(ChatCompletionsProvider):
         return super()._body(request, model, taste)
 
     def _degradations(self, request: ChatRequest, body: Mapping[str, Any]) -> list[Degradation]:
-        if self._speaks_responses(body["model"]):
+        if "messages" not in body:
             return _responses().departures(request, self.name)
         return super()._degradations(request, body)
 

@@ -212,6 +212,36 @@ def test_a_stop_hook_cannot_lead_beyond_the_limits(tmp_path: Path) -> None:
     assert done.code == 0
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"continue": False, "stopReason": "enough"},
+        {"hookSpecificOutput": {"hookEventName": "Stop", "additionalContext": "a remark"}},
+    ],
+)
+def test_only_a_stop_hook_that_blocks_makes_the_agent_go_on(
+    tmp_path: Path, answer: dict[str, Any]
+) -> None:
+    command = f"echo '{json.dumps(answer)}'"
+    hooks = {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}
+    done, bodies = run(tmp_path, "claude", hooks, script=["done", "never"])
+    assert (done.code, done.stdout, len(bodies)) == (0, "done\n", 1), done.stderr
+
+
+@pytest.mark.parametrize(("limit", "requests"), [(100, 1), (10_000, 2)])
+def test_what_a_stop_hook_says_is_shown_and_subject_to_the_limits_for_hooks(
+    tmp_path: Path, limit: int, requests: int
+) -> None:
+    answer = {"decision": "block", "reason": "x" * 5000, "systemMessage": "not yet"}
+    command = f"test -e said || echo '{json.dumps(answer)}'; touch said"
+    hooks = {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}
+    options = ("--set", f"session.injection_size_limit={limit}")
+    done, bodies = run(tmp_path, "claude", hooks, script=["done", "done"], options=options)
+    assert (done.stdout, len(bodies)) == ("done\n", requests), done.stderr
+    expected = "not yet" if requests == 2 else "Context injection exceeds 100 characters"
+    assert expected in done.stderr
+
+
 def test_a_stop_hook_does_not_run_for_sub_agents(tmp_path: Path) -> None:
     hooks = {"Stop": [matcher(None, "stop.py")]}
     task = ToolCall("task", {"agent": "explorer", "instruction": "look"})

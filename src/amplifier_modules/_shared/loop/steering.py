@@ -16,7 +16,7 @@ from amplifier_support.named_tuple import NamedTuple
 
 STEER_INJECTED = "steer:injected"
 TURN_ENDING = "turn:ending"
-"""A turn is about to end with its answer; a message that is queued now lets it go on."""
+"""A turn is about to end with its answer."""
 STEER_EVENTS = (STEER_INJECTED, TURN_ENDING)
 """Events of every bundled loop in addition to those that the kernel defines."""
 

@@ -68,6 +68,7 @@ class Turn:
         self._most_cycles = self._config.max_iterations
         self._submitted = False
         self._started = False
+        self._is_continued = False
 
     async def play(self, prompt: str) -> TurnOutcome:
         """Run the turn to its end.
@@ -148,24 +149,36 @@ class Turn:
 
         Calls the provider and runs tools until an answer requests none.
         """
-        is_continued = False
         while self._has_room() or await self._gets_room():
             if self._stop_signal.is_cancelled:
                 return await self._stop_turn()
             outcome = await self._cycle()
-            if outcome is not None and outcome.status == "success":
-                ending = {"is_continued": is_continued, **self.span.fields}
-                await self._channel.emit_and_apply(TURN_ENDING, ending)
-            # Messages queued while the answer was generated are answered in this turn too.
-            goes_on = (
-                bool(self._parts.loop.steering.waiting())
-                and self._has_room()
-                and self._budget.reached() is None
-            )
-            if outcome is not None and (outcome.reason == OUT_OF_BUDGET or not goes_on):
+            if outcome is None:
+                continue
+            if outcome.reason == OUT_OF_BUDGET:
                 return outcome
-            is_continued = is_continued or outcome is not None
+            # Messages queued while the answer was generated are answered in this turn too.
+            if self._parts.loop.steering.waiting() and self._can_go_on():
+                continue
+            if outcome.status != "success" or not await self._is_kept_going():
+                return outcome
         return TurnOutcome("incomplete", MAX_ITERATIONS_REACHED, "max_iterations")
+
+    def _can_go_on(self) -> bool:
+        return self._has_room() and self._budget.reached() is None
+
+    async def _is_kept_going(self) -> bool:
+        """Announce the end of the turn; return True if a hook has added a message, and the turn can go on with it."""
+        ending = {"goes_on": False, "is_continued": self._is_continued, **self.span.fields}
+        verdict = await self._channel.emit_and_apply(TURN_ENDING, ending)
+        if verdict.data.get("goes_on") is not True or self._stop_signal.is_cancelled:
+            return False
+        # The message may have been dropped, at a limit of the session for what hooks add.
+        messages = await self._parts.context.get_messages()
+        if not self._can_go_on() or not messages or messages[-1].get("role") != "user":
+            return False
+        self._is_continued = True
+        return True
 
     def _has_room(self) -> bool:
         return self._most_cycles <= 0 or self._cycles < self._most_cycles

@@ -431,7 +431,9 @@ class ChatStream(OpenAIStream):
             self._end_text(chunks)
             taken = {block.id for block in self._blocks}
             given, at = call.get("id"), call.get("index")
-            call_id = self._call_id(given if given not in taken else None)
+            call_id = self._call_id(
+                given if isinstance(given, str) and given not in taken else None
+            )
             name = self._tool_name(function.get("name"))
             block = _Block(len(self._blocks), "tool_call", id=call_id, name=name)
             self._blocks.append(block)
@@ -558,7 +560,9 @@ class ChatCompletionsProvider(HTTPProvider):
             tried.add(taste)
             body = self._body(request, model, taste)
             try:
-                async with aclosing(self._stream(endpoint, request, body)) as chunks:
+                async with aclosing(
+                    self._stream(endpoint, request, body, self._api(model))
+                ) as chunks:
                     async for chunk in chunks:
                         begun = True
                         yield chunk
@@ -570,10 +574,9 @@ class ChatCompletionsProvider(HTTPProvider):
                 self._learned[model] = learned
 
     async def _stream(
-        self, endpoint: Endpoint, request: ChatRequest, body: dict[str, Any]
+        self, endpoint: Endpoint, request: ChatRequest, body: dict[str, Any], api: API
     ) -> AsyncGenerator[Chunk]:
         model: str = body["model"]
-        api = self._api(model)
         names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
         answer = api.stream(provider=self._name, model=model, names=names)
         whole = await self._batch_answer(request, body, {"url": api.batch_url, "model": model})

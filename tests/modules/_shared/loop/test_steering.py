@@ -246,3 +246,42 @@ async def test_redaction_does_not_change_requests(rig: Rig) -> None:
 
     assert await rig.run("go") == "used it"
     assert ("user", f"use {secret}") in said(rig)
+
+
+def keeping_going(rig: Rig, times: int, *, stops: bool = False) -> list[Any]:
+    """Let a hook make the turn go on so many times; returns the data of each of its calls."""
+    seen: list[Any] = []
+
+    async def handler(event: str, data: Any) -> HookResult:
+        seen.append(data["is_continued"])
+        if len(seen) > times:
+            return HookResult()
+        if stops:
+            rig.coordinator.cancellation.request_graceful()
+        await rig.context.add_message({"role": "user", "content": "not yet"})
+        return HookResult(action="modify", data={**data, "goes_on": True})
+
+    rig.coordinator.hooks.register("turn:ending", handler)
+    return seen
+
+
+async def test_a_hook_makes_the_turn_go_on(rig: Rig) -> None:
+    seen = keeping_going(rig, 2)
+    rig.replies("one", "two", "three")
+    assert await rig.run("go") == "three"
+    assert seen == [False, True, True]
+    assert [role for role, _ in said(rig)] == ["user", *["assistant", "user"] * 2, "assistant"]
+
+
+async def test_a_turn_that_was_stopped_keeps_its_answer_whatever_a_hook_wants(rig: Rig) -> None:
+    keeping_going(rig, 1, stops=True)
+    rig.replies("one", "two")
+    assert await rig.run("go") == "one"
+
+
+async def test_a_message_of_the_user_comes_before_the_hooks_at_the_end(rig: Rig) -> None:
+    seen = keeping_going(rig, 0)
+    steering_tool(rig, "more")
+    rig.replies(calls(call(id="a")), "one")
+    assert await rig.run("go") == "one"
+    assert seen == [False]
