@@ -295,3 +295,15 @@ async def test_reasoning_is_nothing_for_the_other_api(llm_server, mounted):
     request = {"messages": [ask()["messages"][0], assistant(first), *ask("on")["messages"]]}
     assert (await chat.complete(request)).content[0].text == "two"
     assert server.rejections == []
+
+
+async def test_the_chosen_model_decides_on_the_api_whatever_extra_body_calls_it(
+    llm_server, mounted, monkeypatch
+):
+    server = await llm_server(["fine"])
+    provider = await mounted(server, model="gpt-6.1-sol", extra_body={"model": "my-deployment"})
+    monkeypatch.setattr(provider, "_is_openai", True)
+    await provider.complete(ask())
+    assert server.requests[-1].path == "/v1/responses"
+    assert server.requests[-1].body["model"] == "my-deployment"
+    assert server.rejections == []
