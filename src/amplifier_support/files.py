@@ -208,8 +208,12 @@ def open_locked(path: str | Path) -> int | None:
     return None
 
 
-def try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Lock an open file for this process alone, until it is closed or its holder dies.
+
+    Args:
+        descriptor: The file.
+        shared: Whether others may hold it in the same way, where the system has that.
 
     Returns:
         False if another one holds it.
@@ -217,7 +221,8 @@ def try_lock(descriptor: int) -> bool:
     if os.name == "nt":
         return _try_lock_windows(descriptor)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import pytest
 import yaml
-from pydantic import AfterValidator
+from pydantic import AfterValidator, TypeAdapter
 
 from amplifier_app import api
 from amplifier_batch.record.folder import is_running
@@ -387,6 +387,14 @@ def shout(text: str) -> str:
     return text.upper()
 
 
+def first(number: int) -> int:
+    return next(iter(range(number, 0)))
+
+
+async def checked(number: int) -> int:
+    return TypeAdapter(int).validate_python(f"{number} of them")
+
+
 async def tool_results(plan: api.Plan, prompt: str = "go", **options: Any) -> list[Any]:
     async with api.open_session(plan, save=False, **options) as session:
         events = [event async for event in session.stream(prompt)]
@@ -401,6 +409,8 @@ async def tool_results(plan: api.Plan, prompt: str = "go", **options: Any) -> li
         (weather, {"city": "Atlantis"}, False, "LookupError: it has sunk"),
         (weather, {"town": "Rome"}, False, "city"),
         (weather, {"city": "Rome", "days": "many"}, False, "days"),
+        (first, {"number": 1}, False, "the function raised StopIteration"),
+        (checked, {"number": 1}, False, "ValidationError: 1 validation error for int"),
     ],
 )
 async def test_a_function_is_called_as_a_tool_without_a_question(
@@ -472,6 +482,7 @@ def any_number(*values: int) -> None: ...
         ([any_number], "*values"),
         ([shout, shout], "two functions"),
         ([asyncio.sleep, print], "print"),
+        ([max], "max"),
     ],
 )
 def test_what_cannot_be_a_tool_is_a_usage_error(functions: list[Any], words: str) -> None:

@@ -23,7 +23,7 @@ from tests.support.cli import amplifier_command, child_environment, run_amplifie
 from tests.support.schemas import RESULT
 
 
-@pytest.mark.parametrize("argv", [["--version"], ["version"]])
+@pytest.mark.parametrize("argv", [["--version"], ["version"], ["--version", "run"]])
 def test_the_version_is_one_line(argv: list[str]) -> None:
     done = run_amplifier(*argv)
     assert done.code == 0

@@ -299,9 +299,6 @@ def amplifier_command() -> Any:
         # `--version` on its own is answered before Typer is imported.
         if version:
             show_version()
-            from amplifier_app.base.own_packages import version_line
-
-            print(version_line())
             raise typer.Exit
 
     return prepare_command(get_command(app))

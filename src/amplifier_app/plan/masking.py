@@ -85,11 +85,10 @@ def open_tree(tree: MapNode, *, written: bool = False) -> MapNode:
 
 def _by_section(tree: MapNode, change: Callable[[str, Node], Node]) -> MapNode:
     # The name of an agent does not make its content secret.
-    by_agent = with_agents(tree, lambda _, agent: _by_section(agent, change)).items
-    items = {
-        key: by_agent[key] if key == "agents" else change(key, node)
-        for key, node in tree.items.items()
-    }
+    items = {key: change(key, node) for key, node in tree.items.items()}
+    if isinstance(tree.items.get("agents"), MapNode):
+        by_agent = with_agents(tree, lambda _, agent: _by_section(agent, change))
+        items["agents"] = by_agent.items["agents"]
     namespaces = tree.items.get("namespaces")
     if isinstance(namespaces, MapNode):
         # Nor does the name of a namespace.

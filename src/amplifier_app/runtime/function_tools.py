@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, cast
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
@@ -44,19 +45,25 @@ class FunctionTool:
                 f"the function {function!r} cannot be a tool: its name is {self.name!r}",
                 hint="Define it with def and a name of at most 64 letters, digits and '_'.",
             )
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                raise UsageError(
-                    f"the function {self.name!r} cannot be a tool: {parameter} has no name that the model could give"
-                )
+
+        @wraps(function)
+        def bind(*values: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            return values, named
+
         try:
-            self._adapter = TypeAdapter[Any](cast("Any", function))
+            parameters = inspect.signature(function).parameters.values()
+            self._adapter = TypeAdapter[Any](cast("Any", bind))
             self.input_schema = self._adapter.json_schema(schema_generator=_WithoutTitles)
-        except (PydanticUserError, NameError) as error:
+        except (PydanticUserError, NameError, TypeError, ValueError) as error:
             raise UsageError(
                 f"the function {self.name!r} cannot be a tool: {error}",
                 hint="Annotate its parameters with types that JSON can express.",
             ) from error
+        for parameter in parameters:
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise UsageError(
+                    f"the function {self.name!r} cannot be a tool: {parameter} has no name that the model could give"
+                )
         self.description, arguments = _read_docstring(inspect.getdoc(function) or "")
         for name, field in self.input_schema.get("properties", {}).items():
             if name in arguments:
@@ -64,23 +71,29 @@ class FunctionTool:
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Call the function with the input, and return what it returned: text, or data as JSON."""
-        text = json.dumps(input)
         try:
-            if inspect.iscoroutinefunction(self._function):
-                value = await self._adapter.validate_json(text)
-            else:
-                value = await asyncio.to_thread(self._adapter.validate_json, text)
-                if inspect.isawaitable(value):
-                    value = await value
-            if not isinstance(value, str):
-                value = TypeAdapter[Any](type(value)).dump_json(value).decode()
-            return ToolResult(output=value)
+            values, named = self._adapter.validate_json(json.dumps(input))
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
                 for problem in error.errors()
             )
             return _failed(f"the input is invalid: {problems}")
+
+        def call() -> Any:
+            try:
+                return self._function(*values, **named)
+            except StopIteration as error:  # cannot leave a thread
+                raise RuntimeError("the function raised StopIteration") from error
+
+        try:
+            is_async = inspect.iscoroutinefunction(self._function)
+            value = call() if is_async else await asyncio.to_thread(call)
+            if inspect.isawaitable(value):
+                value = await value
+            if not isinstance(value, str):
+                value = TypeAdapter[Any](type(value)).dump_json(value).decode()
+            return ToolResult(output=value)
         # The function is foreign code; what it raises is a failed call, which the model is told.
         except Exception as error:
             return _failed(f"{type(error).__name__}: {error}")

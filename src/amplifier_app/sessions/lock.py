@@ -10,9 +10,11 @@ from pathlib import Path
 from amplifier_app.base.errors import SessionError
 from amplifier_support.files import open_private_in, try_lock
 
-_TRIES, _TRY_SECONDS = 20, 0.01
+_TRIES, _TRY_SECONDS = 5, 0.01
 """The number of times, and the interval in seconds, to take the lock, which others hold for a moment to see whether
-it is held, and to read the holder's pid from the file."""
+it is held."""
+_ASK = 20
+"""The number of times to read the holder's pid from the file."""
 
 
 class InUse(SessionError):
@@ -69,7 +71,7 @@ class SessionLock:
         return False
 
     def _holder(self) -> str:
-        for _ in range(_TRIES):
+        for _ in range(_ASK):
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 return str(json.loads(os.pread(self._descriptor, 4096, 0))["pid"])
             # The holder writes its pid shortly after taking the lock.
@@ -94,7 +96,8 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return True
     try:
-        return not try_lock(descriptor)
+        # Those who look do not take each other for a holder.
+        return not try_lock(descriptor, shared=True)
     except OSError:
         return True
     finally:

@@ -231,7 +231,8 @@ def _agent(case: Case, name: str, node: MapNode, ran: Ran) -> Iterator[Failure]:
     )
     sent = tuple(request for request in ran.sent if request.session_id in sessions)
     its = ran._replace(turn=turn, sent=sent)
-    for key, expected in node.items.items():
+    nothing = ListNode([], node.at)
+    for key, expected in {**node.items, "failed": node.items.get("failed", nothing)}.items():
         for lines in _CHECKS[key](expected, its):
             yield Failure(f"{what}.{key}", tuple(lines), expected.at)
         if key == "answer":

@@ -11,10 +11,13 @@ from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
 
 
 def test_looking_at_a_lock_never_keeps_another_from_taking_it(tmp_path: Path) -> None:
-    file, ended = tmp_path / "lock", threading.Event()
+    file, other, ended = tmp_path / "lock", tmp_path / "other", threading.Event()
+
+    seen: set[bool] = set()
 
     def look() -> None:
         while not ended.is_set():
+            seen.add(is_locked(other))
             is_locked(file)
 
     looking = [threading.Thread(target=look) for _ in range(2)]
@@ -27,6 +30,7 @@ def test_looking_at_a_lock_never_keeps_another_from_taking_it(tmp_path: Path) ->
         ended.set()
         for thread in looking:
             thread.join()
+    assert seen == {False}
 
 
 def test_a_lock_is_seen_with_its_holder_until_it_is_released(tmp_path: Path) -> None:
