@@ -19,4 +19,5 @@ def weather(city: str) -> str:
 
 plan = api.load_plan(sys.argv[1], functions=[weather])
 answer = api.run_sync(plan, f"What is the weather in {sys.argv[2]}?", answer_type=Forecast)
-print(answer.data or answer.error)
+print(answer.data if answer.is_ok else answer.error)
+sys.exit(answer.exit_code)

@@ -228,7 +228,8 @@ def load_plan(
         if isinstance(plan, Mapping):
             file: Path | None = resources.enter_context(_as_file(plan))
         else:
-            is_file = plan is not None and (isinstance(plan, Path) or os.path.isfile(plan))
+            looks_like_file = isinstance(plan, Path) or str(plan).endswith((".yaml", ".yml", ".md"))
+            is_file = plan is not None and (looks_like_file or os.path.isfile(plan))
             file = Path(plan) if plan is not None and is_file else None
         request = Request(
             plan=file,

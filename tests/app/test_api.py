@@ -306,9 +306,16 @@ def anthropic_plan(folder: Path, server: ScriptedLLM) -> Path:
     return file
 
 
-@pytest.mark.parametrize("plan", ["no-such-profile", Path("missing.yaml")])
-def test_a_plan_that_cannot_be_loaded_is_a_configuration_error(plan: str | Path) -> None:
-    with pytest.raises(api.ConfigError):
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ("no-such-profile", "unknown profile"),
+        ("missing.yaml", "no such file"),
+        (Path("missing.yaml"), "no such file"),
+    ],
+)
+def test_a_plan_that_cannot_be_loaded_is_a_configuration_error(plan: str | Path, why: str) -> None:
+    with pytest.raises(api.ConfigError, match=why):
         api.load_plan(plan)
 
 

@@ -76,6 +76,13 @@ def test_a_run_goes_on_after_the_command_has_returned(background: Background) ->
     wait_until(lambda: background.state() == "")
 
 
+def test_the_format_of_the_output_is_that_of_the_result(background: Background) -> None:
+    plan = mock_plan(background.folder, ["the answer"])
+    started = background.detach(plan, "go", "--output", "json")
+    assert (started.code, started.stdout) == (0, f"{ID}\n"), started.stderr
+    assert background.wait_for_result()["response"] == "the answer"
+
+
 def test_a_watcher_sees_the_conversation_and_gets_the_exit_code(background: Background) -> None:
     plan = held_plan(background.folder, ["one of two", "the end"], (0, 1))
     background.detach(plan, "go")

@@ -18,7 +18,7 @@ from prompt_toolkit.output import create_output
 from amplifier_app.base.sanitize import for_terminal, one_line, visible
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import wrapped
-from amplifier_app.trust import Answer
+from amplifier_app.trust import Answer, instruction_sources
 from amplifier_app.trust.content import Content
 from amplifier_app.trust.review import changes, cut, listing, selection
 from amplifier_app.trust.store import Record
@@ -228,6 +228,9 @@ _ANSWERS: dict[str, Answer] = {
 }
 
 
+_INSTRUCTIONS = "Instructions for the model, also when they change:"
+
+
 def ask_about_trust(content: Content, record: Record | None, terminal: int) -> Answer:
     """Return the answer given on the terminal; Ctrl-C and Ctrl-D mean "stop".
 
@@ -255,12 +258,19 @@ def question_about(content: Content, record: Record | None) -> list[str]:
         head = f"The configuration of the project {root} has changed since you trusted it:"
         shown = cut([*changes(record.entries, content.entries)], _MAX_CHANGES, "lines")
     selected = cut(selection(content), _MAX_SELECTED, "lines")
+    texts = cut(
+        [visible(str(source)) for source in instruction_sources(str(content.root))],
+        _MAX_FILES,
+        "files",
+    )
     return [
         head,
         "",
         *(f"  {line}" for line in shown),
         "",
+        *([_INSTRUCTIONS, "", *(f"  {line}" for line in texts), ""] if texts else []),
         *(["Contents:", "", *(f"  {line}" for line in selected), ""] if selected else []),
-        "Trusted code runs with your permissions. You are asked again when any of it changes.",
+        "Trusted code runs with your permissions. You are asked again when any of it changes"
+        f"{', except the instructions' if texts else ''}.",
         "Full contents: amplifier trust --show",
     ]

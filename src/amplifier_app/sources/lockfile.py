@@ -231,7 +231,7 @@ def _homes(project: Path | None) -> list[tuple[Path, Path]]:
 LOOP_SUPPORT = "hooks-loop-support"
 """Applies settings of the session to an orchestrator that does not."""
 
-UPDATE = "if the change is intended, update the lock: amplifier plan lock"
+UPDATE = "if the change is intended, update the lock: amplifier plan lock, with the same -f or -P"
 
 
 def needs_no_lock(module_id: str, place: str) -> bool:

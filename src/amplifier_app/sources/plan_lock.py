@@ -432,7 +432,7 @@ def drift_error(differences: Iterable[str], file: Path | None) -> ConfigError:
     listed = "\n".join(differences)
     return ConfigError(
         f"the plan no longer matches its lock file:\n{listed}",
-        hint="If the change is intended, update the lock: amplifier plan lock",
+        hint="If the change is intended, update the lock: amplifier plan lock, with the same -f or -P",
         location=None if file is None else Location(str(file)),
     )
 

@@ -174,3 +174,13 @@ def test_what_becomes_readable_is_shown(tmp_path: Path) -> None:
         ".amplifier/profiles/x.yaml:1: readable /mnt",
         ".amplifier/profiles/y.yaml:1: readable /opt",
     ]
+
+
+def test_the_question_names_the_instructions_that_a_yes_trusts(tmp_path: Path) -> None:
+    write_files(tmp_path, {".amplifier/settings.yaml": "profile: ours", ".git/HEAD": ""})
+    content = examine(tmp_path / ".amplifier")
+    assert "AGENTS.md" not in "\n".join(question_about(content, None))
+    (tmp_path / "AGENTS.md").write_text("Be brief.")
+    lines = "\n".join(question_about(content, None))
+    assert str(tmp_path / "AGENTS.md") in lines
+    assert "You are asked again when any of it changes, except the instructions." in lines

@@ -68,6 +68,8 @@ def detach(request: Request, invocation: Invocation, words: list[str]) -> Outcom
     outcome = _begin(words, folder, is_new=is_new)
     if outcome is OK:
         print(folder.name)
+        # The result follows in the background, in the format of `--output`.
+        invocation.output = "text"
     return outcome
 
 
