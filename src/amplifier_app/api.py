@@ -248,7 +248,7 @@ def load_plan(
 
 @contextlib.contextmanager
 def _as_file(plan: Mapping[str, Any]) -> Generator[Path]:
-    """Make a plan readable as a file, for as long as it is loaded; relative paths in it are those of the process.
+    """Make a plan readable as a file while it is loaded; its relative paths start at the current directory.
 
     Raises:
         UsageError: It has values that YAML has no form for.

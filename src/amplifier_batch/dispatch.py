@@ -383,7 +383,8 @@ class Dispatcher:
             (self._limits.max_cost, "--max-cost"),
             (self._limits.max_forecast, "--max-forecast"),
         )
-        for option in (option for limit, option in limits if limit is not None):
+        option = next((option for limit, option in limits if limit is not None), None)
+        if option is not None:
             hint = f"Run the batch without {option}, or use a model with a known price."
             why = f"cannot enforce {option}: no price known for this model"
             await self.stop(Stop(Ending.BUDGET, why, hint))

@@ -20,7 +20,7 @@ from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import wrapped
 from amplifier_app.trust import Answer, instruction_sources
 from amplifier_app.trust.content import Content
-from amplifier_app.trust.review import changes, cut, listing, selection
+from amplifier_app.trust.review import INSTRUCTIONS, changes, cut, listing, selection
 from amplifier_app.trust.store import Record
 
 WORD_SECONDS = 0.4
@@ -228,9 +228,6 @@ _ANSWERS: dict[str, Answer] = {
 }
 
 
-_INSTRUCTIONS = "Instructions for the model, also when they change:"
-
-
 def ask_about_trust(content: Content, record: Record | None, terminal: int) -> Answer:
     """Return the answer given on the terminal; Ctrl-C and Ctrl-D mean "stop".
 
@@ -268,7 +265,7 @@ def question_about(content: Content, record: Record | None) -> list[str]:
         "",
         *(f"  {line}" for line in shown),
         "",
-        *([_INSTRUCTIONS, "", *(f"  {line}" for line in texts), ""] if texts else []),
+        *([INSTRUCTIONS, "", *(f"  {line}" for line in texts), ""] if texts else []),
         *(["Contents:", "", *(f"  {line}" for line in selected), ""] if selected else []),
         "Trusted code runs with your permissions. You are asked again when any of it changes"
         f"{', except the instructions' if texts else ''}.",

@@ -154,7 +154,7 @@ def _print(content: Content, record: Record | None, *, trusted: bool, whole: boo
     if trusted and not whole:
         return
     if texts := instruction_sources(str(content.root)):
-        print("\nInstructions, also when they change:\n")
+        print(f"\n{review.INSTRUCTIONS}\n")
         print("\n".join(f"  {visible(str(text))}" for text in texts))
     before = {} if record is None or record.always or trusted else record.entries
     head = "Changes since you last trusted it:" if before else "Contents:"

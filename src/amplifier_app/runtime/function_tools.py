@@ -1,7 +1,7 @@
 """Functions of a Python program, offered to the model as tools.
 
-The name of a function is that of its tool, its parameters and their types are the input, and its docstring, with the
-`Args:` of Google's style, describes both.
+A tool has the name of its function. The parameters and their types are its input; the docstring, with `Args:` in Google's
+style, describes both.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class FunctionTool:
             if not isinstance(value, str):
                 value = TypeAdapter[Any](type(value)).dump_json(value).decode()
             return ToolResult(output=value)
-        # The function is foreign code; what it raises is a failed call, which the model is told.
+        # The function is foreign code; whatever it raises becomes a failed call that the model sees.
         except Exception as error:
             return _failed(f"{type(error).__name__}: {error}")
 
@@ -151,7 +151,7 @@ def _failed(message: str) -> ToolResult:
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Return the description in a docstring, and those of the arguments."""
+    """Return the descriptions of the function and of its arguments in a docstring."""
     before, *sections = _SECTION.split(text)
     arguments = dict(zip(sections[::2], sections[1::2], strict=True)).get("Args", "")
     described = {name: " ".join(words.split()) for name, words in _ARGUMENT.findall(arguments)}

@@ -17,6 +17,10 @@ from amplifier_app.trust.selection import collect_facts
 _CONTEXT = 3
 
 
+INSTRUCTIONS = "Instructions, also when they change:"
+"""The heading of the files that a trusted project gives the model."""
+
+
 def listing(content: Content) -> list[str]:
     """The files, one line each; those outside `.amplifier` come first."""
     entries = sorted(content.entries.items(), key=lambda item: item[0].startswith(".amplifier/"))

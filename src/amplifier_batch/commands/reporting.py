@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -95,12 +95,9 @@ def pieces(folder: BatchFolder, kind: str, pages: SessionPages | None = None) ->
     Raises:
         SessionError: The results cannot be read.
     """
-    texts = as_page(folder, pages) if kind == "html" else _KINDS[kind](folder)
+    texts = {
+        "md": lambda: as_markdown(folder),
+        "junit": lambda: as_junit(folder),
+        "html": lambda: as_page(folder, pages),
+    }[kind]()
     return (text.encode("utf-8", "replace").decode() for text in texts)
-
-
-_KINDS: Mapping[str, Callable[[BatchFolder], Iterable[str]]] = {
-    "md": as_markdown,
-    "junit": as_junit,
-}
-"""Kind of a report → function that makes its text."""

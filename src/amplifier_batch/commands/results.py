@@ -18,7 +18,7 @@ from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.results import batch_schema
 from amplifier_batch.record.waiting_rows import approve_command, find_waiting
-from amplifier_batch.statistics.forecast import forecast_cost
+from amplifier_batch.statistics.forecast import Forecast
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, PassRate
 from amplifier_batch.statistics.summary import cost_in_words, totals
 
@@ -45,8 +45,8 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
         f"{found['ended']:,} of {found['runs']:,} {batch.unit}s, {state}{_and_cost(cost_in_words(counts.cost))}"
         f"{', at batch prices' if found['economy'] else ''}"
     )
-    if forecast := forecast_cost(counts, batch.runs):
-        print(f"forecast: {forecast.text}")
+    if found["forecast"] is not None:
+        print(f"forecast: {Forecast(**found['forecast']).text}")
     for open_batch in found["open_batches"]:
         name = (
             f"batch {open_batch['id']}" if open_batch["id"] else "a batch whose id is not known yet"
