@@ -44,7 +44,7 @@ def takes_options(
             fields = {one.name: values.pop(one.name) for one in added}
             for name, value in fields.items():
                 option, given = marks[name], value if isinstance(value, list) else [value]
-                # Such as that of an unset variable in a script.
+                # For example an unset variable in a script.
                 if option is not None and not option.empty and "" in given:
                     raise _empty(option.flags[0], "a value")
             function(**values, **{into: declared(**fields)})

@@ -62,7 +62,7 @@ class Traffic(NamedTuple):
         return [{"module": MODULE, "config": {"record": self.record}}] if self.record else []
 
     def stand_ins(self, tree: MapNode) -> MapNode:
-        """The plan with stand-ins for its providers and those of its agents."""
+        """The plan with stand-ins for its own providers and for the providers of its agents."""
         if self.script is not None:
             return _with_script(tree, self.script)
         if self.replay is None:

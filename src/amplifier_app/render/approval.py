@@ -54,7 +54,7 @@ class _Change(NamedTuple):
         old: Its text; None if there is none to show.
         new: The text after the call.
         notes: What the user should know about it.
-        is_refused: Whether the tool will refuse it; `old` and `new` are then those of its edits.
+        is_refused: Whether the tool will refuse it; `old` and `new` then come from its edits.
     """
 
     path: str

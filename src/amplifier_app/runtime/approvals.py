@@ -84,7 +84,7 @@ class AgentApprovals:
     All agents of a session share its `Approvals`, and with them "allow always"; questions name the agent.
 
     Args:
-        approvals: Asks; those of the session.
+        approvals: The approvals of the session, which ask.
         agent: The name of the agent; empty for the session itself.
     """
 

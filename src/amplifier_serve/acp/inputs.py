@@ -1,4 +1,4 @@
-"""Input of an editor: the content blocks of prompts, and the MCP servers that it adds to those of the plan."""
+"""Input of an editor: the content blocks of prompts, and the MCP servers that it adds to the plan."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class MapNode(NamedTuple):
         return node if isinstance(node, MapNode) else MapNode({}, self.at)
 
     def listed(self, key: str) -> Sequence[Node]:
-        """The entries of the list at `key`; none if there is no list."""
+        """The entries of the list at `key`; empty without a list."""
         node = self.items.get(key)
         return node.items if isinstance(node, ListNode) else ()
 

@@ -125,7 +125,7 @@ RESULT_ROLES = frozenset({"tool", "function"})
 
 
 def stored_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tool calls of a message: those of its blocks, or else of its list."""
+    """The tool calls in the blocks of a message, or else in its list."""
     blocks = [b for b in mappings(message.get("content")) if read_kind(b) in CALL_TYPES]
     return blocks or list(mappings(message.get("tool_calls")))
 
