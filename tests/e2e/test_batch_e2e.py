@@ -476,24 +476,6 @@ def test_compare_names_the_changes_the_flips_and_the_verdict(batches: Batches) -
     assert "# prompt" not in done.stdout
 
 
-def test_the_plan_may_have_the_prompt(batches: Batches) -> None:
-    batches.rows(1)
-    with (batches.folder / "plan.yaml").open("a") as file:
-        file.write("prompt: 'row r{{n}}'\n")
-    what = ("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", "--approve", "allow")
-    done = run_amplifier(*what, cwd=batches.folder, env=KEY)
-    assert done.code == 0, done.stderr
-    assert batches.results()[0]["response"] == "did row r0"
-
-
-def test_input_from_stdin_is_saved_with_the_batch(batches: Batches) -> None:
-    what = ("batch", "run", "mock", "-", "-o", "out")
-    done = run_amplifier(*what, cwd=batches.folder, stdin="one\ntwo\n")
-    assert done.code == 0, done.stderr
-    assert {one["response"] for one in batches.results()} == {"You said: one", "You said: two"}
-    assert batches("resume").code == 0
-
-
 def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -587,28 +569,6 @@ def test_a_disk_that_takes_no_more_loses_nothing(tmp_path: Path) -> None:
     assert after.startswith(before)
     found = [json.loads(line)["row"] for line in after.splitlines()]
     assert sorted(found) == sorted(f"r{n}" for n in range(rows))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "{{nothing}}"),
-            "has no field 'nothing'",
-        ),
-        (("missing.yaml", "rows.jsonl", "-o", "out"), "there is no plan file missing.yaml"),
-        (("plan.yaml", "missing.jsonl", "-o", "out"), "cannot read the input missing.jsonl"),
-    ],
-)
-def test_mistakes_are_reported_before_the_first_request(
-    batches: Batches, arguments: tuple[str, ...], message: str
-) -> None:
-    batches.rows(2)
-    done = run_amplifier("batch", "run", *arguments, cwd=batches.folder, env=KEY)
-    assert done.code == (78 if "has no field" in message else 2), done.stderr
-    assert message in done.stderr
-    assert not batches.server.completions
-    assert not (batches.folder / "out").exists()
 
 
 def test_an_input_on_stdin_is_private_and_moves_with_the_folder(tmp_path: Path) -> None:

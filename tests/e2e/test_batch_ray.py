@@ -253,14 +253,6 @@ def test_addresses_that_do_not_answer_or_authenticate_are_refused(
     assert code != 78 or "RAY_AUTH_TOKEN" in done.stderr or "ray job submit" in done.stderr
 
 
-@pytest.mark.skipif(HAS_RAY, reason="ray is installed")
-def test_the_extra_is_named_if_it_is_missing(batches: Batches) -> None:
-    batches.rows(1)
-    done = batches("run", "--engine", "ray")
-    assert done.code == 78, done.stderr
-    assert "pip install 'amplifier[ray]'" in done.stderr
-
-
 async def test_a_node_refuses_what_would_not_be_this_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -319,14 +319,9 @@ async def test_a_chat_asks_and_continues_without_it(
             assert "you have not trusted yet" in " ".join(shown.split())
             assert re.search(r"settings\.yaml:\d+: source \.\./evil", shown)
             assert hostile.damage == []
-            terminal.type("2" + ENTER)
-            terminal.until("Ctrl-D to leave")
-            terminal.prompt()
-            terminal.type("hi" + ENTER)
-            terminal.until("an answer")
-            terminal.prompt()
-            terminal.type(CTRL_D)
-            assert terminal.finish() == 0
+            terminal.ask("2", "Ctrl-D to leave")
+            terminal.ask("hi", "an answer")
+            terminal.quit()
 
     await asyncio.to_thread(talk)
     assert hostile.damage == []
