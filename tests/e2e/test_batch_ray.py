@@ -21,7 +21,8 @@ import pytest
 
 from amplifier_app import __version__
 from amplifier_batch.engines.ray import RayWorker
-from tests.e2e.test_batch_e2e import KEY, Batches, counting
+from tests.e2e.test_batch_e2e import counting
+from tests.support.batches import KEY, Batches
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM
 

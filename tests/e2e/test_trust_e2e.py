@@ -329,8 +329,10 @@ async def test_a_chat_asks_and_continues_without_it(
     assert not (Path(str(env["AMPLIFIER_HOME"])) / "trust").exists()
 
 
-@pytest.mark.parametrize("keys", ["3" + ENTER, "quit" + ENTER, CTRL_C, CTRL_D])
-@pytest.mark.parametrize("prompt", [(), ("hi",)])
+@pytest.mark.parametrize(
+    ("keys", "prompt"),
+    [("3" + ENTER, ()), ("quit" + ENTER, ("hi",)), (CTRL_C, ("hi",)), (CTRL_C, ()), (CTRL_D, ())],
+)
 async def test_stopping_at_the_question_starts_nothing(
     hostile: Hostile,
     env: dict[str, str | None],
