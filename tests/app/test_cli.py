@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from amplifier_app.base.outcome import OK, Outcome
@@ -17,8 +18,16 @@ from amplifier_app.commands.group import amplifier_command as root_command
 from amplifier_app.commands.run import launch
 from amplifier_app.commands.run.request import Request, read_words
 from tests.meta import help_pages
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.schemas import RESULT
+
+
+@pytest.mark.parametrize("argv", [["--version"], ["version"], ["--version", "run"]])
+def test_the_version_is_one_line(argv: list[str]) -> None:
+    done = run_amplifier(*argv)
+    assert done.code == 0
+    assert done.stdout.startswith("amplifier ")
+    assert done.stdout.count("\n") == 1
 
 
 def test_every_command_is_in_a_group_of_the_help() -> None:
@@ -59,6 +68,17 @@ def test_stored_help_is_printed_on_a_terminal_of_the_usual_width(words: str) -> 
     assert run_amplifier(*argv, env={"COLUMNS": None}).stdout == printed
     assert run_amplifier(*argv[:-1], "-h", env={"COLUMNS": "200"}).stdout == printed
     assert run_amplifier(*argv, env={"COLUMNS": "60"}).stdout != printed
+
+
+@pytest.mark.parametrize("argv", [["--version"], ["schema", "plan"]])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_reported(argv: list[str]) -> None:
+    with open("/dev/full", "wb") as full, start_amplifier(*argv, stdout=full) as process:
+        assert process.stderr is not None
+        message = process.stderr.read().decode()
+    assert process.returncode == 6
+    assert message.count("no space left on device") == 1
+    assert "Traceback" not in message
 
 
 def asked_for(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Request:
@@ -172,6 +192,14 @@ def test_a_usage_error_answers_in_json_if_json_was_asked_for(output: str) -> Non
     RESULT.validate(result)
     assert (done.code, result["outcome"], result["exit_code"]) == (2, "usage", 2)
     assert "--bogus" in result["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["result", "events", "plan"])
+def test_schemas_are_printed_as_valid_json_schemas(name: str) -> None:
+    done = run_amplifier("schema", name)
+    schema = json.loads(done.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["title"]
 
 
 def test_a_value_that_names_nothing_is_a_usage_error(tmp_path: Path) -> None:

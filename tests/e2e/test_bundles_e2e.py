@@ -120,6 +120,9 @@ def test_a_locked_bundle_stays_at_its_commit(
     machine: Machine, kit: Repository, tmp_path: Path
 ) -> None:
     app(machine, f"{kit.url}@main")
+    refused = machine("run", "-f", "bundle.md", "--locked", "go")
+    assert refused.code == 78
+    assert "bundle.lock.json: the lock does not exist" in refused.stderr
     done = machine("plan", "lock", "-f", "bundle.md")
     assert done.code == 0, done.stderr
     assert f"bundle {kit.url}@main: not locked" in done.stdout
