@@ -141,7 +141,7 @@ DAMAGED = {
     "a number": json.dumps(entry(value=5)).encode(),
     "a line break": json.dumps(entry(value=KEY + "\nPATH=/evil")).encode(),
     "deeply nested": b"[" * 100_000,
-    "huge": b" " * (1 << 20) + b"{}",
+    "huge": b" " * (1 << 20) + json.dumps(entry()).encode(),
 }
 
 

@@ -457,11 +457,24 @@ def test_written_yaml_refers_to_the_same_folders_from_anywhere(
 # -- what is paid at start-up ------------------------------------------------------------
 
 
+LIBRARIES = "sorted({'yaml', 'pydantic', 'jsonschema', 'difflib'} & set(sys.modules))"
+
+
 def evaluate(statement: str, expression: str) -> Any:
     """The value of `expression` after `statement` in a new process."""
     code = f"import sys; {statement}; print({expression})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return ast.literal_eval(done.stdout)
+
+
+def test_importing_the_package_reads_no_yaml_and_no_schema_library() -> None:
+    imports = "import amplifier_app.plan; from amplifier_app.sources.loading import load"
+    assert evaluate(imports, LIBRARIES) == []
+
+
+def test_loading_the_default_profile_imports_yaml_and_no_schema_library() -> None:
+    loads = "from amplifier_app.sources.loading import load; load(environ={}).mount_plan()"
+    assert evaluate(loads, LIBRARIES) == ["yaml"]
 
 
 def test_unused_features_are_not_imported() -> None:
