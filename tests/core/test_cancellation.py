@@ -28,6 +28,7 @@ def test_request_cancellation_is_graceful() -> None:
     token = CancellationToken()
     assert token.request_cancellation() is None
     assert token.is_graceful
+    assert [state.value for state in CancellationState] == ["none", "graceful", "immediate"]
 
 
 def test_running_tools_are_known_by_id_and_name() -> None:
@@ -35,6 +36,8 @@ def test_running_tools_are_known_by_id_and_name() -> None:
     token.register_tool_start("1", "bash")
     token.register_tool_start("2", "bash")
     token.register_tool_complete("unknown")
+    token.running_tools.clear()
+    token.running_tool_names.clear()
     assert token.running_tools == {"1", "2"}
     assert token.running_tool_names == ["bash", "bash"]
     token.register_tool_complete("1")

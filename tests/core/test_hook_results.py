@@ -188,13 +188,14 @@ async def test_a_message_that_cannot_be_shown_is_logged(caplog: pytest.LogCaptur
     assert "boom" in caplog.text
 
 
-@pytest.mark.parametrize("answer", ["Allow", "allow once", "ALLOW ALWAYS"])
+@pytest.mark.parametrize("answer", ["Allow", "Allow Once", "allow once", "ALLOW ALWAYS"])
 async def test_an_allowing_answer_continues(answer: str) -> None:
     approval = Approval(answer)
     result = HookResult(action="ask_user", data={"d": 1}, user_message="not shown")
     display = Display()
     left = await make(approval, display).process_hook_result(result, "e")
     assert (left.action, left.data) == ("continue", {"d": 1})
+    assert isinstance(approval.asked[0], str)
     assert approval.asked[1:] == (["Allow", "Deny"], 300.0, "deny")
     assert display.shown == []
 

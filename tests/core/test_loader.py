@@ -226,6 +226,15 @@ async def test_a_module_unknown_to_the_resolver_may_be_installed(tmp_path: Path)
         await loader.load("tool-nowhere")
 
 
+async def test_a_source_whose_folder_is_missing_is_reported(tmp_path: Path) -> None:
+    class Gone(Folder):
+        def resolve(self) -> Path:
+            raise ModuleNotFoundError(f"{self.path} does not exist")
+
+    with pytest.raises(ModuleNotFoundError, match="does not exist"):
+        await loader_with(Resolver(tool_gone=Gone(tmp_path))).load("tool-gone")
+
+
 async def test_an_id_cannot_be_loaded_from_two_folders(tmp_path: Path) -> None:
     resolver = Resolver(tool_four=Folder(package(tmp_path / "a", "amplifier_module_tool_four")))
     loader = loader_with(resolver)

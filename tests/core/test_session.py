@@ -612,13 +612,3 @@ async def test_the_loader_is_cleaned_up_after_an_interrupt_during_cleanup() -> N
     with pytest.raises(KeyboardInterrupt):
         await target.cleanup()
     assert target.loader.cleaned == 1
-
-
-async def test_a_session_without_a_loader_creates_one() -> None:
-    config = {
-        "session": {"orchestrator": "loop-basic", "context": "context-simple"},
-        "providers": [{"module": "provider-mock"}],
-    }
-    async with AmplifierSession(config) as target:
-        assert isinstance(target.loader, ModuleLoader)
-        assert isinstance(await target.execute("hello"), str)
