@@ -378,29 +378,6 @@ async def test_an_injection_over_the_limit_is_dropped_and_logged(
 class TestAskUser:
     ASK = HookResult(action="ask_user", approval_prompt="Really?")
 
-    async def test_allowed_tool_runs(self, rig: Rig) -> None:
-        approval = Approval("Allow")
-        rig.with_people(approval)
-        tool = rig.add_tool(echo_tool())
-        rig.replies(calls(call(text="a")), "done")
-        rig.on("tool:pre", self.ASK)
-
-        await rig.run()
-
-        assert approval.asked == ["Really?"]
-        assert tool.inputs == [{"text": "a"}]
-
-    async def test_refused_tool_does_not_run(self, rig: Rig) -> None:
-        rig.with_people(Approval("Deny"))
-        tool = rig.add_tool(echo_tool())
-        rig.replies(calls(call(id="c1", text="a")), "done")
-        rig.on("tool:pre", self.ASK)
-
-        await rig.run()
-
-        assert tool.inputs == []
-        assert rig.context.results() == {"c1": "Error: denied: User denied: Really?"}
-
     async def test_no_answer_in_time_counts_as_the_default(self, rig: Rig) -> None:
         rig.with_people(Approval(ApprovalTimeoutError("late")))
         tool = rig.add_tool(echo_tool())
@@ -440,7 +417,7 @@ class TestAskUser:
         assert approval.asked == ["run t0?", "run t1?", "run t2?"]
         assert tool.inputs == [{"text": "t0"}, {"text": "t2"}]
         assert rig.context.results()["c0"] == "T0"
-        assert "denied" in rig.context.results()["c1"]
+        assert rig.context.results()["c1"] == "Error: denied: User denied: run t1?"
 
     async def test_refused_prompt_ends_the_turn(self, rig: Rig) -> None:
         rig.with_people(Approval("Deny"))
