@@ -127,3 +127,28 @@ async def test_outside_a_task_but_in_a_loop_nothing_was_cancelled() -> None:
     counted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(lambda: counted.set_result(task_cancel_count()))
     assert await counted == 0
+
+
+def test_cyclic_child_tokens_do_not_loop() -> None:
+    first, second = CancellationToken(), CancellationToken()
+    first.register_child(second)
+    second.register_child(first)
+    first.request_immediate()
+    assert second.is_immediate
+    second.unregister_child(CancellationToken())
+
+
+async def test_a_callback_that_awaits_what_it_cancelled_does_not_stop_the_others() -> None:
+    token, ran = CancellationToken(), []
+    work = asyncio.create_task(asyncio.sleep(60))
+    await asyncio.sleep(0)
+
+    async def stop_work() -> None:
+        work.cancel()
+        await work
+
+    token.on_cancel(stop_work)
+    token.on_cancel(lambda: ran.append("other"))
+    await token.trigger_callbacks()
+    await token.trigger_callbacks()
+    assert ran == ["other", "other"]

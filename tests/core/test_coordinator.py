@@ -1,6 +1,7 @@
 """Mount points, capabilities, contributions and cleanup."""
 
 import asyncio
+import inspect
 import logging
 import sys
 from types import SimpleNamespace
@@ -301,3 +302,67 @@ async def test_a_summary_by_name(coordinator: ModuleCoordinator) -> None:
     }
     coordinator.display_system = object()
     assert coordinator.to_dict()["has_display_service"] is True
+
+
+def test_coordinator_attributes_are_stable_and_read_only(
+    coordinator: ModuleCoordinator,
+) -> None:
+    assert coordinator.hooks is coordinator.hooks is coordinator.get("hooks")
+    assert coordinator.mount_points["hooks"] is coordinator.hooks
+    assert coordinator.cancellation is coordinator.cancellation
+    for name in ("hooks", "cancellation", "config", "session_id", "parent_id", "session"):
+        with pytest.raises(AttributeError):
+            setattr(coordinator, name, None)
+    coordinator.config["added"] = 1
+    assert coordinator.config == {"added": 1}
+
+
+def test_modules_and_hosts_may_set_attributes_on_a_coordinator(
+    coordinator: ModuleCoordinator,
+) -> None:
+    class Own(ModuleCoordinator):
+        pass
+
+    for made in (coordinator, Own()):
+        made.todo_state = [1]  # type: ignore[attr-defined]
+        made._tool_dispatch_contexts = {}  # type: ignore[attr-defined]
+        made.session_state = {"shared": True}
+        made.session_state["more"] = 1
+        made.loader = "loader"
+        made.approval_system = made.display_system = None
+        assert made.todo_state == [1]  # type: ignore[attr-defined]
+        assert made.session_state == {"shared": True, "more": 1}
+
+
+async def test_mounting_can_be_awaited_gathered_or_neither(coordinator: ModuleCoordinator) -> None:
+    tool = SimpleNamespace(name="t")
+    coordinator.mount("tools", tool)
+    assert not await coordinator.mount("tools", tool, "u")
+    await asyncio.gather(coordinator.mount("tools", tool, name="v"), asyncio.sleep(0))
+    assert list(coordinator.get("tools")) == ["t", "u", "v"]
+    assert inspect.isawaitable(coordinator.unmount("tools", "t"))
+    assert list(coordinator.get("tools")) == ["u", "v"]
+
+
+async def test_a_cleanup_may_register_another_and_runs_on_every_call(
+    coordinator: ModuleCoordinator,
+) -> None:
+    ran: list[str] = []
+
+    async def first() -> None:
+        ran.append("first")
+        coordinator.register_cleanup(lambda: ran.append("late"))
+
+    for cleanup in (None, "text", first):
+        coordinator.register_cleanup(cleanup)
+    await coordinator.cleanup()
+    await coordinator.cleanup()
+    assert ran == ["first", "late", "first"]
+
+
+def test_limits_follow_changes_of_the_plan(coordinator: ModuleCoordinator) -> None:
+    assert coordinator.injection_budget_per_turn is coordinator.injection_size_limit is None
+    coordinator.config["session"] = {"injection_budget_per_turn": 5, "injection_size_limit": 9}
+    assert (coordinator.injection_budget_per_turn, coordinator.injection_size_limit) == (5, 9)
+    coordinator.config["session"] = None
+    assert coordinator.injection_size_limit is None
