@@ -4,11 +4,7 @@ import asyncio
 
 import pytest
 
-from amplifier_core.cancellation import (
-    CancellationState,
-    CancellationToken,
-    task_cancel_count,
-)
+from amplifier_core.cancellation import CancellationState, CancellationToken, task_cancel_count
 
 
 def test_states_only_advance() -> None:
@@ -71,9 +67,7 @@ def test_a_reset_clears_only_state_and_tools() -> None:
     assert child.is_immediate
 
 
-async def test_callbacks_run_in_order_even_if_one_fails(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_callbacks_run_in_order_even_if_one_fails(caplog: pytest.LogCaptureFixture) -> None:
     token, ran = CancellationToken(), []
 
     async def later() -> None:

@@ -304,9 +304,7 @@ async def test_a_summary_by_name(coordinator: ModuleCoordinator) -> None:
     assert coordinator.to_dict()["has_display_service"] is True
 
 
-def test_coordinator_attributes_are_stable_and_read_only(
-    coordinator: ModuleCoordinator,
-) -> None:
+def test_coordinator_attributes_are_stable_and_read_only(coordinator: ModuleCoordinator) -> None:
     assert coordinator.hooks is coordinator.hooks is coordinator.get("hooks")
     assert coordinator.mount_points["hooks"] is coordinator.hooks
     assert coordinator.cancellation is coordinator.cancellation

@@ -795,9 +795,7 @@ async def test_any_object_that_dumps_the_fields_of_a_result_is_accepted(
     assert (await hooks.emit("b", {})).reason == INVALID_RESPONSE
 
 
-async def test_messages_of_a_continue_result_are_discarded(
-    hooks: HookRegistry,
-) -> None:
+async def test_messages_of_a_continue_result_are_discarded(hooks: HookRegistry) -> None:
     hooks.register("e", lambda e, d: HookResult(user_message="hello", data={"own": 1}))
     result = await hooks.emit("e", {"a": 1})
     assert (result.action, result.user_message) == ("continue", None)
@@ -805,9 +803,7 @@ async def test_messages_of_a_continue_result_are_discarded(
     assert "own" not in result.data
 
 
-async def test_data_returned_in_a_result_is_still_isolated(
-    hooks: HookRegistry,
-) -> None:
+async def test_data_returned_in_a_result_is_still_isolated(hooks: HookRegistry) -> None:
     def changes_its_answer(event: str, data: dict[str, Any]) -> HookResult:
         result = HookResult(action="modify", data=data)
         assert result.data is not None

@@ -383,10 +383,7 @@ async def test_loaders_are_called_with_the_published_keywords() -> None:
     config = plan(tools=[{"module": "tool-t", "source": "./t", "config": None}])
     target = AmplifierSession(config, loader=Recording(**modules(tool_t=at("tools", Tool()))))
     await target.initialize()
-    assert asked[-1] == (
-        ("tool-t", {}),
-        {"source_hint": "./t", "coordinator": target.coordinator},
-    )
+    assert asked[-1] == (("tool-t", {}), {"source_hint": "./t", "coordinator": target.coordinator})
 
 
 # Providers
@@ -633,9 +630,7 @@ async def test_a_plan_that_is_not_a_mapping_is_left_out_of_events() -> None:
     assert seen[0][1]["config"] is None
 
 
-async def test_session_end_carries_statistics(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_session_end_carries_statistics(caplog: pytest.LogCaptureFixture) -> None:
     target = session()
     contribute = target.coordinator.register_contributor
     contribute("session.stats", "loop", lambda: {"tool_calls": 3, "turns": "the kernel's win"})

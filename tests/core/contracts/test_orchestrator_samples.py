@@ -13,12 +13,7 @@ from amplifier_core.hooks import HookRegistry
 from amplifier_core.interfaces import Orchestrator
 from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, ToolCallBlock
 from amplifier_core.models import HookResult, ToolResult
-from amplifier_core.testing import (
-    MockContextManager,
-    MockProvider,
-    MockTool,
-    TestCoordinator,
-)
+from amplifier_core.testing import MockContextManager, MockProvider, MockTool, TestCoordinator
 
 
 def says(text: str) -> ChatResponse:
@@ -103,11 +98,7 @@ class Loop:
         result = await tool.execute(call["input"])
         await hooks.emit("tool:post", {"tool_name": call["name"], "result": result})
         await context.add_message(
-            {
-                "role": "tool",
-                "tool_call_id": call["id"],
-                "content": result.get_serialized_output(),
-            }
+            {"role": "tool", "tool_call_id": call["id"], "content": result.get_serialized_output()}
         )
 
     def read_text(self, response: Any) -> str:

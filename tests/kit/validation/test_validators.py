@@ -102,9 +102,7 @@ async def test_mounting_at_the_session_mount_point_is_supported(
     assert result.passed, result.errors
 
 
-async def test_a_returned_instance_counts_as_mounted(
-    module_folders: ModuleFolders,
-) -> None:
+async def test_a_returned_instance_counts_as_mounted(module_folders: ModuleFolders) -> None:
     code = TOOL.replace('await coordinator.mount("tools", Shout())', "return Shout()")
     result = await validate("tool", module_folders.package(code))
     assert result.passed
@@ -354,9 +352,7 @@ async def test_a_returned_object_whose_name_raises_is_still_checked(
     assert failed(result) == ["tool_name"]
 
 
-async def test_a_schema_may_come_from_a_method(
-    module_folders: ModuleFolders,
-) -> None:
+async def test_a_schema_may_come_from_a_method(module_folders: ModuleFolders) -> None:
     code = TOOL.replace("input_schema = {", "def get_schema(self):\n            return {")
     result = await validate("tool", module_folders.package(code))
     assert failed(result) == []
@@ -463,9 +459,7 @@ async def test_the_cleanup_runs_once_after_the_checks(
     assert sys.modules[folder.name].closed == ["returned", "registered"]
 
 
-async def test_what_a_failing_mount_registered_is_cleaned_up(
-    module_folders: ModuleFolders,
-) -> None:
+async def test_what_a_failing_mount_registered_is_cleaned_up(module_folders: ModuleFolders) -> None:
     code = """
         closed = []
 
@@ -491,8 +485,6 @@ async def test_a_callable_instance_is_not_treated_as_a_cleanup(
     assert failed(result) == []
 
 
-async def test_a_builtin_without_signature_counts_as_cleanup(
-    module_folders: ModuleFolders,
-) -> None:
+async def test_a_builtin_without_signature_counts_as_cleanup(module_folders: ModuleFolders) -> None:
     code = "async def mount(coordinator, config=None):\n    return dir\n"
     assert (await validate("tool", module_folders.package(code))).passed

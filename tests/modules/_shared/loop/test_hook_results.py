@@ -110,8 +110,7 @@ class TestDeny:
         rig = streaming_rig
         rig.replies({"text": "one two three four"}, chunk_size=4)
         rig.on(
-            "content_block:delta",
-            lambda data: deny("enough") if "two" in data["delta"] else None,
+            "content_block:delta", lambda data: deny("enough") if "two" in data["delta"] else None
         )
 
         assert await rig.run() == "Denied: enough"
@@ -216,8 +215,7 @@ class TestModify:
 
     @pytest.mark.parametrize("key", ["tool_result", "result"])
     @pytest.mark.parametrize(
-        "replacement",
-        [ToolResult(output="clean"), {"success": True, "output": "clean"}, "clean"],
+        "replacement", [ToolResult(output="clean"), {"success": True, "output": "clean"}, "clean"]
     )
     async def test_tool_result_in_any_form(self, rig: Rig, key: str, replacement: Any) -> None:
         rig.add_tool(echo_tool())
@@ -307,10 +305,7 @@ class TestInject:
         self, rig: Rig, alone: bool
     ) -> None:
         provider = rig.replies("ok")
-        rig.on(
-            "prompt:submit",
-            inject("note", ephemeral=True, append_to_last_tool_result=True),
-        )
+        rig.on("prompt:submit", inject("note", ephemeral=True, append_to_last_tool_result=True))
 
         await rig.run("hi", alone=alone)
 
@@ -333,13 +328,7 @@ class TestInject:
 
         roles = rig.context.roles()
         injected = 3 if event == "tool:pre" else 2 if event == "tool:post" else 1
-        assert roles == [
-            "user",
-            "assistant",
-            *["tool"] * 3,
-            *["system"] * injected,
-            "assistant",
-        ]
+        assert roles == ["user", "assistant", *["tool"] * 3, *["system"] * injected, "assistant"]
 
     async def test_several_hooks_at_once_keep_their_own_ways(self, rig: Rig, alone: bool) -> None:
         provider = rig.replies("ok")
