@@ -67,6 +67,11 @@ def detach(request: Request, invocation: Invocation, words: list[str]) -> Outcom
     words = ["run", *options, *(word for word in words if word != "--detach")]
     outcome = _begin(words, folder, is_new=is_new)
     if outcome is OK:
+        if request.approve is None and request.approve_with is None and not request.quiet:
+            to_stderr(
+                "  Calls that need approval are denied while no terminal has joined; "
+                "--approve park keeps them."
+            )
         print(folder.name)
         # The result follows in the background, in the format of `--output`.
         invocation.output = "text"
@@ -164,11 +169,14 @@ def _start(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
 
 def _failed(folder: Path, code: int, *, is_new: bool) -> Outcome:
     """The outcome of a run that failed before it had a session; what it wrote is shown."""
-    with contextlib.suppress(OSError):
-        to_stderr((folder / LOG).read_text("utf-8", "replace").strip())
     result = read_result(folder) or {}
+    error = result.get("error") or {"message": f"it ended with code {code}"}
     ending = next((one for one in Ending if one.value == result.get("outcome")), Ending.ERROR)
-    message = (result.get("error") or {}).get("message") or f"it ended with code {code}"
+    with contextlib.suppress(OSError):
+        log = (folder / LOG).read_text("utf-8", "replace")
+        # Its last lines are the error, which is reported here.
+        if before := log.partition(f"amplifier: {error['message']}")[0].strip():
+            to_stderr(before)
     if is_new:
         shutil.rmtree(folder, ignore_errors=True)
-    return Outcome(ending, f"the run did not start: {message}")
+    return Outcome(ending, f"the run did not start: {error['message']}", error.get("hint"))
