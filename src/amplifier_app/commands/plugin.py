@@ -2,6 +2,7 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import difflib
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from amplifier_app.base.logins import LoginStore
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.answers import YesOption, confirm
+from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.settings import (
     Changed,
     ScopeOption,
@@ -26,6 +28,7 @@ from amplifier_app.commands.settings import (
 from amplifier_app.plan.documents.plugins import Plugin, data_folder, read_plugin
 from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.plan.schema.grammar import PLUGIN_PARTS
+from amplifier_app.plan.schema.rules import ID
 from amplifier_app.plan.source_spec import (
     FolderSource,
     PackageSource,
@@ -43,12 +46,7 @@ from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
-app = typer.Typer(
-    help="Add, list, show, update and remove plugins.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = eager_group("Add, list, show, update and remove plugins.")
 
 _SECTION = "plugins"
 _SOURCES = "Expected a folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER."
@@ -151,7 +149,11 @@ def show(
     output: OutputOption = "text",
 ) -> None:
     """Show what a plugin may do: one that was added, or one at a source. Runs nothing of it."""
-    plugin = _plugins_in_use().get(name) or _find(_as_source(name), Path.cwd()).plugin
+    plugins, source = _plugins_in_use(), _as_source(name)
+    if name not in plugins and re.fullmatch(ID, source):
+        hint = did_you_mean(name, plugins) or f"In use: {', '.join(plugins) or 'none'}. {_SOURCES}"
+        raise UsageError(f"there is no plugin {name!r}, and no folder of that name", hint=hint)
+    plugin = plugins.get(name) or _find(source, Path.cwd()).plugin
     if output == "json":
         print(json_text(_facts(plugin)))
     else:
@@ -204,14 +206,17 @@ def _former(entry: dict[str, Any], where: Target) -> list[str]:
 
 
 @app.command()
-def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
-    """Remove a plugin from your settings, and delete the data it has kept and its logins.
+def remove(name: _NameArgument, scope: ScopeOption = None, yes: YesOption = False) -> None:
+    """Remove a plugin from your settings, and delete the data it has kept and its logins, after a yes.
 
     Without --scope, changes your own settings for this project, or outside a project your own settings.
     """
     with changing(scope, in_project="local") as where:
         entries = _entries(where)
         _check_known(name, entries, where)
+        if not confirm(f"Remove {name}, its data and its logins?", yes):
+            to_stderr("amplifier: nothing was removed")
+            return
         position = [known for known, _ in entries].index(name)
         servers = _servers_to_forget(entries[position][1], where)
         edit.remove_value(where.file, (_SECTION, str(position)))
@@ -261,7 +266,7 @@ def _check_known(
     names = [known for known, _ in entries]
     if name is not None and name not in names:
         hint = did_you_mean(name, names) or f"Plugins there: {', '.join(names) or 'none'}"
-        raise ConfigError(f"the {where.scope} settings have no plugin {name!r}", hint=hint)
+        raise UsageError(f"the {where.scope} settings have no plugin {name!r}", hint=hint)
 
 
 def _entry(found: _Found, source: str, where: Target) -> dict[str, Any]:

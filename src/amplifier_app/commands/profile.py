@@ -9,6 +9,7 @@ import typer
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.json_text import json_text
+from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.plan.reading import print_plan
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.run.request import Request
@@ -22,12 +23,7 @@ from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.trust import folder_if_trusted
 
-app = typer.Typer(
-    help="List, show and choose profiles.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = eager_group("List, show and choose profiles.")
 
 
 @app.command("list")

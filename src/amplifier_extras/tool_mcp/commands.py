@@ -24,6 +24,7 @@ from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.commands.answers import confirm
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings import (
@@ -51,12 +52,7 @@ from amplifier_support.environment import without_model_keys
 from amplifier_support.fields import read_field
 from amplifier_support.text import did_you_mean
 
-app = typer.Typer(
-    help="Add, list, test and remove MCP servers, and log in to them.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = eager_group("Add, list, test and remove MCP servers, and log in to them.")
 
 _ADDRESS = ("tools", MODULE_ID, "config", "servers")
 _SDK = "mcp"
@@ -396,7 +392,7 @@ def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
             known = list(_servers(_config_in(where)))
             at = next((each["from"] for each in _planned() if each["name"] == name), None)
             hint = f"It is set at {at}." if at else did_you_mean(name, known)
-            raise ConfigError(f"the {where.scope} settings have no MCP server {name!r}", hint=hint)
+            raise UsageError(f"the {where.scope} settings have no MCP server {name!r}", hint=hint)
         if _config_in(where) == {}:
             edit.remove_value(where.file, ("tools", MODULE_ID))
         report(Changed(where.file, f"removed the MCP server {name}"))
