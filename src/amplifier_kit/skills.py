@@ -10,11 +10,10 @@ import typer
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, ModuleError, UsageError
-from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.group import eager_group
-from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_listing
 from amplifier_app.runtime.describe import count
 from amplifier_app.trust import trusted_dir
 from amplifier_modules.tool_skills.catalogue import (
@@ -46,16 +45,10 @@ def list_skills(output: OutputOption = "text") -> None:
     for problem in catalogue.problems:
         to_stderr(for_terminal(f"amplifier: warning: {problem}"))
     skills = list(catalogue.skills.values())
-    if output == "json":
-        print(json_text([skill._asdict() for skill in skills]))
-        return
-    if not skills:
-        to_stderr("No skills. They are folders with a SKILL.md: see 'amplifier docs tool-skills'.")
-        return
     rows = [(skill.name, skill.origin, skill.description) for skill in skills]
-    print_table(
-        (Column("SKILL"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30)), rows
-    )
+    columns = Column("SKILL"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30)
+    empty = "No skills. They are folders with a SKILL.md: see 'amplifier docs tool-skills'."
+    print_listing(output, [skill._asdict() for skill in skills], columns, rows, empty)
 
 
 @app.command()

@@ -38,7 +38,7 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.nodes import plain_data
-from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_listing
 from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, load_profile
 from amplifier_app.trust import folder_if_trusted
@@ -124,12 +124,7 @@ def add(
 def list_plugins(output: OutputOption = "text") -> None:
     """List the plugins of the default profile and your settings."""
     plugins = _plugins_in_use()
-    if output == "json":
-        print(json_text([_facts(plugin) for plugin in plugins.values()]))
-        return
-    if not plugins:
-        to_stderr("No plugins. Add one: amplifier plugin add SOURCE")
-        return
+    facts = [_facts(plugin) for plugin in plugins.values()]
     rows = [
         (name, plugin.version, ", ".join(_parts(plugin)), one_line(plugin.description, 200))
         for name, plugin in plugins.items()
@@ -140,7 +135,7 @@ def list_plugins(output: OutputOption = "text") -> None:
         Column("PARTS", "end", least=12),
         Column("DESCRIPTION", "wrap", least=20, drop=1),
     )
-    print_table(columns, rows)
+    print_listing(output, facts, columns, rows, "No plugins. Add one: amplifier plugin add SOURCE")
 
 
 @app.command()

@@ -15,7 +15,7 @@ from amplifier_app.base.sanitize import visible
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.commands.event_loop import run_loop
-from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.render.table import Column, Format, OutputOption, print_listing
 from amplifier_app.trust import (
     Content,
     Record,
@@ -213,27 +213,22 @@ def _list(path: Path | None, output: Format) -> None:
     if path is not None:
         raise UsageError("--list does not take a path", hint="Run: amplifier trust --list")
     rows = [(record, _now(record)) for record in TrustStore().records()]
-    if output == "json":
-        facts = [
-            {
-                "project": str(record.root),
-                "time": record.time,
-                "hash": record.hash,
-                "always": record.always,
-                "now": now,
-            }
-            for record, now in rows
-        ]
-        print(json_text(facts))
-        return
-    if not rows:
-        to_stderr("No trusted projects.")
+    facts = [
+        {
+            "project": str(record.root),
+            "time": record.time,
+            "hash": record.hash,
+            "always": record.always,
+            "now": now,
+        }
+        for record, now in rows
+    ]
     shown = [
         (visible(str(record.root)), record.time[:10], "always" if record.always else now)
         for record, now in rows
     ]
     columns = (Column("PROJECT", "middle", least=20), Column("SINCE", drop=1), Column("NOW"))
-    print_table(columns, shown)
+    print_listing(output, facts, columns, shown, "No trusted projects.")
 
 
 def _now(record: Record) -> str:

@@ -42,7 +42,7 @@ from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.entries import NoSuchPath, entry_key, find, list_entries
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, to_node
-from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_listing
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.dependencies import find_uv
@@ -170,12 +170,6 @@ def _install_sdk() -> None:
 def list_servers(output: OutputOption = "text") -> None:
     """List the MCP servers of the default profile and your settings. Starts none of them."""
     servers = [*_planned()]
-    if output == "json":
-        print(json_text(servers))
-        return
-    if not servers:
-        to_stderr("No servers. Add one: amplifier mcp add NAME -- COMMAND")
-        return
     rows = [
         (
             server["name"],
@@ -186,16 +180,15 @@ def list_servers(output: OutputOption = "text") -> None:
         )
         for server in servers
     ]
-    print_table(
-        [
-            Column("SERVER"),
-            Column("PROGRAM OR URL", "end", least=20),
-            Column("ENABLED", drop=2),
-            Column("LOGIN", drop=1),
-            Column("FROM", "middle"),
-        ],
-        rows,
-    )
+    columns = [
+        Column("SERVER"),
+        Column("PROGRAM OR URL", "end", least=20),
+        Column("ENABLED", drop=2),
+        Column("LOGIN", drop=1),
+        Column("FROM", "middle"),
+    ]
+    empty = "No servers. Add one: amplifier mcp add NAME -- COMMAND"
+    print_listing(output, servers, columns, rows, empty)
 
 
 def _planned() -> Iterator[dict[str, Any]]:

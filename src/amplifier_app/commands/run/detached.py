@@ -13,11 +13,18 @@ from pathlib import Path
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.locks import hold_lock
-from amplifier_app.base.outcome import OK, Ending, Outcome
+from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
-from amplifier_app.sessions.background import LOG, RESULT, SOCKET, is_running, read_result
+from amplifier_app.sessions.background import (
+    LOG,
+    RESULT,
+    SOCKET,
+    is_running,
+    read_result,
+    restore_outcome,
+)
 from amplifier_app.sessions.removal import AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import short_id
@@ -171,12 +178,12 @@ def _failed(folder: Path, code: int, *, is_new: bool) -> Outcome:
     """The outcome of a run that failed before it had a session; what it wrote is shown."""
     result = read_result(folder) or {}
     error = result.get("error") or {"message": f"it ended with code {code}"}
-    ending = next((one for one in Ending if one.value == result.get("outcome")), Ending.ERROR)
+    failure = restore_outcome({**result, "error": error})
     with contextlib.suppress(OSError):
         log = (folder / LOG).read_text("utf-8", "replace")
         # Its last lines are the error, which is reported here.
-        if before := log.partition(f"amplifier: {error['message']}")[0].strip():
+        if before := log.partition(f"amplifier: {failure.message}")[0].strip():
             to_stderr(before)
     if is_new:
         shutil.rmtree(folder, ignore_errors=True)
-    return Outcome(ending, f"the run did not start: {error['message']}", error.get("hint"))
+    return failure._replace(message=f"the run did not start: {failure.message}")
