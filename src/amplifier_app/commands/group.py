@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
@@ -130,18 +130,15 @@ class LazyGroup(CommandGroup):
         name: (f"amplifier_app.commands.{target}", help)
         for name, (target, help) in COMMANDS.items()
     }
-    _added: dict[str, AddedCommand] | None = None
 
-    @property
+    @cached_property
     def added(self) -> dict[str, AddedCommand]:
         """The commands that installed packages add to this group, by name."""
-        if self._added is None:
-            self._added = {
-                words[-1]: command
-                for words, command in _find_commands().items()
-                if words[:-1] == self.words and words[-1] not in self.own
-            }
-        return self._added
+        return {
+            words[-1]: command
+            for words, command in _find_commands().items()
+            if words[:-1] == self.words and words[-1] not in self.own
+        }
 
     @property
     def table(self) -> dict[str, str]:

@@ -98,13 +98,11 @@ def add(
     Exactly the version that was shown is used, until 'amplifier plugin update'. Without --scope,
     changes your own settings for this project, or outside a project your own settings.
     """
-    source = _as_source(source)
-    found = _find(source, Path.cwd(), as_)
     for part in only or ():
         if part not in PLUGIN_PARTS:
             raise UsageError(f"--only: {part!r} is not one of {', '.join(PLUGIN_PARTS)}")
-    if only:
-        found = found._replace(plugin=found.plugin.keep(only))
+    source = _as_source(source)
+    found = _find(source, Path.cwd(), as_, only)
     _print(_describe(found.plugin))
     if not confirm(f"Add {found.plugin.name}?", yes):
         to_stderr("amplifier: nothing was added")
@@ -178,14 +176,12 @@ def update(
 
 def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> None:
     source = entry.get("tracks") or entry["source"]
-    found = _find(source, where.file.parent, entry.get("as"))
+    found = _find(source, where.file.parent, entry.get("as"), entry.get("only"))
     name = found.plugin.name
     new = _entry(found, source, where) | {key: entry[key] for key in ("only",) if key in entry}
     if new == entry:
         to_stderr(f"amplifier: {name} is up to date")
         return
-    if entry.get("only"):
-        found = found._replace(plugin=found.plugin.keep(entry["only"]))
     _print(_changes(_former(entry, where), _describe(found.plugin)))
     if confirm(f"Update {name}?", yes):
         edit.set_value(where.file, (_SECTION, str(position)), new)
@@ -196,8 +192,8 @@ def _former(entry: dict[str, Any], where: Target) -> list[str]:
     """Return the description of the version in use; empty if that version is unavailable."""
     if entry.get("digest"):
         return []
-    plugin = _find(entry["source"], where.file.parent, entry.get("as")).plugin
-    return _describe(plugin.keep(entry["only"]) if entry.get("only") else plugin)
+    found = _find(entry["source"], where.file.parent, entry.get("as"), entry.get("only"))
+    return _describe(found.plugin)
 
 
 @app.command()
@@ -272,8 +268,10 @@ def _entry(found: _Found, source: str, where: Target) -> dict[str, Any]:
     return entry if found.source == source else entry | {"tracks": without_password(source)}
 
 
-def _find(source: str, folder: Path, name: str | None = None) -> _Found:
-    """Fetch and read a plugin; nothing of it runs.
+def _find(
+    source: str, folder: Path, name: str | None = None, only: list[str] | None = None
+) -> _Found:
+    """Fetch and read a plugin, or only some parts of it; nothing of it runs.
 
     Raises:
         UsageError: The source is invalid.
@@ -290,10 +288,12 @@ def _find(source: str, folder: Path, name: str | None = None) -> _Found:
         if not parsed.path.is_dir():
             raise UsageError(f"there is no folder {source!r}", hint=_SOURCES)
         plugin = read_plugin(parsed.path, source, name)
-        return _Found(plugin, str(parsed.path), content_hash(parsed.path, whole=True))
-    fetched = AS_ENVIRONMENT_SAYS.open(None).fetch(source, folder / "plan")
-    plugin = read_plugin(fetched.path, without_password(source), name)
-    return _Found(plugin, fetched.checkout.find_source(fetched.path), None)
+        found = _Found(plugin, str(parsed.path), content_hash(parsed.path, whole=True))
+    else:
+        fetched = AS_ENVIRONMENT_SAYS.open(None).fetch(source, folder / "plan")
+        plugin = read_plugin(fetched.path, without_password(source), name)
+        found = _Found(plugin, fetched.checkout.find_source(fetched.path), None)
+    return found._replace(plugin=plugin.keep(only)) if only else found
 
 
 def _as_source(text: str) -> str:

@@ -100,18 +100,14 @@ def _project(path: Path | None) -> Path:
     folder = paths.project_dir(path)
     here = str(path or os.getcwd())
     root = Path(next(iter(project_folders(here)), here))
-    if folder is None and (instruction_sources(here) or find_hook_files(root)):
+    if folder is not None:
+        return folder
+    if instruction_sources(here) or find_hook_files(root):
         return root / paths.PROJECT_FOLDER
-    if folder is None:
-        where = visible(here)
-        if path is not None and not path.is_dir():
-            hint = "Pass the folder of a project."
-            raise ConfigError(f"{where} is not a folder", hint=hint, is_usage=True)
-        raise ConfigError(
-            f"no project at {where}",
-            hint="A project has a .amplifier folder, an AGENTS.md, skills, or hooks of another agent.",
-        )
-    return folder
+    if path is not None and not path.is_dir():
+        raise UsageError(f"{visible(here)} is not a folder", hint="Pass the folder of a project.")
+    hint = "A project has a .amplifier folder, an AGENTS.md, skills, or hooks of another agent."
+    raise ConfigError(f"no project at {visible(here)}", hint=hint)
 
 
 def _content(folder: Path, *, must: bool) -> Content:
