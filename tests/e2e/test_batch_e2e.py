@@ -406,6 +406,25 @@ def test_compare_names_the_changes_the_flips_and_the_verdict(batches: Batches) -
     assert "# prompt" not in done.stdout
 
 
+def test_the_plan_may_have_the_prompt(batches: Batches) -> None:
+    batches.rows(1)
+    batches.plan["prompt"] = "row r{{n}}"
+    batches.write_plan()
+    what = ("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", "--approve", "allow")
+    done = run_amplifier(*what, cwd=batches.folder, env=KEY)
+    assert done.code == 0, done.stderr
+    assert batches.results()[0]["response"] == "did row r0"
+
+
+def test_a_mistake_in_a_prompt_is_reported_before_the_first_request(batches: Batches) -> None:
+    batches.rows(2)
+    done = batches("run", "--prompt", "{{nothing}}")
+    assert done.code == 78, done.stderr
+    assert "has no field 'nothing'" in done.stderr
+    assert not batches.server.completions
+    assert not (batches.folder / "out").exists()
+
+
 def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
