@@ -97,8 +97,11 @@ def test_the_chat_follows_the_setup_of_a_server(tmp_path: Path) -> None:
         terminal.type(CTRL_D)
         assert terminal.finish() == 0
     (entry,) = yaml.safe_load((home() / "settings.yaml").read_text())["providers"]
-    assert entry["config"]["base_url"] == server.openai_base_url
     assert entry["config"]["model"] == "llama"
+    assert KeyStore().names()["OPENAI_API_KEY"].address == (
+        "OPENAI_BASE_URL",
+        server.openai_base_url,
+    )
 
 
 @pytest.mark.parametrize("leave", [CTRL_C, CTRL_D])

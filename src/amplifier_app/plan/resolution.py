@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.keys import Environment
 from amplifier_app.plan import overrides
 from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE, MergedPlan, read_profile
 from amplifier_app.plan.documents.scopes import Override, read_settings
@@ -110,7 +111,11 @@ def apply_conditions(
             continue
         names = _variables(entry)
         if names and not any(environ.get(name) for name in names):
-            dropped[key] = _dropped_entry(entry, unset(names), names)
+            unused = environ.unused if isinstance(environ, Environment) else {}
+            if reasons := [unused[name] for name in names if name in unused]:
+                dropped[key] = _dropped_entry(entry, reasons[0])
+            else:
+                dropped[key] = _dropped_entry(entry, unset(names), names)
         elif _is_fallback(entry):
             fallbacks[key] = entry
     for key, entry in fallbacks.items():

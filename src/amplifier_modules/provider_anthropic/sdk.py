@@ -26,13 +26,13 @@ from amplifier_modules._shared.http.errors import (
     TransportFaults,
     error_for_body,
     error_for_response,
-    without_login,
 )
 from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import NEWEST_VERSION, SAMPLING_VERSION, Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
 from amplifier_modules.provider_anthropic.transport import HTTPTransport
+from amplifier_support.text import without_login
 
 # The clouds' own names for it; newer models have the same name everywhere.
 _SAMPLING_VERSIONS = {"bedrock": "bedrock-2023-05-31", "vertex": "vertex-2023-10-16"}
