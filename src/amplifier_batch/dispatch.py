@@ -14,7 +14,7 @@ from typing import Any
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.budget_limits import describe_reached
+from amplifier_app.runtime.budget_limits import SET_PRICES, describe_reached
 from amplifier_batch.economy import Broker
 from amplifier_batch.engines.pool import (
     PREEMPTED,
@@ -268,7 +268,7 @@ class Dispatcher:
             store_score(self._writer.folder.path, line, score)
         self._writer.end(line)
         if result["steps"] and result["cost"] is None:
-            await self._check_has_price()
+            await self.stop_without_price()
         await self._check_forecast()
         if outcome in (Ending.OK.value, WAITING):
             self._crowd = min(self._crowd + 1 / self._crowd, self._limits.workers)
@@ -371,21 +371,25 @@ class Dispatcher:
 
     async def _handle_cost(self, event: Spent) -> None:
         if event.cost is None:
-            await self._check_has_price()
+            await self.stop_without_price()
             return
         recorded = self._writer.progress.recorded.get(event.id, Decimal(0))
         self._costs[event.id] = Decimal(str(event.cost)) - recorded
         await self._check_cost()
 
-    async def _check_has_price(self) -> None:
-        """Stop if the cost of a row is not known and must be."""
+    @property
+    def cost_option(self) -> str | None:
+        """The option that limits the cost, if there is one."""
         limits = (
             (self._limits.max_cost, "--max-cost"),
             (self._limits.max_forecast, "--max-forecast"),
         )
-        option = next((option for limit, option in limits if limit is not None), None)
-        if option is not None:
-            hint = f"Run the batch without {option}, or use a model with a known price."
+        return next((option for limit, option in limits if limit is not None), None)
+
+    async def stop_without_price(self) -> None:
+        """Stop if the cost is limited: that of the model is not known."""
+        if option := self.cost_option:
+            hint = f"{SET_PRICES}, or run the batch without {option}."
             why = f"cannot enforce {option}: no price known for this model"
             await self.stop(Stop(Ending.BUDGET, why, hint))
 
