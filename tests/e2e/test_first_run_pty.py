@@ -18,6 +18,7 @@ import yaml
 from amplifier_app.base.keys import KeyStore
 from amplifier_app.commands.init import onboarding
 from amplifier_app.commands.init.setup import suggestions
+from amplifier_support.installation import install_command
 from tests.support.cli import run_amplifier
 from tests.support.http_server import QuietHandler, serving
 from tests.support.llm_server import ScriptedLLM
@@ -135,7 +136,7 @@ def test_a_demo_model_that_is_not_installed_is_not_chosen(
     with pytest.raises(KeyboardInterrupt):
         onboarding.onboard()
     shown = capsys.readouterr().err
-    assert "is not installed: install it with: pip install 'amplifier[local]'" in shown
+    assert f"is not installed: install it with: {install_command('local')}" in shown
     assert "98 MB" not in shown
 
 

@@ -13,7 +13,7 @@ CODE_LINES = {
     "amplifier_serve": 1_650,
     "amplifier_kit": 4_800,
     "amplifier_modules": 19_550,
-    "amplifier_support": 5_650,
+    "amplifier_support": 5_750,
 }
 
 

@@ -30,6 +30,7 @@ from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.redact import treat_as_secret
 from amplifier_support.environment import withhold
 from amplifier_support.files import FOLDER_MODE, open_regular
+from amplifier_support.installation import install_command
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_access import is_same_address
 
@@ -471,7 +472,7 @@ class Keyring:
             import keyring
         except ImportError:
             raise KeyringUnavailable(
-                "the package 'keyring' is not installed; install it with: pip install 'amplifier[keyring]'"
+                f"the package 'keyring' is not installed; install it with: {install_command('keyring')}"
             ) from None
         self._backend: Any = _call_with_limit(keyring.get_keyring)
         priority = _call_with_limit(lambda: self._backend.priority)
