@@ -7,10 +7,8 @@ A stored key acts like an environment variable of its name, and the address it w
 A real environment variable wins, even an empty one: `ANTHROPIC_API_KEY= amplifier run` ignores the stored key.
 So does a real variable with another address, because a key only goes to the address it was stored for.
 
-The keyring of the operating system, through the library `keyring`.
-
-Importing it takes a quarter of a second, and reading from it may open a password prompt, so it is used
-only to store a key, or to read one that is known to be there.
+Importing the library `keyring` takes a quarter of a second, and reading from it may open a password
+prompt, so it is used only to store a key, or to read one that is known to be there.
 """
 
 from __future__ import annotations

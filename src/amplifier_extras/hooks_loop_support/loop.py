@@ -40,6 +40,9 @@ from amplifier_support.delegate import Delegate
 from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.provider_order import find_model
 
+logger = logging.getLogger(__name__)
+
+
 MODULE_ID = "hooks-loop-support"
 
 
@@ -331,9 +334,6 @@ def _without_model(argument: Any) -> Any:
     if isinstance(argument, ChatRequest) and argument.model is not None:
         return argument.model_copy(update={"model": None})
     return argument
-
-
-logger = logging.getLogger(__name__)
 
 
 class SupportedLoop(Delegate):
