@@ -267,7 +267,8 @@ def find_credentials(
         for name, value in provider.config.items()
         if value and is_secret_key(name)
     ]
-    for name in info.credential_env_vars:
+    # A key for another address is not used.
+    for name in info.credential_env_vars if find_access(info, provider).keys else ():
         if name in os.environ:
             credentials += [Credential(name, "environment")] if os.environ[name] else []
         elif name in stored and stored[name].overriding(name, os.environ) is None:

@@ -266,11 +266,12 @@ async def build_offer(
     if provider.left_out is not None:
         provider = find_provider(user_plan(provider.name), provider.name)
     info, ready = await describe(provider, resolver_for(plan))
-    credentials = find_credentials(info, provider, stored)
-    used = stored.get(credentials[0].variable) if credentials else None
-    address = used.address if used and credentials[0].where != "environment" else None
-    access = find_access(info, provider)
-    return Offer(provider, info, ready, tuple(credentials), access, address)
+    credentials = tuple(find_credentials(info, provider, stored))
+    offer = Offer(provider, info, ready, credentials, find_access(info, provider))
+    variable = offer.variable or ""
+    key = stored.get(variable)
+    is_used = key is not None and key.overriding(variable, os.environ) is None
+    return offer._replace(stored=key.address) if key and is_used else offer
 
 
 async def try_out(choice: Choice, timeout: float, renderer: Renderer | None = None) -> Answered:
