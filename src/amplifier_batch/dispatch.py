@@ -89,6 +89,12 @@ class Stop(NamedTuple):
     hint: str | None = None
 
 
+def stop_for_price(option: str) -> Stop:
+    """That the limit of an option cannot be enforced, because the price of the model is unknown."""
+    why = f"cannot enforce {option}: no price known for this model"
+    return Stop(Ending.BUDGET, why, f"{SET_PRICES}, or run the rows without {option}.")
+
+
 class Dispatcher:
     """Runs the rows of a batch.
 
@@ -141,6 +147,7 @@ class Dispatcher:
         self._when: StopTime = "now"
         self.stopped: Stop | None = None
         self.broker: Broker | None = None
+        self.lacks_price = False
 
     @property
     def running(self) -> int:
@@ -388,10 +395,9 @@ class Dispatcher:
 
     async def stop_without_price(self) -> None:
         """Stop if the cost is limited: that of the model is not known."""
+        self.lacks_price = True
         if option := self.cost_option:
-            hint = f"{SET_PRICES}, or run the batch without {option}."
-            why = f"cannot enforce {option}: no price known for this model"
-            await self.stop(Stop(Ending.BUDGET, why, hint))
+            await self.stop(stop_for_price(option))
 
     async def _check_cost(self) -> None:
         limit = self._limits.max_cost

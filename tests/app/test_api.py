@@ -293,7 +293,7 @@ async def test_a_limit_on_cost_needs_a_known_price(tmp_path: Path) -> None:
     unknown = mock_plan(tmp_path, ["one"])
     with pytest.raises(api.BatchStopped, match="cannot enforce max_cost: no price known") as caught:
         _ = [row async for row in api.batch(api.load_plan(unknown), rows, max_cost=20)]
-    assert "run the batch without max_cost" in str(caught.value.hint)
+    assert "run the rows without max_cost" in str(caught.value.hint)
     assert "--" not in f"{caught.value} {caught.value.hint}"
 
 
