@@ -54,7 +54,7 @@ from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.attachments import Attachments, read_attachments
 from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.observer import Level, Renderer
-from amplifier_app.runtime.session import OpenSession
+from amplifier_app.runtime.session import Adjustment, OpenSession
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_support.named_tuple import NamedTuple
 
@@ -163,22 +163,23 @@ class Plan:
         functions: FunctionTools | None = None,
         *,
         is_data: bool = False,
+        adjustment: Adjustment | None = None,
     ) -> None:
         self.name = chosen.plan.name
         self.digest = chosen.plan.digest
         self.functions = functions
         self.is_data = is_data
-        self.opened = _Opener(chosen, request, functions)
+        self.opened = _Opener(chosen, request, adjustment or functions)
         self.loaded = chosen, request
 
 
 class _Opener:
     """Opens sessions of a plan, whose module sources they share."""
 
-    def __init__(self, chosen: Chosen, request: Request, functions: FunctionTools | None) -> None:
+    def __init__(self, chosen: Chosen, request: Request, adjustment: Adjustment | None) -> None:
         self._chosen = chosen
         self._request = request
-        self._functions = functions
+        self._adjustment = adjustment
         self._sources: AppModuleSourceResolver | None = None
 
     @contextlib.asynccontextmanager
@@ -190,7 +191,7 @@ class _Opener:
         request = self._request._replace(session=session_id or None, no_save=not save)
         chosen = self._chosen._replace(resume=session_to_resume(request))
         async with open_chosen(
-            request, chosen, approvals, renderer, self._sources, adjustment=self._functions
+            request, chosen, approvals, renderer, self._sources, adjustment=self._adjustment
         ) as session:
             yield session
 

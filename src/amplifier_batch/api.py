@@ -68,6 +68,7 @@ async def batch(
     prompt: str | None = None,
     workers: int | None = None,
     repeat: int = 1,
+    cache: bool = False,
     max_cost: float | None = None,
     max_forecast: float | None = None,
     max_cost_row: float | None = None,
@@ -91,6 +92,7 @@ async def batch(
         prompt: The prompt, with `{{field}}` for fields of the row; by default the plan's, or the field `prompt`.
         workers: How many rows run at a time; by default 8.
         repeat: How many times each row runs.
+        cache: Reuse answers to identical requests, also of other batches that ran with it.
         max_cost: US dollars at which the batch stops.
         max_forecast: US dollars that all rows may cost by the forecast of the first ones.
         max_cost_row: US dollars at which a row stops.
@@ -129,7 +131,8 @@ async def batch(
     options = BatchOptions(
         workers, _text(max_cost), _text(max_forecast), _text(stop_after)
     ).validate()
-    call = _Call(chosen, request, rows, schema, RowOptions(prompt, workdir, repeat), options)
+    row = RowOptions(prompt, workdir, repeat, cache=cache)
+    call = _Call(chosen, request, rows, schema, row, options)
     answers: asyncio.Queue[Record] = asyncio.Queue(_MAX_WAITING_ANSWERS)
 
     async def run() -> None:

@@ -212,7 +212,8 @@ class Dispatcher:
         self._writer.claim(row.key, attempt, session)
         self._running[row.key] = row
         alone = row.key in self._died
-        task = RowTask(row.key, prompt, row.fields, session, state.begun, workdir, alone)
+        run = max(1, row.run)
+        task = RowTask(row.key, prompt, row.fields, session, state.begun, workdir, run, alone)
         await self._engine.submit(task)
         if self.stopped:  # while the worker was starting
             await self._engine.cancel(self._when)

@@ -206,9 +206,11 @@ async def answers(
     prompt: str = "row {{n}}",
     repeat: int = 1,
     workers: int = 3,
+    cache: bool = False,
 ) -> dict[str, str]:
     rows = [{"id": f"r{n}", "n": n} for n in range(6)]
-    call = api.batch(plan, rows, folder=folder, prompt=prompt, repeat=repeat, workers=workers)
+    options: dict[str, Any] = {"repeat": repeat, "workers": workers, "cache": cache}
+    call = api.batch(plan, rows, folder=folder, prompt=prompt, **options)
     return {row.id: row.answer.text async for row in call}
 
 
@@ -218,8 +220,9 @@ async def test_a_batch_yields_each_answer_once_and_continues_in_its_folder(tmp_p
         plan = api.load_plan(anthropic_plan(tmp_path, server))
         folder = tmp_path / "out"
         everything = {f"r{n}": f"did row {n}" for n in range(6)}
-        assert await answers(plan, folder, workers=3) == everything
+        assert await answers(plan, folder, workers=3, cache=True) == everything
         assert await answers(plan, folder) == everything
+        assert await answers(plan, tmp_path / "again", cache=True) == everything
         assert len(server.completions) == 6
         with pytest.raises(api.ConfigError, match="began with a different prompt and repeat"):
             await answers(plan, folder, prompt="other {{n}}", repeat=2)

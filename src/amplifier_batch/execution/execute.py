@@ -126,6 +126,7 @@ async def dispatching(
         "working_dir": facts["working_dir"],
         "economy": bool(facts.get("economy")),
         "scores": facts.get("scores") or [],
+        "cache": bool(facts.get("cache")),
     }
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     async with _engine(writer, setup, workdirs) as engine:
@@ -263,8 +264,11 @@ class _ProgressLine(StatusLine):
         """Report that all rows have passed."""
         if self.quiet:
             return
-        seconds = describe.duration(time.monotonic() - self._started)
-        cost = cost_in_words(writer.progress.counts.cost)
+        counts, seconds = (
+            writer.progress.counts,
+            describe.duration(time.monotonic() - self._started),
+        )
+        cost = cost_in_words(counts.cost, counts.cached)
         parts = [
             f"{self.rows:,} of {self.rows:,} {self._unit} passed",
             seconds,
@@ -285,7 +289,7 @@ class _ProgressLine(StatusLine):
             parts.append(f"failed: {in_words(failed)}")
         if parked := writer.progress.counts.outcomes[WAITING]:
             parts.append(f"{parked:,} waiting for approval")
-        if cost := cost_in_words(dispatcher.cost):
+        if cost := cost_in_words(dispatcher.cost, writer.progress.counts.cached):
             parts.append(cost)
         if forecast := forecast_cost(writer.progress.counts, self.rows):
             parts.append(forecast.text)

@@ -141,6 +141,7 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
         "ids": RELATIVE,
         "shard": row.shard,
         "economy": row.economy,
+        "cache": row.cache,
         "scores": row.score or [],
         **_digests(request, chosen, source, absolute=False),
     }

@@ -82,6 +82,11 @@ def read_dollars(result: Mapping[str, Any]) -> float | None:
     return (result.get("cost") or {}).get("usd")
 
 
+def read_cached(result: Mapping[str, Any]) -> int:
+    """Return how many answers of a row's session came from the cache."""
+    return (result.get("usage") or {}).get("cached_calls", 0)
+
+
 def read_seconds(result: Mapping[str, Any]) -> float:
     """Return the seconds for which the row ran."""
     return result["duration_ms"] / 1000

@@ -418,9 +418,15 @@ def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
         yield _sum("Waiting", f"{counts.outcomes[WAITING]:,}", "for an answer: batch approve")
     if waiting:
         yield _sum("Not ended", f"{waiting:,}", "continue with: batch resume")
-    if counts.cost:
-        each = describe.cost(counts.cost / counts.ended) if counts.ended else ""
-        yield _sum("Cost", describe.cost(counts.cost), f"{each} per {folder.unit}" if each else "")
+    if counts.cost or counts.cached:
+        notes = (
+            [f"{describe.cost(counts.cost / counts.ended)} per {folder.unit}"]
+            if counts.ended
+            else []
+        )
+        if counts.cached:
+            notes.append(f"{describe.count(counts.cached, 'answer')} cached")
+        yield _sum("Cost", describe.cost(counts.cost), ", ".join(notes))
     if found.time.ordered:
         yield _sum("Time", describe.duration(found.time.total), "of all rows together")
     yield "</dl>\n"

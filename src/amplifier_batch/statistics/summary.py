@@ -81,7 +81,7 @@ def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, A
         "waiting": runs - counts.ended - (counts.running if running else 0),
         "outcomes": dict(sorted(counts.outcomes.items())),
         "pass_rates": rates_as_data(pass_rates(folder, counts)),
-        "cost": {"usd": float(counts.cost)},
+        "cost": {"usd": float(counts.cost), "cached_calls": counts.cached},
         "forecast": None if forecast is None else forecast._asdict(),
         "is_running": running,
         "economy": bool(folder.facts.get("economy")),
@@ -99,6 +99,9 @@ def _as_data(batch: SentBatch) -> dict[str, Any]:
     return {"id": batch.id, "requests": batch.number, "sent": sent}
 
 
-def cost_in_words(cost: Decimal) -> str:
-    """`$1.24`; empty if nothing was paid."""
-    return describe.cost(cost) if cost else ""
+def cost_in_words(cost: Decimal, cached: int) -> str:
+    """`$1.24 (12 answers cached)`; empty if nothing was paid and nothing was cached."""
+    if not cached:
+        return describe.cost(cost) if cost else ""
+    paid = describe.cost(cost) if cost else "$0"
+    return f"{paid} ({describe.count(cached, 'answer')} cached)"
