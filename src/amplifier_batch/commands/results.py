@@ -47,7 +47,7 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
         f"{', at batch prices' if found['economy'] else ''}"
     )
     if found["forecast"] is not None:
-        print(f"forecast: {Forecast(**found['forecast']).text}")
+        print(f"{found['runs']:,} {batch.unit}s: {Forecast(**found['forecast']).text}")
     for open_batch in found["open_batches"]:
         name = (
             f"batch {open_batch['id']}" if open_batch["id"] else "a batch whose id is not known yet"
