@@ -34,6 +34,7 @@ from amplifier_batch.record.folder import BatchFolder, require_unused
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.writer import writing
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.working_folder import working_in
 
 Rows = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
 """An input as `amplifier batch run` takes it, or the rows themselves."""
@@ -115,7 +116,7 @@ async def batch(
             f"the rows of a batch run in other processes, without the functions {', '.join(plan.functions.tools)}",
             hint="Offer them as a tool module: amplifier module new tool my-tool",
         )
-    if plan.is_data:
+    if plan.data is not None:
         raise UsageError(
             "the rows of a batch run in other processes, which read the plan from a file",
             hint="Write it to a file: json.dump(plan, file)",
@@ -136,9 +137,10 @@ async def batch(
     answers: asyncio.Queue[Record] = asyncio.Queue(_MAX_WAITING_ANSWERS)
 
     async def run() -> None:
-        async with contextlib.aclosing(_stream_results(call, folder)) as results:
-            async for result in results:
-                await answers.put(result)
+        with working_in(plan.workdir):
+            async with contextlib.aclosing(_stream_results(call, folder)) as results:
+                async for result in results:
+                    await answers.put(result)
 
     # A task of its own stops the rows although the caller is cancelled at each of its waits.
     running, answer = start_task(run()), None
