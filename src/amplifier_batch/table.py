@@ -121,7 +121,9 @@ class Table:
             "answered_model": next(iter(models), result.get("model")),
             "reason": read_reason(result),
         }
-        return cast("Cells", self._redact(cells))
+        # Anything else has no secrets, and looking at it takes as long.
+        texts = {k: v for k, v in cells.items() if isinstance(v, (str, list, dict))}
+        return cells | cast("Cells", self._redact(texts))
 
 
 # -- conditions --------------------------------------------------------------------------

@@ -370,7 +370,10 @@ class BatchFolder:
                 if not left and found == counts.ended:
                     for *_, offset, number in sorted(places):
                         file.seek(offset)
-                        yield _result_in(path, number, file.readline())
+                        record = lines.parse(file.readline())
+                        if record is None:  # It was changed since it was checked.
+                            raise damage_error(path, number)
+                        yield record
         except OSError as error:
             raise SessionError(f"cannot read {path}: {error.strerror}") from error
         if left or found != counts.ended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import NoneType
 from typing import Any
 
@@ -65,9 +66,15 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 """The fields that readers use; checking them is faster than the schema."""
 
 
+@cache
+def _have_types(kinds: tuple[type, ...]) -> bool:
+    """Return True if the values of these types are valid; few combinations occur in very many lines."""
+    return all(map(issubclass, kinds, _TYPES.values()))
+
+
 def is_result(line: Mapping[str, Any]) -> bool:
     """Return True if a line has the fields that readers use."""
-    if not all(isinstance(line.get(name, ...), types) for name, types in _TYPES.items()):
+    if not _have_types(tuple(type(line.get(name, ...)) for name in _TYPES)):
         return False
     error, cost, usage = line["error"] or {}, line["cost"] or {}, line["usage"] or {}
     numbers = (line["duration_ms"], cost.get("usd"), usage.get("total_tokens"))
