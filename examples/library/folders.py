@@ -6,6 +6,9 @@ from functools import partial
 
 from amplifier_app import api
 
+if len(sys.argv) < 4:
+    sys.exit(__doc__)
+
 
 def show(folder: str, event: api.Event) -> None:
     if event["type"] == "tool_start":
