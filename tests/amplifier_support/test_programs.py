@@ -12,11 +12,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_support.async_programs import run_in_thread
-from amplifier_support.environment import (
-    minimal_environment,
-    without_model_keys,
-    without_secrets,
-)
+from amplifier_support.environment import minimal_environment, without_model_keys, without_secrets
 from amplifier_support.programs import (
     Stopped,
     TimedOut,
