@@ -21,6 +21,7 @@ import pytest
 
 from amplifier_app import __version__
 from amplifier_batch.engines.ray import RayWorker
+from amplifier_support.installation import install_command
 from tests.e2e.test_batch_e2e import counting
 from tests.support.batches import KEY, Batches
 from tests.support.cli import Finished, run_amplifier, start_amplifier
@@ -252,6 +253,14 @@ def test_addresses_that_do_not_answer_or_authenticate_are_refused(
     assert done.code == code, done.stderr
     assert message in done.stderr
     assert code != 78 or "RAY_AUTH_TOKEN" in done.stderr or "ray job submit" in done.stderr
+
+
+@pytest.mark.skipif(HAS_RAY, reason="ray is installed")
+def test_the_extra_is_named_if_it_is_missing(batches: Batches) -> None:
+    batches.rows(1)
+    done = batches("run", "--engine", "ray")
+    assert done.code == 78, done.stderr
+    assert install_command("ray") in done.stderr
 
 
 async def test_a_node_refuses_what_would_not_be_this_batch(
