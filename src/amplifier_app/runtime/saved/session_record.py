@@ -264,7 +264,7 @@ class SessionRecord:
         Raises:
             SessionError: The session cannot be written.
         """
-        if not self.is_resumable or self.saved.is_empty:
+        if not self.is_resumable or not self.saved.size:
             return
         before: dict[str, Any] = dict(self.saved.metadata)
         tokens: dict[str, int] = dict(before.get("usage") or {})

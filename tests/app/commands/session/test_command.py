@@ -125,7 +125,6 @@ def test_a_conversation_is_shown_as_markdown_in_a_pipe(home: Path) -> None:
         "20260101-000000-abcdef · 2 prompts · 3 steps · 1.5k tokens · $0.2500 · some-model · /p/one"
     )
     assert conversation == (
-        "> system prompt: 15 characters\n\n"
         "## › hello red\n\n"
         "> hm\n\n"
         "Look:\n\n"
