@@ -23,6 +23,7 @@ from amplifier_app.plan.documents.scopes import Override
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.resolution import Dropped, Resolution, Unset, resolve
 from amplifier_app.plan.scorers import is_check
+from amplifier_app.plan.traffic import NO_TRAFFIC
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, list_entries, mounted_entries
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, read_text, with_items
 
@@ -279,8 +280,22 @@ class ResolvedPlan:
             data, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
         )
 
+    def without_replay(self) -> ResolvedPlan:
+        """The plan with its own providers in place of those that play a recording.
+
+        Their keys may be missing: conditions and unset variables are kept as written.
+        """
+        if not self.chosen.traffic.replaces_providers:
+            return self
+        other = self.copy(chosen=self.chosen._replace(traffic=NO_TRAFFIC), lenient=True)
+        other._resolution = other._resolve(keep_conditions=True)
+        return other
+
     @cached_property
     def _resolution(self) -> Resolution:
+        return self._resolve()
+
+    def _resolve(self, *, keep_conditions: bool = False) -> Resolution:
         environ = keys.environment() if self.environ is None else self.environ
         return resolve(
             self.merged,
@@ -288,6 +303,7 @@ class ResolvedPlan:
             environ,
             keep_unset=self.keep_unset,
             lenient=self.lenient,
+            keep_conditions=keep_conditions,
         )
 
 

@@ -95,7 +95,7 @@ def fork_with(
         SessionStore(),
         source,
         step=step,
-        plan_yaml=plan.to_yaml() if changed else None,
+        plan_yaml=plan.without_replay().to_yaml() if changed else None,
         profile=plan.name,
         **facts,
     )

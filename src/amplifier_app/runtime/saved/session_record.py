@@ -151,7 +151,7 @@ def saved_session(
         saved = SessionStore().create(
             session_id,
             project=os.getcwd(),
-            plan_yaml=plan.to_yaml(),
+            plan_yaml=plan.without_replay().to_yaml(),
             profile=plan.name,
             plan_digest=plan.digest,
             **metadata,
