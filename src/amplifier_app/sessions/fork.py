@@ -14,9 +14,10 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,8 @@ def _require_free(target: Path) -> None:
 _OF_THE_SOURCE = ("usage", "spent", "parent", "agent", "depth", "spawned_with")
 """Metadata that a fork does not take over: it has used nothing yet and works for no other session."""
 
+_FORK = re.compile(r"\AFork at step \d+: ")
+
 
 def fork_session(
     store: SessionStore,
@@ -134,6 +137,7 @@ def fork_session(
         "updated": now(),
         "prompts": taken.prompts,
         "forked_from": point,
+        **({} if "parent" in facts else _titles(metadata, taken.steps)),
         **facts,
     }
     plan = _plan(source) if plan_yaml is None else plan_yaml.encode()
@@ -143,6 +147,15 @@ def fork_session(
         text = json.dumps(metadata, indent=2, default=str) + "\n"
         write_private(path / "metadata.json", text.encode("utf-8", "backslashreplace"))
     return SessionFolder(store.root / session_id)
+
+
+def _titles(metadata: Mapping[str, Any], step: int) -> dict[str, str]:
+    """The titles of a fork, which lists show next to that of the source."""
+    return {
+        key: f"Fork at step {step}: {_FORK.sub('', title)}"
+        for key in ("title", "name")
+        if isinstance(title := metadata.get(key), str)
+    }
 
 
 def _end_of_step(source: SessionFolder, number: int) -> int:

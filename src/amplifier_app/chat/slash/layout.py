@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.render.ansi import cells
+from amplifier_app.render.ansi import cells, wrapped
 
 _LEAST_VALUE = 24
 """Cells a value needs next to its name; with fewer it goes below it."""
@@ -42,6 +42,19 @@ class Rows:
         for name, value in self._pairs:
             grid.add_row(Text(name), Text(value))
         yield grid
+
+
+class Source:
+    """Text whose lines wrap below their own indentation, such as YAML."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = for_terminal(text).splitlines()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._lines:
+            indent = " " * (len(line) - len(line.lstrip()) + 4)
+            for row in wrapped(line, options.max_width, indent):
+                yield Text(row)
 
 
 def marked_rows(pairs: Iterable[tuple[str, str]], current: str | None) -> Rows:

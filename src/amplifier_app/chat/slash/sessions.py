@@ -20,7 +20,7 @@ from amplifier_app.chat.slash.layout import Rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.continuation import build_conversation
+from amplifier_app.runtime.continuation import build_conversation, reopening_options
 from amplifier_app.runtime.export.parts import build_parts, call_text, last_prompts
 from amplifier_app.sessions.folder import SavedSession, SessionFolder, title_metadata
 from amplifier_app.sessions.fork import fork_session
@@ -102,10 +102,11 @@ def _not_fatal() -> Generator[None]:
 async def fork(chat: Chat, argument: str) -> Reply:
     saved = _saved_session(chat)
     step = _number("/fork", argument) if argument else None
+    same: dict[str, Any] = reopening_options(chat.session) or {}
     with _not_fatal():
         store = SessionStore(saved.path.parent)
-        new = fork_session(store, SessionFolder(saved.path), step=step)
-    raise _reopen(new.id)
+        new = fork_session(store, SessionFolder(saved.path), step=step, mode=same.get("mode"))
+    raise Reopen(**{**same, "resume": new.id})
 
 
 @command("/rename", "Change the session's title", usage="TITLE")
