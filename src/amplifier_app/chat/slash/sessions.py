@@ -106,7 +106,8 @@ async def fork(chat: Chat, argument: str) -> Reply:
     with _not_fatal():
         store = SessionStore(saved.path.parent)
         new = fork_session(store, SessionFolder(saved.path), step=step, mode=same.get("mode"))
-    raise Reopen(**{**same, "resume": new.id})
+    same["resume"] = new.id
+    raise Reopen(**same)
 
 
 @command("/rename", "Change the session's title", usage="TITLE")

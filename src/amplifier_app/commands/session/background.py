@@ -21,11 +21,11 @@ from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.conversation import part_lines
 from amplifier_app.runtime.export.parts import build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
-from amplifier_app.sessions.background import RESULT, SOCKET, is_running, read_result
+from amplifier_app.sessions.background import SOCKET, is_running, read_result
 from amplifier_app.sessions.conversation import Step
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.summary import short_id
+from amplifier_app.sessions.summary import RESULT_FILE, short_id
 
 _LOOK_SECONDS = 0.3
 _STOP_SECONDS = 30.0
@@ -110,7 +110,9 @@ class _View:
 def _wait_for_result(folder: Path) -> None:
     """Wait until a detached run, which closes its session first, has written its result; a killed one never does."""
     end = time.monotonic() + _RESULT_SECONDS
-    while (folder / RESULT).exists() and read_result(folder) is None and time.monotonic() < end:
+    while (
+        (folder / RESULT_FILE).exists() and read_result(folder) is None and time.monotonic() < end
+    ):
         time.sleep(_LOOK_SECONDS / 10)
 
 

@@ -149,7 +149,9 @@ _EVERYTHING = Visibility("internal")
 
 
 def diff(
-    left: Annotated[str, typer.Argument(metavar="A", help="Session id.")],
+    left: Annotated[
+        str, typer.Argument(metavar="A", help="Session id, as in 'amplifier session list'.")
+    ],
     right: Annotated[str, typer.Argument(metavar="B", help="Another one, such as a fork.")],
     no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")] = False,
     output: OutputOption = "text",

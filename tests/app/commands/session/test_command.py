@@ -195,6 +195,19 @@ def test_sub_sessions_are_named_with_the_session_that_spawned_them(home: Path) -
     assert data["sub_sessions"] == ["child"]
 
 
+def test_the_cost_of_a_session_without_model_calls_is_explained(home: Path) -> None:
+    done = session(home, "cost", "123456")
+    assert (done.code, done.stdout) == (0, "")
+    assert done.stderr == "session 20260102-000000-123456 has made no model calls\n"
+
+
+@pytest.mark.parametrize("command", ["show", "export", "diff", "cost", "delete"])
+def test_a_missing_session_names_the_list(command: str, tmp_path: Path) -> None:
+    done = session(tmp_path, command)
+    assert (done.code, done.stdout) == (2, "")
+    assert "'amplifier session list'" in done.stderr
+
+
 def test_a_search_prints_the_part_that_matches(home: Path) -> None:
     done = session(home, "search", "hello", "fil")
     assert done.code == 0
