@@ -105,6 +105,7 @@ class ResolvedPlan:
         self.environ = environ
         self.keep_unset = keep_unset
         self.lenient = lenient
+        self._has_own_tree = False
 
     @property
     def name(self) -> str:
@@ -134,6 +135,7 @@ class ResolvedPlan:
         """The plan with another tree whose values come from the same files."""
         other = self.copy()
         other._resolution = self._resolution._replace(tree=tree)
+        other._has_own_tree = True
         return other
 
     @property
@@ -285,17 +287,14 @@ class ResolvedPlan:
 
         Their keys may be missing: conditions and unset variables are kept as written.
         """
-        if not self.chosen.traffic.replaces_providers:
+        # The plan of an agent has a tree that was not resolved here; it is never loaded again.
+        if not self.chosen.traffic.replaces_providers or self._has_own_tree:
             return self
-        other = self.copy(chosen=self.chosen._replace(traffic=NO_TRAFFIC), lenient=True)
-        other._resolution = other._resolve(keep_conditions=True)
-        return other
+        chosen = self.chosen._replace(traffic=NO_TRAFFIC, keep_conditions=True)
+        return self.copy(chosen=chosen, lenient=True)
 
     @cached_property
     def _resolution(self) -> Resolution:
-        return self._resolve()
-
-    def _resolve(self, *, keep_conditions: bool = False) -> Resolution:
         environ = keys.environment() if self.environ is None else self.environ
         return resolve(
             self.merged,
@@ -303,7 +302,6 @@ class ResolvedPlan:
             environ,
             keep_unset=self.keep_unset,
             lenient=self.lenient,
-            keep_conditions=keep_conditions,
         )
 
 

@@ -197,7 +197,6 @@ def resolve(
     *,
     keep_unset: bool = False,
     lenient: bool = False,
-    keep_conditions: bool = False,
 ) -> Resolution:
     """Apply overrides, conditions and variables to a plan, and make its sources absolute.
 
@@ -207,7 +206,6 @@ def resolve(
         environ: The variables.
         keep_unset: See `ResolvedPlan`.
         lenient: See `ResolvedPlan`.
-        keep_conditions: Whether providers keep their conditions instead of being dropped.
 
     Raises:
         PlanError: Problems of the documents, overrides of missing entries, unset variables,
@@ -222,7 +220,7 @@ def resolve(
         tree, added = with_provider(merged, tree, chosen.provider, environ)
     tree = _with_fallbacks(tree, problems)
     tree = chosen.traffic.stand_ins(tree)
-    conditions = None if keep_conditions else environ
+    conditions = None if chosen.keep_conditions else environ
     try:
         tree, dropped = _with_providers(tree, chosen, conditions)
     except PlanError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.chat.slash.layout import Rows, Source, lines
+from amplifier_app.chat.slash.layout import Lines, Rows, lines, wrapped_source
 from amplifier_app.chat.slash.model import answered
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.plan.explain import describe_place, yaml_text
@@ -100,7 +100,8 @@ async def plan(chat: Chat, argument: str) -> Reply:
             tree = find(tree, parse_path(argument))
         except (NoSuchPath, ValueError) as error:
             raise UsageError(f"/plan: {error}") from None
-    return Source(yaml_text(tree, origins=True).rstrip())
+    text = yaml_text(tree, origins=True)
+    return Lines(lambda width: wrapped_source(text, width))
 
 
 @command("/modules", "Modules of the session and where the plan has them", during_turn=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -44,17 +44,24 @@ class Rows:
         yield grid
 
 
-class Source:
-    """Text whose lines wrap below their own indentation, such as YAML."""
+class Lines:
+    """Lines drawn for the width of the terminal.
 
-    def __init__(self, text: str) -> None:
-        self._lines = for_terminal(text).splitlines()
+    Args:
+        draw: Returns the lines for a number of columns, possibly with colours.
+    """
+
+    def __init__(self, draw: Callable[[int], Iterable[str]]) -> None:
+        self._draw = draw
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self._lines:
-            indent = " " * (len(line) - len(line.lstrip()) + 4)
-            for row in wrapped(line, options.max_width, indent):
-                yield Text(row)
+        yield from map(Text.from_ansi, self._draw(options.max_width))
+
+
+def wrapped_source(text: str, width: int) -> Iterator[str]:
+    """Yield the lines of a text such as YAML, which wrap below their own indentation."""
+    for line in for_terminal(text).splitlines():
+        yield from wrapped(line, width, " " * (len(line) - len(line.lstrip()) + 4))
 
 
 def marked_rows(pairs: Iterable[tuple[str, str]], current: str | None) -> Rows:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
+from amplifier_app.base.file_writing import write_new
 from amplifier_app.base.json_text import json_pieces
 from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
@@ -27,7 +28,6 @@ from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.index import Page, ask_index
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary, short_id
-from amplifier_support.files import create_atomically
 
 _LISTED = 15
 
@@ -151,7 +151,7 @@ async def save(chat: Chat, argument: str) -> Reply:
     ]
     if not answers:
         raise UsageError("there is no answer to save yet")
-    return _write(Path(argument), lambda: [answers[-1].rstrip("\n"), "\n"])
+    return _write(Path(os.path.expanduser(argument)), lambda: [answers[-1].rstrip("\n"), "\n"])
 
 
 _FORMATS = {".md": "Markdown", ".json": "JSON", ".html": "a page", ".gz": "a bundle"}
@@ -193,17 +193,8 @@ def _sub_sessions(folder: SessionFolder) -> list[SessionFolder]:
 
 
 def _write(path: Path, pieces: Callable[[], Iterable[str]]) -> str:
-    path = Path(os.path.expanduser(path))
-
-    def data() -> Iterator[bytes]:
-        return (piece.encode("utf-8", "replace") for piece in pieces())
-
-    try:
-        create_atomically(path, data, mode=0o666)
-    except FileExistsError:
-        raise UsageError(f"{path} already exists", hint="Choose another name.") from None
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    with _not_fatal():
+        write_new(path, pieces, mode=0o666)
     return f"Written to {path}."
 
 

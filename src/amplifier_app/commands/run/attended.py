@@ -2,12 +2,13 @@
 
 The socket in the session's folder speaks JSON-RPC. A terminal calls
 
-    watch {}                        → {size, events}: the transcript up to a size in bytes, and the events since
+    watch {}                        it is sent `begin` and the events since then, and from now on each event
     attach {}                       it is the one that types, unless another one does
     steer {text}                    a message for the next step
 
 and the run calls
 
+    begin {size}                    (notification) the transcript up to a size in bytes is what happened before
     event {event, data, number}     (notification) what happens; `number` is that of a tool call
     ask {prompt, options}           → the option
     ask_about_tool {request, agent} → the fields of a `ToolApprovalAnswer`
@@ -105,6 +106,9 @@ class _Watched(Renderer):
     """Sends what `PlainRenderer` shows to the terminals that watch.
 
     One that joins later reads the transcript up to the last model request, and gets the events since from here.
+
+    Attributes:
+        peers: The terminals.
     """
 
     is_for_people = True
@@ -116,19 +120,18 @@ class _Watched(Renderer):
         self._saved = session.saved
         self._size = session.saved.size
         self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
-        self._watchers: set[Peer] = set()
+        self.peers: set[Peer] = set()
 
     def handlers(self) -> dict[str, EventHandler]:
         shown = PlainRenderer(Output(-1)).handlers()
         return dict.fromkeys((*shown, PROMPT_SUBMIT, ORCHESTRATOR_COMPLETE), self._send)
 
-    def add(self, peer: Peer) -> dict[str, Any]:
-        """Send events to a terminal from now on; return where it begins."""
-        self._watchers.add(peer)
-        return {"size": self._size, "events": [*self._recent]}
-
-    def remove(self, peer: Peer) -> None:
-        self._watchers.discard(peer)
+    def add(self, peer: Peer) -> None:
+        """Send a terminal what it needs, and events from now on."""
+        peer.notify("begin", {"size": self._size})
+        for sent in self._recent:
+            peer.notify("event", sent)
+        self.peers.add(peer)
 
     def _send(self, event: str, data: dict[str, Any]) -> None:
         if event in (PROMPT_SUBMIT, PROVIDER_REQUEST):
@@ -140,7 +143,7 @@ class _Watched(Renderer):
         number = self._saved.calls.of(call_id) if call_id else None
         sent = {"event": event, "data": shown, "number": number}
         self._recent.append(sent)
-        for peer in self._watchers:
+        for peer in self.peers:
             peer.notify("event", sent)
 
 
@@ -187,7 +190,7 @@ class _Place:
         try:
             await peer.serve()
         finally:
-            self._watched.remove(peer)
+            self._watched.peers.discard(peer)
             if self._writer is peer:
                 self._writer = None
             with contextlib.suppress(OSError):
@@ -198,8 +201,8 @@ class _Place:
         if self._is_over:
             raise RpcError(INVALID_REQUEST, "the run has ended")
         if method == "watch":
-            return self._watched.add(peer)
-        if method == "attach":
+            self._watched.add(peer)
+        elif method == "attach":
             if self._writer not in (None, peer):
                 raise RpcError(INVALID_REQUEST, "another terminal types in this session")
             self._writer = peer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +47,10 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
         except OSError:
             return False
         async with PlainTerminal(Output(_STDOUT)) as terminal:
-            watcher = _Watcher(terminal, connection.fileno())
+            watcher = _Watcher(terminal, connection.fileno(), show)
             serving = asyncio.create_task(watcher.peer.serve())
             try:
-                recent = await watcher.peer.request("watch", {})
-                show(recent["size"])
-                watcher.begin(recent["events"])
+                await watcher.peer.request("watch", {})
                 if types:
                     await watcher.attach()
                 leaving = asyncio.create_task(watcher.left.wait())
@@ -75,23 +73,19 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
 class _Watcher:
     """Shows what happens, sends what is typed, and asks what the run asks; see `amplifier_app.chat.terminal.Listener`."""
 
-    def __init__(self, terminal: PlainTerminal, descriptor: int) -> None:
+    def __init__(
+        self, terminal: PlainTerminal, descriptor: int, show_transcript: Callable[[int], None]
+    ) -> None:
         self.peer = Peer(descriptor, Output(descriptor), self._handle, closed="the run has ended")
         self.left = asyncio.Event()
         self._terminal = terminal
+        self._show_transcript = show_transcript
         self._renderer = PlainRenderer(Output(_STDOUT))
         self._renderer.while_paused = terminal.suspended
         self._numbers: dict[str, int | None] = {}
         self._renderer.call_number = self._numbers.get
         self._handlers = self._renderer.handlers()
-        self._early: list[dict[str, Any]] | None = []  # events before those that `begin` gets
         self._sending: set[asyncio.Task[None]] = set()
-
-    def begin(self, events: Sequence[dict[str, Any]]) -> None:
-        """Show the events before those that were sent, and from now on all that are."""
-        early, self._early = self._early or [], None
-        for event in (*events, *early):
-            self._show(**event)
 
     def end(self) -> None:
         """Show the rest of the last line."""
@@ -123,7 +117,9 @@ class _Watcher:
 
     def _handle(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
         if method == "event":
-            return self._show(**params) if self._early is None else self._early.append(params)
+            return self._show(**params)
+        if method == "begin":
+            return self._show_transcript(params["size"])
         if method == "ask":
             return self._ask(params["prompt"], params["options"])
         if method == "ask_about_tool":
