@@ -14,6 +14,7 @@ import pytest
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.chat.conversation import resume_header
 from amplifier_app.chat.slash.registry import Reopen, all_commands, run_command
+from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.continuation import build_conversation
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.folder import SavedSession
@@ -43,7 +44,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SavedSess
 
 @pytest.fixture
 def chat(saved: SavedSession) -> Any:
-    coordinator = ModuleCoordinator()
+    coordinator = ModuleCoordinator(approval_system=Approvals("allow"))
     MODE.register(coordinator, SimpleNamespace(mode="edits", modes=("ask", "edits"), cycle=None))
     facts = SimpleNamespace(profile="task.yaml", session_id=saved.id, resumed=True)
     renderer = SimpleNamespace(visibility=Visibility())
@@ -113,7 +114,8 @@ async def test_rename_and_fork_act_on_the_open_session(chat: Any, saved: SavedSe
     with pytest.raises(Reopen) as forked:
         await run_command("/fork 1", chat)
     # As it is now, although only turns save the mode.
-    assert {"mode": "edits", "max_cost": 2.0}.items() <= forked.value.changes.items()
+    same = {"mode": "edits", "approve": "allow", "max_cost": 2.0}
+    assert same.items() <= forked.value.changes.items()
     new = SessionStore().find(forked.value.changes["resume"])
     assert len(new.reading().file.records) == 3
     assert new.metadata["mode"] == "edits"
