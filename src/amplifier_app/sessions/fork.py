@@ -202,12 +202,12 @@ def sub_session_of_fork(
         SessionError: A transcript is damaged, or the copy cannot be written.
     """
     sources = {source.id: source for source in _sources(store, fork)}
-    named = _find(store, session_id)
+    named = store.get(session_id)
     if named is None or named.metadata.get("parent") not in sources:
         return None
     origin = [named, *_sources(store, named)][-1].id
     for parent in sources.values():
-        spawned = _find(store, _copy_id(origin, parent.id)) or _find(store, origin)
+        spawned = store.get(_copy_id(origin, parent.id)) or store.get(origin)
         if spawned is not None and spawned.metadata.get("parent") == parent.id:
             return _copy(store, fork, parent, spawned, _copy_id(origin, fork.id))
     return None
@@ -220,8 +220,8 @@ def _copy(
     spawned: SessionFolder,
     copy_id: str,
 ) -> SessionFolder | None:
-    if store.exists(copy_id):
-        return store.find(copy_id)
+    if (copy := store.get(copy_id)) is not None:
+        return copy
     names = {spawned.id, *(source.id for source in _sources(store, spawned))}
     point = fork.metadata["forked_from"].get("step")
     if not isinstance(point, int):
@@ -235,8 +235,8 @@ def _copy(
     try:
         return fork_session(store, spawned, end=end, session_id=copy_id, parent=fork.id, **facts)
     except SessionError:
-        if store.exists(copy_id):  # by another task at the same time
-            return store.find(copy_id)
+        if (copy := store.get(copy_id)) is not None:  # by another task at the same time
+            return copy
         raise
 
 
@@ -247,15 +247,10 @@ def _sources(store: SessionStore, session: SessionFolder) -> Iterator[SessionFol
     while current is not None:
         point = current.metadata.get("forked_from")
         source: Any = point.get("session") if isinstance(point, dict) else None
-        current = None if source in seen else _find(store, source)
+        current = None if source in seen else store.get(source)
         if current is not None:
             seen.add(current.id)
             yield current
-
-
-def _find(store: SessionStore, session_id: Any) -> SessionFolder | None:
-    known = isinstance(session_id, str) and ID.fullmatch(session_id) and store.exists(session_id)
-    return store.find(session_id) if known else None
 
 
 def _copy_id(origin: str, parent: str) -> str:

@@ -26,7 +26,7 @@ from amplifier_app.sessions.recording_context import (
 )
 from amplifier_app.sessions.removal import remove_folder
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.summary import ID, short_id
+from amplifier_app.sessions.summary import short_id
 from amplifier_app.sessions.tool_calls import calls_in
 from amplifier_core._foreign import describe_exception
 from amplifier_support.fields import to_mapping
@@ -100,11 +100,11 @@ def _content(found: _Found) -> str:
 
 def _find(session_id: str, instruction: str) -> _Found | None:
     """A sub-session, if it was given this instruction, as it is or as a part of a longer one."""
-    store = SessionStore()
-    if not ID.fullmatch(session_id) or not store.exists(session_id):
+    session = SessionStore().get(session_id)
+    if session is None:
         return None
     try:
-        messages = store.find(session_id).messages()
+        messages = session.messages()
     except SessionError:  # It cannot be continued.
         return None
     user_texts = (message.get("content") for message in messages if message.get("role") == "user")

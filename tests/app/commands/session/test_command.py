@@ -339,5 +339,5 @@ def test_pruning_keeps_a_session_used_while_the_question_was_open(tmp_path: Path
         terminal.type("y\r")
         terminal.until("Deleted 1 session")
         assert terminal.finish() == 0
-    assert store.exists("resumed")
-    assert not store.exists("old")
+    assert store.get("resumed")
+    assert not store.get("old")
