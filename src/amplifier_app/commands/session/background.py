@@ -12,7 +12,6 @@ from pathlib import Path
 import typer
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.base.sanitize import for_pipe
 from amplifier_app.base.stdio import terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
@@ -21,7 +20,7 @@ from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.conversation import part_lines
 from amplifier_app.runtime.export.parts import build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
-from amplifier_app.sessions.background import SOCKET, is_running, read_result
+from amplifier_app.sessions.background import SOCKET, is_running, read_result, restore_outcome
 from amplifier_app.sessions.conversation import Step
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
@@ -54,7 +53,7 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
             hint=f"Watch it again: amplifier session join {short_id(view.folder.name)}",
         )
     invocation: Invocation = context.obj
-    invocation.outcome = _outcome(view.folder)
+    invocation.outcome = restore_outcome(read_result(view.folder) or {})
 
 
 def _watch(view: _View) -> bool:
@@ -114,14 +113,6 @@ def _wait_for_result(folder: Path) -> None:
         (folder / RESULT_FILE).exists() and read_result(folder) is None and time.monotonic() < end
     ):
         time.sleep(_LOOK_SECONDS / 10)
-
-
-def _outcome(folder: Path) -> Outcome:
-    result = read_result(folder)
-    if result is None or result.get("error") is None:
-        return OK
-    ending = next((one for one in Ending if one.value == result["outcome"]), Ending.ERROR)
-    return Outcome(ending, result["error"]["message"], result["error"].get("hint"))
 
 
 def stop(session_id: SessionArgument) -> None:
