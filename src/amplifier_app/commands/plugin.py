@@ -2,8 +2,9 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import difflib
+import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,9 +24,14 @@ from amplifier_app.commands.settings import (
     report,
     written_source,
 )
-from amplifier_app.plan.documents.plugins import Plugin, data_folder, read_plugin
+from amplifier_app.plan.documents.plugins import (
+    Plugin,
+    data_folder,
+    read_marketplace,
+    read_plugin,
+)
 from amplifier_app.plan.documents.scopes import read_settings
-from amplifier_app.plan.schema.grammar import PLUGIN_PARTS
+from amplifier_app.plan.schema.grammar import PLUGIN_NAME, PLUGIN_PARTS
 from amplifier_app.plan.source_spec import (
     FolderSource,
     PackageSource,
@@ -52,6 +58,8 @@ app = typer.Typer(
 
 _SECTION = "plugins"
 _SOURCES = "Expected a folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER."
+_LISTED = re.compile(rf"({PLUGIN_NAME})@(.+)")
+"""A plugin's name in a marketplace, and the marketplace's source."""
 _NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
 
 
@@ -62,11 +70,15 @@ class _Found(NamedTuple):
         plugin: The plugin.
         source: Its source at exactly this version.
         digest: The digest of a folder's content; None if the source is a version already.
+        listed: Its name in the marketplace at the source; None if the source is the plugin's.
+        tracks: The source to look for newer versions in; None if that is `source`.
     """
 
     plugin: Plugin
     source: str
     digest: str | None
+    listed: str | None = None
+    tracks: str | None = None
 
 
 @app.command()
@@ -74,7 +86,8 @@ def add(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="Its folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER."
+            metavar="[NAME@]SOURCE",
+            help="Its folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER. With NAME@, those of a marketplace.",
         ),
     ],
     as_: Annotated[
@@ -96,6 +109,7 @@ def add(
     \b
       amplifier plugin add git+https://example.com/me/review@v1.2.0
       amplifier plugin add ./review --only skills --only agents
+      amplifier plugin add review@git+https://example.com/me/marketplace@main
 
     Exactly the version that was shown is used, until 'amplifier plugin update'. Without --scope,
     changes your own settings for this project, or outside a project your own settings.
@@ -117,14 +131,26 @@ def add(
             hint = "Update it, remove it, or use --as to add another one with the same name."
             message = f"the {where.scope} settings already have a plugin {found.plugin.name!r}"
             raise ConfigError(message, hint=hint)
-        entry = _entry(found, source, where) | ({"only": only} if only else {})
+        entry = _entry(found, where) | ({"only": only} if only else {})
         edit.append_value(where.file, (_SECTION,), entry)
         report(Changed(where.file, f"added the plugin {found.plugin.name}"))
 
 
 @app.command("list")
-def list_plugins(output: OutputOption = "text") -> None:
-    """List the plugins of the default profile and your settings."""
+def list_plugins(
+    marketplace: Annotated[
+        str | None,
+        typer.Argument(metavar="[MARKETPLACE]", help="The source of a marketplace."),
+    ] = None,
+    output: OutputOption = "text",
+) -> None:
+    """List the plugins of the default profile and your settings, or of a marketplace.
+
+    Runs nothing of them.
+    """
+    if marketplace is not None:
+        _list_marketplace(_as_source(marketplace), output)
+        return
     plugins = _plugins_in_use()
     if output == "json":
         print(json_text([_facts(plugin) for plugin in plugins.values()]))
@@ -145,9 +171,29 @@ def list_plugins(output: OutputOption = "text") -> None:
     print_table(columns, rows)
 
 
+def _list_marketplace(source: str, output: str) -> None:
+    folder, _ = _open(source, Path.cwd())
+    entries = read_marketplace(folder, without_password(source))
+    texts = {name: str(entry.fields.get("description") or "") for name, entry in entries.items()}
+    if output == "json":
+        facts = [
+            {
+                "name": name,
+                "description": texts[name],
+                "source": entry.source,
+                "problem": entry.problem,
+            }
+            for name, entry in entries.items()
+        ]
+        print(json_text(facts))
+        return
+    columns = (Column("PLUGIN"), Column("DESCRIPTION", "wrap", least=30))
+    print_table(columns, [(name, one_line(text, 200)) for name, text in texts.items()])
+
+
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME|SOURCE", help="The plugin.")],
+    name: Annotated[str, typer.Argument(metavar="NAME|[NAME@]SOURCE", help="The plugin.")],
     output: OutputOption = "text",
 ) -> None:
     """Show what a plugin may do: one that was added, or one at a source. Runs nothing of it."""
@@ -180,10 +226,12 @@ def update(
 
 
 def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> None:
-    source = entry.get("tracks") or entry["source"]
-    found = _find(source, where.file.parent, entry.get("as"))
+    if "tracks" in entry:
+        found = _find(entry["tracks"], where.file.parent, entry.get("as"))
+    else:
+        found = _find_entry(entry, where)
     name = found.plugin.name
-    new = _entry(found, source, where) | {key: entry[key] for key in ("only",) if key in entry}
+    new = _entry(found, where) | {key: entry[key] for key in ("only",) if key in entry}
     if new == entry:
         to_stderr(f"amplifier: {name} is up to date")
         return
@@ -199,7 +247,7 @@ def _former(entry: dict[str, Any], where: Target) -> list[str]:
     """Return the description of the version in use; empty if that version is unavailable."""
     if entry.get("digest"):
         return []
-    plugin = _find(entry["source"], where.file.parent, entry.get("as")).plugin
+    plugin = _find_entry(entry, where).plugin
     return _describe(plugin.keep(entry["only"]) if entry.get("only") else plugin)
 
 
@@ -231,7 +279,7 @@ def _servers_to_forget(entry: dict[str, Any], where: Target) -> list[str]:
     """The names of a plugin's servers, of which there may be logins."""
     if not LoginStore().facts():
         return []
-    return [*_find(entry["source"], where.file.parent, entry.get("as")).plugin.servers]
+    return [*_find_entry(entry, where).plugin.servers]
 
 
 def _plugins_in_use() -> Mapping[str, Plugin]:
@@ -252,7 +300,12 @@ def _entries(where: Target) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _name(entry: dict[str, Any], where: Target) -> str:
-    return entry.get("as") or _find(entry["source"], where.file.parent).plugin.name
+    return entry.get("as") or _find_entry(entry, where).plugin.name
+
+
+def _find_entry(entry: dict[str, Any], where: Target) -> _Found:
+    """Find the version of a plugin that is in use."""
+    return _find(entry["source"], where.file.parent, entry.get("as"), entry.get("plugin"))
 
 
 def _check_known(
@@ -264,21 +317,68 @@ def _check_known(
         raise ConfigError(f"the {where.scope} settings have no plugin {name!r}", hint=hint)
 
 
-def _entry(found: _Found, source: str, where: Target) -> dict[str, Any]:
+def _entry(found: _Found, where: Target) -> dict[str, Any]:
     """The entry for exactly the version that was found."""
     entry = {"as": found.plugin.name, "source": found.source}
     if found.digest is not None:
-        return entry | {"source": written_source(source, where), "digest": found.digest}
-    return entry if found.source == source else entry | {"tracks": without_password(source)}
+        entry |= {"source": written_source(found.source, where), "digest": found.digest}
+    if found.listed is not None:
+        entry["plugin"] = found.listed
+    if found.tracks is None:
+        return entry
+    if match := _LISTED.fullmatch(found.tracks):
+        return entry | {"tracks": f"{match[1]}@{written_source(match[2], where)}"}
+    return entry | {"tracks": found.tracks}
 
 
-def _find(source: str, folder: Path, name: str | None = None) -> _Found:
+def _find(source: str, folder: Path, name: str | None = None, listed: str | None = None) -> _Found:
     """Fetch and read a plugin; nothing of it runs.
+
+    Args:
+        source: Its source, or NAME@ and the source of a marketplace.
+        folder: The folder that a relative path starts at.
+        name: The name to use instead of its own.
+        listed: Its name in the marketplace at the source.
 
     Raises:
         UsageError: The source is invalid.
         SourceError: It is unavailable.
-        ConfigError: It contains no plugin.
+        ConfigError: It contains no plugin, or the marketplace does not list it.
+    """
+    if match := _LISTED.fullmatch(source):
+        return _find_listed(match[1], match[2], folder, name)
+    path, find_source = _open(source, folder)
+    shown = without_password(source)
+    plugin = read_plugin(path, shown, name, listed)
+    if find_source is None:
+        return _Found(plugin, str(path), content_hash(path, whole=True), listed)
+    exact = find_source(path)
+    return _Found(plugin, exact, None, listed, None if exact == source else shown)
+
+
+def _find_listed(listed: str, marketplace: str, folder: Path, name: str | None) -> _Found:
+    """Find a plugin by its name in a marketplace."""
+    path, find_source = _open(marketplace, folder)
+    shown = without_password(marketplace)
+    entries = read_marketplace(path, shown)
+    entry = entries.get(listed)
+    if entry is None:
+        hint = did_you_mean(listed, entries) or f"List them: amplifier plugin list {shown}"
+        raise ConfigError(f"the marketplace {shown} has no plugin {listed!r}", hint=hint)
+    if entry.problem is not None:
+        raise ConfigError(f"the plugin {listed!r} of {shown} cannot be used: {entry.problem}")
+    tracks = f"{listed}@{path if find_source is None else shown}"
+    if entry.is_inside:
+        return _find(marketplace, folder, name, listed)._replace(tracks=tracks)
+    return _find(entry.source, folder, name or listed)._replace(tracks=tracks)
+
+
+def _open(source: str, folder: Path) -> tuple[Path, Callable[[Path], str] | None]:
+    """Fetch a source.
+
+    Returns:
+        Its folder and, unless it is a folder of this machine, a function that returns the source of a
+        folder in it at exactly this version.
     """
     try:
         parsed = parse_source(source, folder)
@@ -289,15 +389,16 @@ def _find(source: str, folder: Path, name: str | None = None) -> _Found:
     if isinstance(parsed, FolderSource):
         if not parsed.path.is_dir():
             raise UsageError(f"there is no folder {source!r}", hint=_SOURCES)
-        plugin = read_plugin(parsed.path, source, name)
-        return _Found(plugin, str(parsed.path), content_hash(parsed.path, whole=True))
+        return parsed.path, None
     fetched = AS_ENVIRONMENT_SAYS.open(None).fetch(source, folder / "plan")
-    plugin = read_plugin(fetched.path, without_password(source), name)
-    return _Found(plugin, fetched.checkout.find_source(fetched.path), None)
+    return fetched.path, fetched.checkout.find_source
 
 
 def _as_source(text: str) -> str:
     """A source of the command line, where a folder may be written without './'."""
+    match = _LISTED.fullmatch(text)
+    if match is not None and not Path(text).is_dir():
+        return f"{match[1]}@{_as_source(match[2])}"
     is_folder = not text.startswith((".", "/", "~")) and Path(text).is_dir()
     return f"./{text}" if is_folder else text
 
@@ -337,7 +438,9 @@ def _facts(plugin: Plugin) -> dict[str, Any]:
         "description": plugin.description,
         "folder": str(plugin.folder),
         "skills": sorted(
-            path.parent.name for folder in plugin.skills for path in folder.glob("*/SKILL.md")
+            path.parent.name
+            for folder in plugin.skills
+            for path in (*folder.glob("SKILL.md"), *folder.glob("*/SKILL.md"))
         ),
         "commands": [f"/{name}" for name in plugin.commands],
         "agents": [f"{plugin.name}:{name}" for name in plugin.agents],

@@ -25,6 +25,8 @@ _MAX_FILES = 100
 _IGNORED = frozenset({".git", "node_modules", "__pycache__"})
 _OF_PROJECT = (".agents/skills", ".amplifier/skills", ".claude/skills")
 _OF_USER = ("~/.agents/skills", "~/.claude/skills")
+_SCANNED = ("project", "user")
+"""The origins of folders that contain skills and are none themselves."""
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _MAX_NAME, _MAX_DESCRIPTION, _MAX_COMPATIBILITY = 64, 1024, 500
 _KEYS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
@@ -133,7 +135,7 @@ def _skill_folders(root: Root, seen: set[str]) -> Iterator[str]:
                 names = {entry.name: entry.is_dir() for entry in entries}
         except OSError:  # it does not exist, or is not ours to read
             continue
-        if depth and FILE in names:
+        if (depth or root.origin not in _SCANNED) and FILE in names:
             yield real
         elif depth < _MAX_DEPTH and not (depth and is_shared(real)):
             waiting += [
