@@ -9,7 +9,7 @@ CODE_LINES = {
     "amplifier_app": 35_350,
     "amplifier_batch": 6_300,
     "amplifier_core": 3_050,
-    "amplifier_extras": 4_600,
+    "amplifier_extras": 4_850,
     "amplifier_serve": 1_650,
     "amplifier_kit": 4_800,
     "amplifier_modules": 19_500,

@@ -98,6 +98,7 @@ class ServerConfig(ModuleConfig):
             module's `defer`.
         resources: Mount tools to list and read its resources, if it has any.
         prompts: Mount tools to list and fill in its prompts, if it has any.
+        skills: Mount a tool to load its skills, if it offers any.
     """
 
     command: str | None = Field(default=None, min_length=1)
@@ -117,6 +118,7 @@ class ServerConfig(ModuleConfig):
     defer: bool | None = None
     resources: bool = True
     prompts: bool = True
+    skills: bool = True
 
     @field_validator("url")
     @classmethod
