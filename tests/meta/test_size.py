@@ -12,7 +12,7 @@ CODE_LINES = {
     "amplifier_extras": 4_850,
     "amplifier_serve": 1_650,
     "amplifier_kit": 4_800,
-    "amplifier_modules": 19_500,
+    "amplifier_modules": 19_600,
     "amplifier_support": 5_600,
 }
 

@@ -698,7 +698,7 @@ class Hub(Listener):
                 name = tool_name(server.name, remote.name, {*others, *tools})
                 tools[name] = remote_tool(name, server, results, remote, self._emit)
         extra: list[tuple[str, _Described]] = []
-        skills = self._skills_of(server, offers, refused) if server.config.skills else None
+        skills = self._update_skills(server, offers, refused) if server.config.skills else None
         if offers.has_resources and server.config.resources:
             directories = skills if offers.reads_directories else None
             extra += resource_tools(server, results, directories)
@@ -718,10 +718,10 @@ class Hub(Listener):
             tools[name].is_catalogue = True
         return tools
 
-    def _skills_of(
+    def _update_skills(
         self, server: Server, offers: Offers, refused: Container[str]
     ) -> ServerSkills | None:
-        """Return the skills of a server that may be used; None if it offers none."""
+        """Note which skills of a server may be used; None if it offers none."""
         if not offers.has_skills:
             return None
         if server.name not in self._skills:
