@@ -1,7 +1,8 @@
 """Help pages: options in groups, readable on a narrow terminal, without the parser's type names.
 
-Values of the command line are used as they are where that is possible: Typer converts every value, even a missing one, with a validator of pydantic, whose import takes half the
-time of a short command. Text needs no conversion, and neither does a default of the right type.
+Values of the command line are used as they are where that is possible: Typer converts every value, even a
+missing one, with a validator of pydantic, whose import takes half the time of a short command. Text needs
+no conversion, and neither does a default of the right type.
 """
 
 from __future__ import annotations

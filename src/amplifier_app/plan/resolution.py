@@ -1,6 +1,4 @@
-"""Resolve a merged plan in an environment: overrides, conditions, variables, module sources.
-
-Add a provider to a plan that has none, or to that of a resumed session.
+"""Resolve a merged plan in an environment: overrides, conditions, variables, providers, module sources.
 
 A bundle leaves the choice of a provider to the user. `--provider NAME` adds the provider of that name
 from the settings, else from the default profile, else the module of that name. Without the option, a

@@ -1,9 +1,8 @@
 """Mount the modules of a plan on a session's coordinator and report those that fail.
 
-A loader with a time limit for the import and the mount function of each module.
-
-Awaiting code is cancelled by the event loop. Blocking code is interrupted by a timer signal, which
-reaches Python code and most system calls, but not a loop in native code.
+The import and the mount function of each module have a time limit. Awaiting code is cancelled by the event
+loop. Blocking code is interrupted by a timer signal, which reaches Python code and most system calls, but
+not a loop in native code.
 """
 
 from __future__ import annotations

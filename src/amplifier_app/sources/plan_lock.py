@@ -1,12 +1,10 @@
-"""Writes the lock of a plan, and compares a plan with its lock.
+"""Write the lock of a plan, compare a plan with its lock, and resolve the sources of a locked or offline run.
 
 Entries that still fit are kept: a branch stays at its commit and a requirement at its version
 until `amplifier module update` moves them.
 
-Resolves all sources of a locked or offline run up front, or reports every problem at once.
-
-This happens before anything is mounted and covers the modules of agents, so that nothing turns
-out to be missing in the middle of a session.
+The sources of a run are all resolved, or every problem is reported at once, before anything is mounted.
+This covers the modules of agents, so that nothing turns out to be missing in the middle of a session.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Find what a word of the command line can become: a command, an option, or a value.
+"""Complete a word of the command line, for the scripts that `--show-completion` prints.
 
-Values for the command line. Nothing here mounts a module, uses the network, or runs code of a
-project.
-
-Answer the completion scripts of the shells, as `--show-completion` prints them.
-
-Typer's own answers are not used: they know no values, and each takes as long as a run.
+A word can become a command, an option or a value. Nothing here mounts a module, uses the network or
+runs code of a project. Typer's own completion is not used: it knows no values, and each answer takes as
+long as a run.
 """
 
 from __future__ import annotations

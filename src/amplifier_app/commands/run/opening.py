@@ -3,8 +3,9 @@
 The notices about a plan are shown in full once, and then as one line until they change: a bundle with many
 includes has dozens, which its user cannot fix.
 
-What modules print while a screen is drawn becomes whole lines of that screen. A module may also draw on the terminal itself, such as a spinner in a thread of its own. It does not know
-where the cursor is, and may go on when the prompt has been stopped.
+Text that modules print while a screen is drawn becomes whole lines of that screen. A module may also draw
+on the terminal itself, such as a spinner in a thread of its own; it does not know where the cursor is, and
+may go on when the prompt has been stopped.
 """
 
 from __future__ import annotations
