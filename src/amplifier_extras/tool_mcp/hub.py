@@ -699,7 +699,7 @@ class Hub(Listener):
                 name = tool_name(server.name, remote.name, {*others, *tools})
                 tools[name] = remote_tool(name, server, results, remote, self._emit)
         extra: list[tuple[str, _Described]] = []
-        skills = self._update_skills(server, offers, refused) if server.config.skills else None
+        skills = self._update_skills(server, offers, refused)
         if offers.has_resources and server.config.resources:
             directories = skills if offers.reads_directories else None
             extra += resource_tools(server, results, directories)
@@ -723,7 +723,7 @@ class Hub(Listener):
         self, server: Server, offers: Offers, refused: Container[str]
     ) -> ServerSkills | None:
         """Note which skills of a server may be used; None if it offers none."""
-        if not offers.has_skills:
+        if not (offers.has_skills and self._config.skills and server.config.skills):
             return None
         if server.name not in self._skills:
             self._skills[server.name] = ServerSkills(

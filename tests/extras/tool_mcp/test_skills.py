@@ -13,6 +13,7 @@ import pytest
 from tests.extras.tool_mcp.support import Session, raw, session
 from tests.modules.tool_skills.test_tool import add_skill
 from tests.support.cli import Finished, run_amplifier
+from tests.support.llm_server import ScriptedLLM
 from tests.support.module_repositories import write_files
 from tests.support.plans import mock_plan
 from tests.support.results import read_text, to_exception
@@ -263,6 +264,24 @@ def transcript(done: Finished) -> str:
     session_id = json.loads(done.stdout)["session_id"]
     shown = run_amplifier("session", "export", session_id, cwd=done.home.parent, home=done.home)
     return shown.stdout
+
+
+def test_a_run_without_skills_offers_none_of_a_server(folder: Path) -> None:
+    servers = {"servers": {"docs": config(folder)}, "wait": 60}
+    plan = {
+        "session": {"orchestrator": "loop-basic", "context": "context-simple"},
+        "providers": ["provider-anthropic"],
+        "tools": [{"module": "tool-mcp", "config": servers}],
+    }
+    (folder.parent / "plan.yaml").write_text(json.dumps(plan))
+    with ScriptedLLM.running(["done", "done"]) as server:
+        env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
+        for options in ((), ("--no-skills",)):
+            words = ("run", "-f", "plan.yaml", *options, "go")
+            done = run_amplifier(*words, cwd=folder.parent, env=env)
+            assert done.code == 0, done.stderr
+        offered = [{tool["name"] for tool in one.body["tools"]} for one in server.completions]
+    assert offered[0] - offered[1] == {"mcp_docs_skill"}
 
 
 def test_skills_of_servers_are_listed_on_request(folder: Path) -> None:
