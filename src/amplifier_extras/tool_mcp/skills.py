@@ -186,10 +186,11 @@ class ServerSkills:
         lines = [
             f"- {name}: {cut_text(skill.description, limit)}" for name, skill in self.skills.items()
         ]
+        left = len(lines) - _MAX_LISTED
+        lines[_MAX_LISTED:] = [f"and {left} more, to be loaded by their URIs"] if left > 0 else []
         return (
             f"Load a skill of the MCP server {self._server}: instructions for a kind of task, which that server "
-            "wrote. Load it before you begin a task of its kind. Skills:\n"
-            + "\n".join(lines[:_MAX_LISTED])
+            "wrote. Load it before you begin a task of its kind. Skills:\n" + "\n".join(lines)
         )
 
     @property

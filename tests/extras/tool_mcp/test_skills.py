@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_extras.tool_mcp.skills import ServerSkills, parse_entry
 from tests.extras.tool_mcp.support import Session, raw, session
 from tests.modules.tool_skills.test_tool import add_skill
 from tests.support.cli import Finished, run_amplifier
@@ -196,6 +197,19 @@ async def test_an_invalid_entry_is_left_out_with_a_reason(
         assert "mcp_docs_echo" in mcp.tools
     assert "a skill of the MCP server docs is left out" in caplog.text
     assert reason in caplog.text
+
+
+async def test_a_long_list_of_skills_is_cut_and_says_so() -> None:
+    async def never(_: Any) -> Any: ...
+
+    skills = ServerSkills("docs", never, never, never)
+    for number in range(102):
+        entry = {"frontmatter": {"name": f"s{number}", "description": "Long. " * 100}}
+        uri = f"skill://s{number}/SKILL.md"
+        skill = parse_entry({**entry, "uri": uri, "resources": [{**FILE, "uri": uri}]})
+        skills.skills[skill.name] = skill
+    assert skills.description.endswith("\nand 2 more, to be loaded by their URIs")
+    assert len(skills.description) < 12_000
 
 
 async def test_the_tool_can_be_left_out_and_is_never_deferred(folder: Path) -> None:
