@@ -8,6 +8,7 @@ no conversion, and neither does a default of the right type.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, get_args, get_origin
@@ -88,8 +89,6 @@ class _Page(_Context.formatter_class):
     """A help page as wide as the terminal."""
 
     def __init__(self, **options: Any) -> None:
-        import shutil  # Only help pages need it.
-
         columns = min(shutil.get_terminal_size().columns, _WIDEST)
         super().__init__(width=max(columns - 1, _NARROWEST))
 

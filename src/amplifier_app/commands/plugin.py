@@ -16,6 +16,7 @@ from amplifier_app.base.logins import LoginStore
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.answers import YesOption, confirm
+from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.settings import (
     Changed,
     ScopeOption,
@@ -32,6 +33,7 @@ from amplifier_app.plan.documents.plugins import (
 )
 from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.plan.schema.grammar import PLUGIN_NAME, PLUGIN_PARTS
+from amplifier_app.plan.schema.rules import ID
 from amplifier_app.plan.source_spec import (
     FolderSource,
     PackageSource,
@@ -41,7 +43,7 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.nodes import plain_data
-from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.render.table import Column, Format, OutputOption, print_listing
 from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, load_profile
 from amplifier_app.trust import folder_if_trusted
@@ -49,12 +51,7 @@ from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
-app = typer.Typer(
-    help="Add, list, show, update and remove plugins.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = eager_group("Add, list, show, update and remove plugins.")
 
 _SECTION = "plugins"
 _SOURCES = "Expected a folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER."
@@ -114,13 +111,11 @@ def add(
     Exactly the version that was shown is used, until 'amplifier plugin update'. Without --scope,
     changes your own settings for this project, or outside a project your own settings.
     """
-    source = _as_source(source)
-    found = _find(source, Path.cwd(), as_)
     for part in only or ():
         if part not in PLUGIN_PARTS:
             raise UsageError(f"--only: {part!r} is not one of {', '.join(PLUGIN_PARTS)}")
-    if only:
-        found = found._replace(plugin=found.plugin.keep(only))
+    source = _as_source(source)
+    found = _find(source, Path.cwd(), as_, only=only)
     _print(_describe(found.plugin))
     if not confirm(f"Add {found.plugin.name}?", yes):
         to_stderr("amplifier: nothing was added")
@@ -152,12 +147,7 @@ def list_plugins(
         _list_marketplace(_as_source(marketplace), output)
         return
     plugins = _plugins_in_use()
-    if output == "json":
-        print(json_text([_facts(plugin) for plugin in plugins.values()]))
-        return
-    if not plugins:
-        to_stderr("No plugins. Add one: amplifier plugin add SOURCE")
-        return
+    facts = [_facts(plugin) for plugin in plugins.values()]
     rows = [
         (name, plugin.version, ", ".join(_parts(plugin)), one_line(plugin.description, 200))
         for name, plugin in plugins.items()
@@ -168,27 +158,20 @@ def list_plugins(
         Column("PARTS", "end", least=12),
         Column("DESCRIPTION", "wrap", least=20, drop=1),
     )
-    print_table(columns, rows)
+    print_listing(output, facts, columns, rows, "No plugins. Add one: amplifier plugin add SOURCE")
 
 
-def _list_marketplace(source: str, output: str) -> None:
+def _list_marketplace(source: str, output: Format) -> None:
     folder, _ = _open(source, Path.cwd())
     entries = read_marketplace(folder, without_password(source))
     texts = {name: str(entry.fields.get("description") or "") for name, entry in entries.items()}
-    if output == "json":
-        facts = [
-            {
-                "name": name,
-                "description": texts[name],
-                "source": entry.source,
-                "problem": entry.problem,
-            }
-            for name, entry in entries.items()
-        ]
-        print(json_text(facts))
-        return
+    facts = [
+        {"name": name, "description": texts[name], "source": entry.source, "problem": entry.problem}
+        for name, entry in entries.items()
+    ]
+    rows = [(name, one_line(text, 200)) for name, text in texts.items()]
     columns = (Column("PLUGIN"), Column("DESCRIPTION", "wrap", least=30))
-    print_table(columns, [(name, one_line(text, 200)) for name, text in texts.items()])
+    print_listing(output, facts, columns, rows, "The marketplace lists no plugins.")
 
 
 @app.command()
@@ -197,7 +180,11 @@ def show(
     output: OutputOption = "text",
 ) -> None:
     """Show what a plugin may do: one that was added, or one at a source. Runs nothing of it."""
-    plugin = _plugins_in_use().get(name) or _find(_as_source(name), Path.cwd()).plugin
+    plugins, source = _plugins_in_use(), _as_source(name)
+    if name not in plugins and re.fullmatch(ID, source):
+        hint = did_you_mean(name, plugins) or f"In use: {', '.join(plugins) or 'none'}. {_SOURCES}"
+        raise UsageError(f"there is no plugin {name!r}, and no folder of that name", hint=hint)
+    plugin = plugins.get(name) or _find(source, Path.cwd()).plugin
     if output == "json":
         print(json_text(_facts(plugin)))
     else:
@@ -227,7 +214,8 @@ def update(
 
 def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> None:
     if "tracks" in entry:
-        found = _find(entry["tracks"], where.file.parent, entry.get("as"))
+        place, name = where.file.parent, entry.get("as")
+        found = _find(entry["tracks"], place, name, only=entry.get("only"))
     else:
         found = _find_entry(entry, where)
     name = found.plugin.name
@@ -235,8 +223,6 @@ def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> N
     if new == entry:
         to_stderr(f"amplifier: {name} is up to date")
         return
-    if entry.get("only"):
-        found = found._replace(plugin=found.plugin.keep(entry["only"]))
     _print(_changes(_former(entry, where), _describe(found.plugin)))
     if confirm(f"Update {name}?", yes):
         edit.set_value(where.file, (_SECTION, str(position)), new)
@@ -247,19 +233,21 @@ def _former(entry: dict[str, Any], where: Target) -> list[str]:
     """Return the description of the version in use; empty if that version is unavailable."""
     if entry.get("digest"):
         return []
-    plugin = _find_entry(entry, where).plugin
-    return _describe(plugin.keep(entry["only"]) if entry.get("only") else plugin)
+    return _describe(_find_entry(entry, where).plugin)
 
 
 @app.command()
-def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
-    """Remove a plugin from your settings, and delete the data it has kept and its logins.
+def remove(name: _NameArgument, scope: ScopeOption = None, yes: YesOption = False) -> None:
+    """Remove a plugin from your settings, and delete the data it has kept and its logins, after a yes.
 
     Without --scope, changes your own settings for this project, or outside a project your own settings.
     """
     with changing(scope, in_project="local") as where:
         entries = _entries(where)
         _check_known(name, entries, where)
+        if not confirm(f"Remove {name}, its data and its logins?", yes):
+            to_stderr("amplifier: nothing was removed")
+            return
         position = [known for known, _ in entries].index(name)
         servers = _servers_to_forget(entries[position][1], where)
         edit.remove_value(where.file, (_SECTION, str(position)))
@@ -279,7 +267,7 @@ def _servers_to_forget(entry: dict[str, Any], where: Target) -> list[str]:
     """The names of a plugin's servers, of which there may be logins."""
     if not LoginStore().facts():
         return []
-    return [*_find_entry(entry, where).plugin.servers]
+    return [*_find_entry({**entry, "only": None}, where).plugin.servers]
 
 
 def _plugins_in_use() -> Mapping[str, Plugin]:
@@ -305,7 +293,8 @@ def _name(entry: dict[str, Any], where: Target) -> str:
 
 def _find_entry(entry: dict[str, Any], where: Target) -> _Found:
     """Find the version of a plugin that is in use."""
-    return _find(entry["source"], where.file.parent, entry.get("as"), entry.get("plugin"))
+    keys = ("as", "plugin", "only")
+    return _find(entry["source"], where.file.parent, *map(entry.get, keys))
 
 
 def _check_known(
@@ -314,7 +303,7 @@ def _check_known(
     names = [known for known, _ in entries]
     if name is not None and name not in names:
         hint = did_you_mean(name, names) or f"Plugins there: {', '.join(names) or 'none'}"
-        raise ConfigError(f"the {where.scope} settings have no plugin {name!r}", hint=hint)
+        raise UsageError(f"the {where.scope} settings have no plugin {name!r}", hint=hint)
 
 
 def _entry(found: _Found, where: Target) -> dict[str, Any]:
@@ -331,14 +320,21 @@ def _entry(found: _Found, where: Target) -> dict[str, Any]:
     return entry | {"tracks": found.tracks}
 
 
-def _find(source: str, folder: Path, name: str | None = None, listed: str | None = None) -> _Found:
-    """Fetch and read a plugin; nothing of it runs.
+def _find(
+    source: str,
+    folder: Path,
+    name: str | None = None,
+    listed: str | None = None,
+    only: list[str] | None = None,
+) -> _Found:
+    """Fetch and read a plugin, or only some parts of it; nothing of it runs.
 
     Args:
         source: Its source, or NAME@ and the source of a marketplace.
         folder: The folder that a relative path starts at.
         name: The name to use instead of its own.
         listed: Its name in the marketplace at the source.
+        only: The parts to read; all by default.
 
     Raises:
         UsageError: The source is invalid.
@@ -346,17 +342,20 @@ def _find(source: str, folder: Path, name: str | None = None, listed: str | None
         ConfigError: It contains no plugin, or the marketplace does not list it.
     """
     if match := _LISTED.fullmatch(source):
-        return _find_listed(match[1], match[2], folder, name)
+        return _find_listed(match[1], match[2], folder, name, only)
     path, find_source = _open(source, folder)
     shown = without_password(source)
     plugin = read_plugin(path, shown, name, listed)
+    plugin = plugin.keep(only) if only else plugin
     if find_source is None:
         return _Found(plugin, str(path), content_hash(path, whole=True), listed)
     exact = find_source(path)
     return _Found(plugin, exact, None, listed, None if exact == source else shown)
 
 
-def _find_listed(listed: str, marketplace: str, folder: Path, name: str | None) -> _Found:
+def _find_listed(
+    listed: str, marketplace: str, folder: Path, name: str | None, only: list[str] | None
+) -> _Found:
     """Find a plugin by its name in a marketplace."""
     path, find_source = _open(marketplace, folder)
     shown = without_password(marketplace)
@@ -369,8 +368,8 @@ def _find_listed(listed: str, marketplace: str, folder: Path, name: str | None) 
         raise ConfigError(f"the plugin {listed!r} of {shown} cannot be used: {entry.problem}")
     tracks = f"{listed}@{path if find_source is None else shown}"
     if entry.is_inside:
-        return _find(marketplace, folder, name, listed)._replace(tracks=tracks)
-    return _find(entry.source, folder, name or listed)._replace(tracks=tracks)
+        return _find(marketplace, folder, name, listed, only)._replace(tracks=tracks)
+    return _find(entry.source, folder, name or listed, only=only)._replace(tracks=tracks)
 
 
 def _open(source: str, folder: Path) -> tuple[Path, Callable[[Path], str] | None]:

@@ -239,10 +239,7 @@ def _is_group(command: Any) -> bool:
 
 
 def _option(command: Any, flag: str) -> Any:
-    for parameter in command.params:
-        if flag in parameter.opts or flag in parameter.secondary_opts:
-            return parameter
-    return None
+    return next((p for p in command.params if flag in (*p.opts, *p.secondary_opts)), None)
 
 
 def _options(command: Any) -> list[str]:
