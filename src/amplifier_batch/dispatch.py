@@ -33,7 +33,7 @@ from amplifier_batch.record.results import result_line
 from amplifier_batch.record.waiting_rows import approve_command
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.scores import store_score
-from amplifier_batch.statistics.forecast import forecast_cost
+from amplifier_batch.statistics.forecast import make_forecast
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.named_tuple import NamedTuple
 
@@ -212,7 +212,8 @@ class Dispatcher:
         self._writer.claim(row.key, attempt, session)
         self._running[row.key] = row
         alone = row.key in self._died
-        task = RowTask(row.key, prompt, row.fields, session, state.begun, workdir, alone)
+        run = max(1, row.run)
+        task = RowTask(row.key, prompt, row.fields, session, state.begun, workdir, run, alone)
         await self._engine.submit(task)
         if self.stopped:  # while the worker was starting
             await self._engine.cancel(self._when)
@@ -402,9 +403,9 @@ class Dispatcher:
         limit = self._limits.max_forecast
         if limit is None or self.stopped:
             return
-        forecast = forecast_cost(self._writer.progress.counts, self._writer.folder.runs)
-        if forecast is None or forecast.low <= limit:
+        forecast = make_forecast(self._writer.progress.counts, self._writer.folder.runs, None)
+        if forecast is None or forecast.low is None or forecast.low <= limit:
             return
-        why = f"the batch will cost {forecast.text}, more than ${limit} (--max-forecast)"
+        why = f"the batch will cost about {forecast.cost_text}, more than ${limit} (--max-forecast)"
         hint = "Go on all the same: amplifier batch resume FOLDER --max-forecast none"
         await self.stop(Stop(Ending.BUDGET, why, hint))

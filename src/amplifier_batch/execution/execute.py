@@ -29,7 +29,7 @@ from amplifier_batch.options import BatchOptions
 from amplifier_batch.record.folder import RESULTS, WORK, BatchFolder, has_begun
 from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.writer import BatchWriter, writing
-from amplifier_batch.statistics.forecast import forecast_cost
+from amplifier_batch.statistics.forecast import describe_time_left, make_forecast
 from amplifier_batch.statistics.summary import (
     cost_in_words,
     failed_outcomes,
@@ -126,6 +126,7 @@ async def dispatching(
         "working_dir": facts["working_dir"],
         "economy": bool(facts.get("economy")),
         "scores": facts.get("scores") or [],
+        "cache": bool(facts.get("cache")),
     }
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     async with _engine(writer, setup, workdirs) as engine:
@@ -263,8 +264,11 @@ class _ProgressLine(StatusLine):
         """Report that all rows have passed."""
         if self.quiet:
             return
-        seconds = describe.duration(time.monotonic() - self._started)
-        cost = cost_in_words(writer.progress.counts.cost)
+        counts, seconds = (
+            writer.progress.counts,
+            describe.duration(time.monotonic() - self._started),
+        )
+        cost = cost_in_words(counts.cost, counts.cached)
         parts = [
             f"{self.rows:,} of {self.rows:,} {self._unit} passed",
             seconds,
@@ -285,12 +289,14 @@ class _ProgressLine(StatusLine):
             parts.append(f"failed: {in_words(failed)}")
         if parked := writer.progress.counts.outcomes[WAITING]:
             parts.append(f"{parked:,} waiting for approval")
-        if cost := cost_in_words(dispatcher.cost):
+        if cost := cost_in_words(dispatcher.cost, writer.progress.counts.cached):
             parts.append(cost)
-        if forecast := forecast_cost(writer.progress.counts, self.rows):
-            parts.append(forecast.text)
-        if rate:
-            parts.append(f"{_time_left_text((self.rows - ended) / rate)} left")
+        left = (self.rows - ended) / rate if rate else None
+        if forecast := make_forecast(writer.progress.counts, self.rows, None):
+            forecast = forecast._replace(seconds_left=left)
+            parts.append(f"{self.rows:,} {self._unit}: {forecast.text}")
+        elif left is not None:
+            parts.append(f"{describe_time_left(left)} left")
         return " · ".join(parts)
 
 
@@ -305,10 +311,3 @@ def _rate_text(rate: float, unit: str) -> str:
         (size for size in ((1, "s"), (60, "min")) if rate * size[0] >= 1), (3600, "h")
     )
     return f"{rate * seconds:,.3g} {unit}/{name}"
-
-
-def _time_left_text(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

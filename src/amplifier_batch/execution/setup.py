@@ -44,6 +44,7 @@ from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.clock import utc_now
 from amplifier_support.files import open_to_read
+from amplifier_support.working_folder import working_folder
 
 _MAX_WAITING = 1000
 _PIECE = 1 << 16
@@ -129,18 +130,20 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
         message = f"cannot read the input {source}: no such file or directory"
         raise ConfigError(message, is_usage=True)
     prompt = chosen.plan.data.get("prompt") if row.prompt is None else row.prompt
-    workdirs = Workdirs(row.workdir, Path(os.getcwd()), Path())
+    folder = working_folder()
+    workdirs = Workdirs(row.workdir, Path(folder), Path())
     facts: dict[str, Any] = {
         "created": utc_now().isoformat(timespec="seconds"),
         "plan": chosen.plan.name,
         "request": request.as_data(),
-        "working_dir": os.getcwd(),
+        "working_dir": folder,
         "prompt": prompt,
         "workdir": row.workdir,
         "input": str(source.absolute()),
         "ids": RELATIVE,
         "shard": row.shard,
         "economy": row.economy,
+        "cache": row.cache,
         "scores": row.score or [],
         **_digests(request, chosen, source, absolute=False),
     }

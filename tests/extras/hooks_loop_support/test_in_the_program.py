@@ -56,14 +56,16 @@ def run(plan: Path, *options: str) -> tuple[int, dict[str, Any]]:
     return done.code, result
 
 
-@pytest.mark.parametrize("loop", [{}, {"answers_errors": True}, {"streams": True}])
 @pytest.mark.parametrize(
-    ("limit", "spent"),
+    ("limit", "spent", "loop"),
     [
-        ("max_steps=3", 3),
-        ("max_tokens=250", 300),
-        ("max_cost=0.05", 0.06),
-        ("max_tool_calls=3", 3),
+        ("max_steps=3", 3, {}),
+        ("max_tokens=250", 300, {}),
+        ("max_cost=0.05", 0.06, {}),
+        ("max_tool_calls=3", 3, {}),
+        ("max_tool_calls=3", 3, {"answers_errors": True}),
+        ("max_steps=3", 3, {"answers_errors": True}),
+        ("max_tokens=250", 300, {"streams": True}),
     ],
 )
 def test_a_limit_ends_the_prompt_after_at_most_one_request_more(

@@ -110,9 +110,7 @@ async def test_an_unavailable_required_server_is_an_error(config: dict[str, Any]
     assert why in str(caught.value)
 
 
-async def test_an_unavailable_optional_server_is_reported(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_unavailable_optional_server_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     async with session({"it": {"command": "no-such-program"}, "raw": raw()}) as mcp:
         assert "mcp_raw_echo" in mcp.tools
         [failed] = mcp.reported("mcp:failed")

@@ -16,7 +16,6 @@ from amplifier_core.interfaces import Provider
 from amplifier_core.llm_errors import ConfigurationError, InvalidRequestError
 from amplifier_core.message_models import ChatResponse
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation import ProviderValidator
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules.provider_local import missing_offline, mount
 from amplifier_modules.provider_local.config import LocalConfig
@@ -130,11 +129,6 @@ async def test_an_unknown_model_is_refused_when_mounting(coordinator, config, sa
 async def test_an_unknown_key_is_refused(coordinator):
     with pytest.raises(ValueError, match=r"provider-local.*thread.*threads"):
         await mount(coordinator, {"thread": 2})
-
-
-async def test_it_passes_the_validator():
-    result = await ProviderValidator().validate("amplifier_modules.provider_local")
-    assert result.passed, result.summary() + str(result.errors)
 
 
 async def test_without_xllamacpp_the_error_names_the_extra_and_nothing_is_fetched(

@@ -154,13 +154,6 @@ async def test_reasoning_is_requested_only_once_from_models_without_it(llm_serve
     assert ["include" in request.body for request in server.requests] == [True, False, False]
 
 
-async def test_other_servers_use_chat_completions(llm_server, mounted):
-    server = await llm_server(["fine"])
-    provider = await mounted(server)
-    await provider.complete(ask())
-    assert server.requests[-1].path == "/v1/chat/completions"
-
-
 @pytest.mark.parametrize(
     ("url", "model", "api", "speaks"),
     [
