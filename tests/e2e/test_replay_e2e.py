@@ -103,9 +103,14 @@ def test_a_run_is_the_same_again_without_server_or_key(
     assert again.code == 0, again.stderr
     assert reported(again) == reported(first)
     assert events_of(again) == events_of(first)
-    # the plan that is saved does not record again
-    saved = next(first.home.rglob(f"{json.loads(first.stdout)['session_id']}/plan.yaml"))
-    assert "provider-replay" not in saved.read_text(encoding="utf-8")
+    # the plan that is saved does not record or replay again
+    for done in (first, again):
+        saved = next(first.home.rglob(f"{json.loads(done.stdout)['session_id']}/plan.yaml"))
+        assert "provider-replay" not in saved.read_text(encoding="utf-8")
+    with ScriptedLLM.running(["Yes."]) as server:
+        env = environment(server, vendor)
+        more = run_amplifier("run", "--continue", "sure?", cwd=tmp_path, env=env)
+    assert (more.code, more.stdout) == (0, "Yes.\n"), more.stderr
 
 
 @pytest.mark.parametrize(

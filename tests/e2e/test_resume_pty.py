@@ -77,8 +77,8 @@ def test_the_picker_filters_renames_deletes_and_resumes(project: Path, env: dict
         terminal.until("› Look again.*Second answer.*1 earlier prompt: /history")
         terminal.type(CTRL_D)
         assert terminal.finish() == 0
-    assert not store.exists("20260102-000000-bbbbbb")
-    assert store.exists("20260103-000000-cccccc")
+    assert not store.get("20260102-000000-bbbbbb")
+    assert store.get("20260103-000000-cccccc")
     assert store.read("aaaaaa")[0]["title"] == "Review it twice"
 
 
@@ -90,7 +90,7 @@ def test_a_chat_switches_to_a_fork_and_back(project: Path, env: dict[str, str]) 
         terminal.type("/resume nosuch" + ENTER)
         terminal.until("there is no session 'nosuch'")
         terminal.type("/fork 1" + ENTER)
-        terminal.until('Forked "Review it" · 1 prompt · just now · plan task')
+        terminal.until(r'Forked "Fork at step \d: Review it" · 1 prompt · just now · plan task')
         terminal.prompt()
         terminal.type("go on" + ENTER)
         terminal.until(r"After\.")
@@ -118,13 +118,13 @@ def test_a_chat_lists_the_other_sessions_to_choose_from(project: Path, env: dict
             terminal.type(key)
             terminal.prompt()
         terminal.type("/fork 1" + ENTER)
-        terminal.until('Forked "Review it" · 1 prompt ')
+        terminal.until(r'Forked "Fork at step \d: Review it" · 1 prompt ')
         terminal.prompt()
         for key, expected in ((ENTER, "Resumed"), (CTRL_F, "Forked")):
             terminal.type("/resume" + ENTER)
             terminal.until("type to filter")
             terminal.type("review" + key)
-            terminal.until(f'{expected} "Review it" · . prompt')
+            terminal.until(rf'{expected} "(Fork at step \d: )?Review it" · . prompt')
             terminal.prompt()
         terminal.type(CTRL_D)
         assert terminal.finish() == 0
@@ -150,7 +150,7 @@ def test_a_session_in_use_is_forked_from_the_list_of_a_chat(
         terminal.type("/resume" + ENTER)
         terminal.until("type to filter")
         terminal.type("review" + CTRL_F)
-        terminal.until('Forked "Review it" · 2 prompts')
+        terminal.until(r'Forked "Fork at step \d: Review it" · 2 prompts')
         terminal.prompt()
         terminal.type("go on" + ENTER)
         terminal.until("After.")
@@ -232,12 +232,12 @@ def test_forking_from_the_picker(project: Path, env: dict[str, str]) -> None:
     with Terminal("resume", cwd=project, env=env) as terminal:
         terminal.until("type to filter")
         terminal.type("review" + CTRL_F)
-        terminal.until('Forked "Review it" · 2 prompts')
+        terminal.until(r'Forked "Fork at step \d: Review it" · 2 prompts')
         terminal.prompt()
         terminal.type(CTRL_D)
         assert terminal.finish() == 0
-    forked = [one for one in SessionStore().summaries() if one.title == "Review it"]
-    assert len(forked) == 2
+    titles = [str(one.title) for one in SessionStore().summaries()]
+    assert sum(title.endswith("Review it") for title in titles) == 2
 
 
 def test_files_changed_since_are_listed(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ class Overrides(NamedTuple):
         traffic: What to record or replay.
         adds_provider: True if a provider that the plan lacks is added, as when a session is resumed.
         without: Modules to leave out, if the plan has them.
+        keep_conditions: Whether providers keep their conditions instead of being dropped.
         reads_project: Whether instruction files of the working directory's project may be read; None if
             that depends on the user's trust in it.
     """
@@ -58,6 +59,7 @@ class Overrides(NamedTuple):
     traffic: Traffic = NO_TRAFFIC
     adds_provider: bool = False
     without: frozenset[str] = frozenset()
+    keep_conditions: bool = False
     reads_project: bool | None = None
 
 

@@ -57,7 +57,7 @@ from amplifier_support.session_capabilities import (
     WORKING_DIR,
     tool_working_dir,
 )
-from amplifier_support.text import printable_in_tags
+from amplifier_support.text import cut_text, printable_in_tags
 
 logger = logging.getLogger(__name__)
 
@@ -652,7 +652,7 @@ class BackupHook:
     def _short_prompt(self, prompt: str) -> str:
         # Redacted before it is cut: a part of a secret may not look like one.
         redacted = Redactor(session_secrets(self._coordinator)).text(prompt)
-        return " ".join(redacted.split())[:_SHORT_PROMPT]
+        return cut_text(" ".join(redacted.split()), _SHORT_PROMPT)
 
     # -- events ----------------------------------------------------------------------------
 
