@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
@@ -20,6 +21,7 @@ from amplifier_app.plan.tree.entries import (
     with_value,
 )
 from amplifier_app.plan.tree.nodes import (
+    NOWHERE,
     ListNode,
     MapNode,
     Node,
@@ -121,9 +123,18 @@ def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Probl
     return tree
 
 
+_SERVED_SKILLS = ("tools", "tool-mcp", "config", "skills")
+
+
 def without_modules(tree: MapNode, modules: Collection[str]) -> MapNode:
-    """The plan without the entries of these modules, also in its agents."""
+    """The plan without the entries of these modules, also in its agents.
+
+    Without `tool-skills` it offers no skills of MCP servers either.
+    """
     tree = keep_entries(tree, lambda entry: entry.text("module") not in modules)
+    if "tool-skills" in modules:
+        with contextlib.suppress(NoSuchPath):
+            tree = with_value(tree, _SERVED_SKILLS, Scalar(False, NOWHERE))
     return with_agents(tree, lambda _, agent: without_modules(agent, modules))
 
 

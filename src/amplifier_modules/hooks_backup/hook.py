@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.files.guarded_files import FileProblem, write_whole
-from amplifier_modules._shared.files.roots import (
+from amplifier_modules._shared.files import (
+    FileProblem,
     Grants,
     Location,
     OutsideRoots,
     PathError,
     PathGuard,
+    write_whole,
 )
 from amplifier_modules._shared.privacy import session_secrets
 from amplifier_modules.hooks_backup import store as stores
