@@ -99,8 +99,8 @@ def first_provider(session: Any) -> tuple[str, Any]:
     providers: dict[str, Any] = session.coordinator.get("providers")
     orchestrator = session.config["session"]["orchestrator"]
     config = orchestrator.get("config") or {} if isinstance(orchestrator, dict) else {}
-    wanted = config.get("default_provider")
-    name = first_mounted(providers, wanted)
+    default = config.get("default_provider")
+    name = first_mounted(providers, default)
     assert name is not None, "a session without providers does not open"
     return name, providers[name]
 

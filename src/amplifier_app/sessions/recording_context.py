@@ -78,9 +78,9 @@ def not_in(saved: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[dict
     position = 0
     for index, message in enumerate(held):
         following = range(position, len(saved))
-        found = next((other for other in following if _is_same(message, saved[other])), None)
-        if found is not None:
-            position = found + 1
+        match = next((other for other in following if _is_same(message, saved[other])), None)
+        if match is not None:
+            position = match + 1
         elif not following:
             return held[index:]
         elif not _is_note(message):

@@ -579,7 +579,7 @@ def _hash(text: str) -> str:
 
 
 _VERSIONS = 200
-"""How often the page of a batch that runs is made again, at most: it reads all results."""
+"""Maximum number of updates of the page while a batch runs, each of which reads all results."""
 
 
 class BatchPage:

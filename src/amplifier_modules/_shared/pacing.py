@@ -111,7 +111,7 @@ def reported_limits(headers: Mapping[str, str], now: float) -> dict[str, Reporte
     limits: dict[str, Reported] = {}
     for dimension, names in _DIMENSIONS.items():
         for name in names:
-            limit, remaining = (_number(headers.get(name.format(one))) for one in _COUNTS)
+            limit, remaining = (_number(headers.get(name.format(field))) for field in _COUNTS)
             if limit is None or remaining is None:
                 continue
             if _SMALLEST <= limit <= _LARGEST:
@@ -396,8 +396,8 @@ class Pace:
         Raises:
             TypeError, KeyError, ValueError, ArithmeticError, AttributeError: It is something else.
         """
-        buckets = {name: Bucket(**one) for name, one in data["buckets"].items()}
-        fields = {name: one for name, one in data.items() if name != "buckets"}
+        buckets = {name: Bucket(**value) for name, value in data["buckets"].items()}
+        fields = {name: value for name, value in data.items() if name != "buckets"}
         numbers = [
             *fields.values(),
             *(n for bucket in buckets.values() for n in asdict(bucket).values()),

@@ -79,22 +79,24 @@ def answers_after_a_crash(
             continue
         if named:
             # The answer at its end may be to an earlier task.
-            found = _Found(str(named), None)
+            agent = _Found(str(named), None)
         else:
             # The others have answered earlier calls, or one of these.
             texts = json.dumps([*messages, *answers], default=str)
             left = (task for task in _noted_tasks(saved) if task not in texts)
-            found = next(filter(None, (_find(one, instruction.strip()) for one in left)), None)
-        if found is not None:
-            answer["content"] = _content(found)
+            agent = next(
+                filter(None, (_find(candidate, instruction.strip()) for candidate in left)), None
+            )
+        if agent is not None:
+            answer["content"] = _content(agent)
     return answers
 
 
-def _content(found: _Found) -> str:
-    if found.answer is not None:
-        return json.dumps({"response": found.answer, "session_id": found.id})
+def _content(agent: _Found) -> str:
+    if agent.answer is not None:
+        return json.dumps({"response": agent.answer, "session_id": agent.id})
     return (
-        f"Error: the agent was interrupted before it finished; continue with session_id {found.id}"
+        f"Error: the agent was interrupted before it finished; continue with session_id {agent.id}"
     )
 
 
@@ -115,7 +117,7 @@ def _find(session_id: str, instruction: str) -> _Found | None:
 
 def _noted_tasks(parent: SavedSession) -> list[str]:
     noted = parent.metadata.get(_KEY)
-    return [str(one) for one in noted] if isinstance(noted, list) else []
+    return [str(task) for task in noted] if isinstance(noted, list) else []
 
 
 def _input(value: Any) -> Mapping[str, Any]:
