@@ -71,7 +71,7 @@ class Stopped(NamedTuple):
     id: str
 
 
-RAY_WORKER_DIED, PREEMPTED = "its Ray worker died", "its Ray node was pre-empted"
+RAY_WORKER_DIED, NODE_LOST = "its Ray worker died", "its Ray node was lost"
 _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", RAY_WORKER_DIED)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_batch.engines.pool import PREEMPTED, RAY_WORKER_DIED, RowTask, WorkerPool
-from amplifier_batch.engines.ray import RayLink
+from amplifier_batch.engines.pool import NODE_LOST, RAY_WORKER_DIED, RowTask, WorkerPool
+from amplifier_batch.engines.ray import RayLink, Started
 from amplifier_batch.workdirs import Workdir
 
 
@@ -70,27 +70,43 @@ class RayActorError(Exception):
 class Remote:
     """A method of an actor."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self._error = error
+    def __init__(self, result: Any) -> None:
+        self._result = result
 
-    async def remote(self, *arguments: Any) -> None:
-        if self._error is not None:
-            raise self._error
+    async def remote(self, *arguments: Any) -> Any:
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result
+
+
+class ActorUnavailableError(RayActorError):
+    """As Ray raises it while an actor cannot be reached."""
 
 
 @pytest.mark.parametrize(
-    ("preempted", "how"), [(True, PREEMPTED), (False, RAY_WORKER_DIED)], ids=["node", "actor"]
+    ("error", "how"),
+    [
+        (RayActorError(preempted=True), NODE_LOST),
+        (RayActorError(preempted=False), RAY_WORKER_DIED),
+        (ActorUnavailableError(preempted=False), NODE_LOST),
+    ],
+    ids=["pre-empted node", "actor", "node out of reach"],
 )
-async def test_a_pre_empted_ray_node_is_told_from_an_actor_that_died(
-    preempted: bool, how: str
+async def test_a_lost_ray_node_is_told_from_an_actor_that_died(
+    error: RayActorError, how: str
 ) -> None:
     """With a double of Ray; `tests/e2e/test_batch_ray.py` has the real one."""
-    error = RayActorError(preempted=preempted)
-    actor = SimpleNamespace(start=Remote(), receive=Remote(error), close=Remote(error))
-    exceptions = SimpleNamespace(
-        RayActorError=RayActorError, RayError=RayActorError, RayTaskError=RuntimeError
+    actor = SimpleNamespace(
+        start=Remote(Started(node="n1")), receive=Remote(error), close=Remote(error)
     )
-    ray = SimpleNamespace(exceptions=exceptions, kill=lambda actor: None)
-    link = RayLink(ray, actor, "b")
+    exceptions = SimpleNamespace(
+        RayActorError=RayActorError,
+        ActorUnavailableError=ActorUnavailableError,
+        RayError=RayActorError,
+        RayTaskError=RuntimeError,
+    )
+    nodes = [{"NodeID": "n1", "Alive": True}]
+    ray = SimpleNamespace(exceptions=exceptions, kill=lambda actor: None, nodes=lambda: nodes)
+    link = RayLink(ray, actor, lambda send: pytest.fail("the node shares the disk"), 1)
     assert await link.receive() is None
     assert await link.wait_for_end() == how
