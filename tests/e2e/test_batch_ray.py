@@ -271,7 +271,7 @@ def test_rows_outlive_their_nodes_and_the_driver(nodes: Nodes) -> None:
     before = len(nodes.effects())
     wait_until(lambda: len(nodes.effects()) > before, 120, process=first)
     first.kill()
-    first.wait()
+    first.communicate()
     nodes.end(nodes.start("resume"), 8)
     works = (nodes.batches.folder / "out" / "work").glob("*/here.txt")
     whole = [file for file in works if file.read_text() == "0\n1\n"]

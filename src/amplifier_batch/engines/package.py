@@ -54,7 +54,7 @@ _LIST_SECONDS = 60.0
 
 
 class Package(NamedTuple):
-    """What a worker on a node needs to know, besides the archive.
+    """What a worker needs to know, besides the archive.
 
     Attributes:
         request: The plan and the options of every row; its paths are relative to the archive.

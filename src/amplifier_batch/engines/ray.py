@@ -289,6 +289,7 @@ async def ray_engine(
             request = Request.from_data(setup["request"])
             chosen = choose(request, Output(_STDERR))
             package = await pack(archive, request, chosen, workdirs.shared, folder)
+            setup = {**setup, "keys": package.keys}
         ray = _connect(address, folder, archive, stack)
         options = {"num_cpus": _CPUS_OF_A_WORKER, "scheduling_strategy": "SPREAD"}
         actors = ray.remote(max_restarts=0, max_task_retries=0, **options)(RayWorker)

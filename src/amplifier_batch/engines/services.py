@@ -62,7 +62,7 @@ class NodeServices:
         """
         message = json.loads(line)
         if "working_dir" in message:
-            message["node"] = {**self._package._asdict(), **place}
+            message["node"] = {**self._package._asdict(), "keys": None, **place}
         elif "row" in message:
             message["row"] = await asyncio.to_thread(self._with_files, message["row"])
         return json.dumps(message).encode() + b"\n"

@@ -29,6 +29,14 @@ _OF_LIMITS = ("ratelimit", "retry-after", "date")
 """Parts of the names of headers about rate limits."""
 
 
+def take_keys(values: Mapping[str, str | None]) -> None:
+    """Set the variables with the plan's secrets; one without a value is that of the node, if it has one."""
+    stored = keys.environment()
+    found = {name: value or stored.get(name) for name, value in values.items()}
+    os.environ.update({name: value for name, value in found.items() if value})
+    treat_as_secret(found)
+
+
 def settle(setup: Mapping[str, Any]) -> Mapping[str, Any]:
     """Prepare this process and its node for the rows of a batch, and return the setup with the paths of the node.
 
@@ -38,10 +46,6 @@ def settle(setup: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     node = setup["node"]
     root, package = Path(node["root"]), Path(node["package"])
-    stored = keys.environment()  # Those of the node's user, before the home is another one.
-    values = {name: value or stored.get(name) for name, value in node["keys"].items()}
-    os.environ.update({name: value for name, value in values.items() if value})
-    treat_as_secret(values)
     os.environ.update({name: str(package / path) for name, path in node["modules"].items()})
     with hold_lock(root / "copying.lock", None):
         for name in ("home", "folder"):
@@ -82,7 +86,7 @@ class Node:
 
     def __init__(self, setup: Mapping[str, Any], ask: Ask) -> None:
         self._root = Path(setup["node"]["root"])
-        self.secrets = list(setup["node"]["keys"])
+        self.secrets = list(setup["keys"])
         self.folder = setup["working_dir"]
         self.ask = ask
         self._lock = open_private(self._root / "lock", os.O_RDWR | os.O_CREAT)

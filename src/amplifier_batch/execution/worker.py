@@ -1,7 +1,7 @@
 """A worker of a batch: loads the plan once, then runs the rows it is given, many at once.
 
-It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy", "scores", "node"}`, then any
-number of
+It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy", "scores", "keys", "node"}`,
+then any number of
 
     {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "alone", "files", "problem"}}
     {"stop": "now" | "after the tool" | "after the request"}
@@ -14,7 +14,8 @@ and writes `{"ready": true}` and for its rows
     {"id", "stopped"}    it was stopped, and can be continued
     {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
 
-`node` and `files` are those of a node that does not share the disk of the batch, which asks the parent for more, see
+`keys` are variables with secrets, for a worker on a cluster. `node` and `files` are those of a node that does not share
+the disk of the batch, which asks the parent for more, see
 `amplifier_batch.engines.services`; `problem` is why such a row has no files, and a hint.
 
 Rows with different working directories come one at a time. It ends with its input: if the parent is gone,
@@ -55,7 +56,7 @@ from amplifier_app.runtime.turns.turn import EventHandler
 from amplifier_app.sessions.lock import InUse
 from amplifier_app.sessions.waiting import prompt_of_answers
 from amplifier_batch.engines.pool import RowTask, StopTime
-from amplifier_batch.execution.node import Node, NodeRow, settle
+from amplifier_batch.execution.node import Node, NodeRow, settle, take_keys
 from amplifier_batch.open_files import allow_many_files
 from amplifier_batch.record.replica import Change
 from amplifier_batch.workdirs import Workdir
@@ -433,6 +434,7 @@ async def _serve(output: Output) -> NoReturn:
     reader = asyncio.StreamReader(limit=_MAX_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     setup = json.loads(await reader.readline())
+    take_keys(setup.get("keys") or {})
     if "node" in setup:
         setup = settle(setup)
     os.chdir(setup["working_dir"])
