@@ -23,6 +23,7 @@ from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.ray_cluster import AUTHENTICATED, TOKEN, Cluster
 from tests.support.small_disk import can_mount
+from tests.support.thorough import Scale
 from tests.support.waiting import wait_until
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
@@ -205,6 +206,12 @@ class Nodes:
     def effects(self) -> Counter[str]:
         return Counter(self._file.read_text().split() if self._file.exists() else [])
 
+    def homes(self) -> set[int]:
+        """The nodes that have run something since the start of the test."""
+        file = self.cluster.shared / "homes.txt"
+        text = file.read_text() if file.exists() else ""
+        return {int(number) for number in re.findall(r"node(\d+)$", text, re.MULTILINE)}
+
     def end(self, process: subprocess.Popen[bytes], rows: int) -> None:
         """Wait for the end, and check that each row ended once and did everything at most once."""
         stdout, stderr = process.communicate(timeout=300)
@@ -229,14 +236,16 @@ def nodes_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
 @pytest.fixture
 def nodes(tmp_path: Path, nodes_cluster: Cluster) -> Iterator[Nodes]:
     file = nodes_cluster.shared / "effects.txt"
-    file.unlink(missing_ok=True)
+    for used in nodes_cluster.shared.iterdir():
+        used.unlink()
 
     def answer(request: Request) -> Any:
         text = json.dumps(request.body["messages"])
         row, done = re.findall(r"row (r\d+)", text)[0], text.count('"tool_result"')
         if done == 2:
             return Reply(f"did {row}")
-        effect = f"echo {row}-{done} >> {file}; echo {done} >> here.txt; sleep 0.5"
+        place = f"echo $HOME >> {nodes_cluster.shared}/homes.txt"
+        effect = f"echo {row}-{done} >> {file}; echo {done} >> here.txt; {place}; sleep 0.5"
         return Reply(tool_calls=[ToolCall("bash", {"command": effect})])
 
     with ScriptedLLM.running([answer], repeat_last=True) as server:
@@ -258,6 +267,24 @@ def test_nodes_need_no_disk_in_common_and_no_key(nodes: Nodes) -> None:
     for folder in (out, nodes.cluster.place):
         files = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
         assert [file for file in files if key in file.read_bytes()] == []
+
+
+@needs_ray
+@needs_nodes
+def test_workers_follow_the_size_of_the_cluster(nodes: Nodes, scale: Scale) -> None:
+    largest, smallest = scale(2, 4), scale(1, 2)
+    rows = 6 * largest
+    nodes.batches.rows(rows)
+    first = nodes.cluster.add_node(resources={"slot": 1})
+    needs = ("--cpus", "0.5", "--resources", "slot=1")
+    process = nodes.start("run", "--workdir", "fresh", "--workers", str(rows), *needs)
+    wait_until(nodes.effects, 120, process=process)
+    assert nodes.homes() == {first}
+    more = [nodes.cluster.add_node(resources={"slot": 1}) for _ in range(largest - 1)]
+    wait_until(lambda: nodes.homes() == {first, *more}, 240, process=process)
+    for node in [first, *more][: largest - smallest]:
+        nodes.cluster.kill(node)
+    nodes.end(process, rows)
 
 
 @needs_ray

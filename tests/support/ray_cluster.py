@@ -11,6 +11,7 @@ in a mount namespace, which needs root or user namespaces (`tests.support.small_
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -85,8 +86,8 @@ class Cluster:
             finally:
                 cluster.kill_all()
 
-    def add_node(self, cpus: int = 1) -> int:
-        """Start a node and return its number."""
+    def add_node(self, cpus: int = 1, resources: Mapping[str, float] | None = None) -> int:
+        """Start a node and return its number, with which the name of its HOME ends."""
         home = self.place / f"node{len(self._nodes)}"
         (home / "tmp").mkdir(parents=True)
         environment = {
@@ -96,7 +97,11 @@ class Cluster:
         }
         return self._start(
             str(self._interpreter()),
-            (f"--address={self.address}", f"--num-cpus={cpus}"),
+            (
+                f"--address={self.address}",
+                f"--num-cpus={cpus}",
+                f"--resources={json.dumps(resources or {})}",
+            ),
             environment,
             without=(self._hidden, self.place / "r"),
         )

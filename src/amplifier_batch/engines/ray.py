@@ -13,11 +13,11 @@ import contextlib
 import importlib
 import json
 import logging
+import math
 import os
 import secrets
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from pathlib import Path
@@ -31,6 +31,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_batch.engines.package import pack
 from amplifier_batch.engines.pool import NODE_LOST, RAY_WORKER_DIED, WorkerPool, WorkerProcess
 from amplifier_batch.engines.services import NodeServices, require_portable
+from amplifier_batch.options import parse_resources
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.named_tuple import NamedTuple
@@ -47,9 +48,8 @@ _SETTINGS = {
 }
 
 _OBJECT_STORE_BYTES = 100_000_000
-_CPUS_OF_A_WORKER = 0.01
-"""Workers wait for the network most of the time. With none at all, they would also run on a head node
-that is reserved for Ray."""
+_ROWS_PER_CPU = 8
+"""Rows wait for the network most of the time."""
 
 _START_SECONDS = 600.0
 _ANSWER_SECONDS = 10.0
@@ -291,7 +291,14 @@ async def ray_engine(
             package = await pack(archive, request, chosen, workdirs.shared, folder)
             setup = {**setup, "keys": package.keys}
         ray = _connect(address, folder, archive, stack)
-        options = {"num_cpus": _CPUS_OF_A_WORKER, "scheduling_strategy": "SPREAD"}
+        rows_share = workdirs.is_shared
+        cpus = facts.get("cpus") or (1.0 if rows_share else 1 / _ROWS_PER_CPU)
+        needs = {"CPU": cpus, **parse_resources(facts.get("resources"))}
+        options = {
+            "num_cpus": cpus,
+            "resources": {name: amount for name, amount in needs.items() if name != "CPU"},
+            "scheduling_strategy": "SPREAD",
+        }
         actors = ray.remote(max_restarts=0, max_task_retries=0, **options)(RayWorker)
 
         def serve(send: Callable[[bytes], Awaitable[None]]) -> NodeServices:
@@ -304,9 +311,21 @@ async def ray_engine(
             actor = actors.remote(str(folder), facts["batch"], dict(environment))
             return RayLink(ray, actor, serve, writer.log)
 
-        cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        pool = WorkerPool(cores if workdirs.is_shared else sys.maxsize, setup, connect)
-        watching = asyncio.create_task(_watch(ray, pool))
+        def capacity() -> int:
+            nodes = (node["Resources"] for node in ray.nodes() if node["Alive"])
+            return sum(
+                min(int(node.get(name, 0) / amount) for name, amount in needs.items())
+                for node in nodes
+            )
+
+        async def adjust() -> None:
+            await pool.adjust()
+            workers = math.ceil(pool.rows / _ROWS_PER_CPU) if rows_share else pool.rows
+            # An autoscaler makes room for so many; without one, nothing happens.
+            ray.autoscaler.sdk.request_resources(bundles=[needs] * workers)
+
+        pool = WorkerPool(capacity, setup, connect, rows_share=rows_share)
+        watching = asyncio.create_task(_watch(ray, pool, adjust))
         try:
             yield pool
         finally:
@@ -314,10 +333,11 @@ async def ray_engine(
             if not watching.done():
                 watching.cancel()
                 await pool.close()
+                ray.autoscaler.sdk.request_resources(bundles=[])
 
 
-async def _watch(ray: Any, pool: WorkerPool) -> None:
-    """Report that the cluster has stopped; Ray itself would wait without a message."""
+async def _watch(ray: Any, pool: WorkerPool, adjust: Callable[[], Awaitable[None]]) -> None:
+    """Follow the size of the cluster, and report that it has stopped; Ray itself would wait without a message."""
     context = ray.get_runtime_context()
     here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
     host, _, port = context.gcs_address.rpartition(":")
@@ -331,6 +351,7 @@ async def _watch(ray: Any, pool: WorkerPool) -> None:
                     _, writer = await asyncio.open_connection(*address)
                     writer.close()
             misses = 0
+            await adjust()
         except (OSError, TimeoutError):
             misses += 1
     hint = "Start it, then continue with: amplifier batch resume FOLDER"
@@ -366,6 +387,7 @@ def _connect(address: str, folder: Path, archive: Path | None, stack: contextlib
     try:
         os.environ.update({**_SETTINGS, _MODE: "token"} | ({_TOKEN: token} if token else {}))
         ray = importlib.import_module("ray")
+        importlib.import_module("ray.autoscaler.sdk")
     except ImportError as error:
         raise ConfigError(
             f"--engine ray needs the package ray ({error})",

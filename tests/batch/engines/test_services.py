@@ -58,3 +58,24 @@ async def test_a_row_without_its_folder_is_sent_with_the_problem(tmp_path: Path)
     row = {"id": "r1", "session": "s1", "workdir": workdir}
     sent = json.loads(await services.translate(json.dumps({"row": row}).encode(), {}))["row"]
     assert "cannot create the folder of the row" in sent["problem"][0]
+
+
+async def test_the_requests_of_all_nodes_wait_for_the_pace_of_their_key(tmp_path: Path) -> None:
+    replies: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def send(line: bytes) -> None:
+        replies.put_nowait(json.loads(line))
+
+    node, other = (NodeServices(tmp_path, PACKAGE, send, replies.put_nowait) for _ in range(2))
+    assert node.takes({"id": "r1", "ask": 7, "account": "https://host key model", "size": 40})
+    assert await replies.get() == {"reply": 7, "turn": 7}
+    refusal = {"status": 429, "headers": {"retry-after": "60"}}
+    assert node.takes({"ask": 8, "turn": 7, **refusal})
+    assert await replies.get() == {"reply": 8}
+    assert other.takes({"id": "r2", "ask": 1, "account": "https://host key model", "size": 40})
+    assert other.takes({"id": "r2", "ask": 2, "account": "https://host key another", "size": 40})
+    assert await replies.get() == {"reply": 2, "turn": 2}
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await replies.get()
+    other.close()

@@ -15,8 +15,9 @@ from amplifier_batch.record.replica import Replica, apply_changes, find_folders
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    for folder in ("here/sessions/a", "here/work/a", "there"):
-        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "there").mkdir()
+    for folder in ("sessions/a", "work/a"):
+        (tmp_path / "here" / folder).mkdir(parents=True)
     return tmp_path / "here"
 
 
