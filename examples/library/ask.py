@@ -5,6 +5,9 @@ import sys
 
 from amplifier_app import api
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+
 
 async def main() -> int:
     plan = api.load_plan(sys.argv[1])

@@ -5,6 +5,9 @@ import sys
 
 from amplifier_app import api
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
+
 
 async def main() -> None:
     async with api.open_session(api.load_plan(sys.argv[1])) as session:

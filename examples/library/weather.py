@@ -17,6 +17,8 @@ def weather(city: str) -> str:
     return f"Sunny in {city}, 21 degrees."
 
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 plan = api.load_plan(sys.argv[1], functions=[weather])
 answer = api.run_sync(plan, f"What is the weather in {sys.argv[2]}?", answer_type=Forecast)
 print(answer.data if answer.is_ok else answer.error)

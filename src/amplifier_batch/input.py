@@ -1,10 +1,9 @@
-"""Which rows a batch has: all of its input or a shard of it, each as often as it runs.
+"""The rows of a batch: all of its input or a shard of it, each as often as it runs.
 
-Parquet files as rows, with the extra `parquet`.
-
-Values become JSON values: numbers, texts, booleans and nulls stay as they are; dates and times become texts of
-ISO 8601, with at most microseconds; durations become seconds, decimals texts with all digits, bytes Base64,
-structs objects, lists arrays, and maps arrays of pairs. NaN and infinity, which JSON lacks, become null.
+The values of Parquet files (extra `parquet`) become JSON values: numbers, texts, booleans and nulls stay as
+they are; dates and times become texts of ISO 8601, with at most microseconds; durations become seconds,
+decimals texts with all digits, bytes Base64, structs objects, lists arrays, and maps arrays of pairs. NaN
+and infinity, which JSON lacks, become null.
 """
 
 from __future__ import annotations

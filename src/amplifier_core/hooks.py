@@ -1,17 +1,11 @@
-"""The hook registry: registers handlers and emits events.
+"""The hook registry: register handlers, call them for an event one after the other, merge their results.
 
-Event data as a handler sees it: a dict whose nested values are copied on first access.
+A handler runs in the caller's task, with its own copy of the event's data and of the context variables. It
+may change its data without affecting other handlers. Copying everything up front would make each event as
+expensive as the conversation it refers to; an event costs only its top-level keys, and a nested value is
+copied when a handler accesses it.
 
-A handler may change its data without affecting other handlers. Copying everything up
-front would make each event as expensive as the conversation it refers to; here an event
-costs only its top-level keys, and a nested value is copied when a handler accesses it.
-
-Call the handlers of an event one after the other and merge their results.
-
-A handler gets its own copy of the data and of the context variables and runs in the
-caller's task. A handler that fails is logged and skipped; an invalid result denies the
-event.
-
+A handler that fails is logged and skipped; an invalid result denies the event.
 Precedence of results: deny > ask_user > inject_context > modify > continue.
 """
 
@@ -63,6 +57,8 @@ __all__ = [
     "call_handlers",
     "passed_on",
 ]
+
+logger = logging.getLogger(__name__)
 
 _ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex, range, frozenset})
 _AS_TEXT = frozenset({Decimal, datetime, date, time})
@@ -265,8 +261,6 @@ class EventData(dict[str, Any]):
     def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
         return dict, (dict(self),)
 
-
-logger = logging.getLogger(__name__)
 
 INVALID_RESPONSE = "Hook handler returned invalid response"
 _ACTIONS = get_args(HookAction)

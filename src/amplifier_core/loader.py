@@ -4,18 +4,10 @@
     without one          entry point of group "amplifier.modules", else project in a search
                          folder, else package on sys.path
 
-The app decides where modules come from (Module Source Protocol): the loader calls the resolver
-mounted at ``module-source-resolver``. The loader does not call mount functions;
-`amplifier_core.mounting` does, and checks what they mounted.
-
-Call resolvers of any version of the protocol, and read the optional attributes of sources.
-
-Resolvers and sources are objects of the app (Module Source Protocol): attributes of the wrong
-type are ignored.
-
-Import a package from a given path, under its real name and from no other location.
-
-Public: apps import modules with it to inspect them.
+The app decides where modules come from (Module Source Protocol): the loader calls the resolver mounted at
+``module-source-resolver``, of any version of the protocol; attributes of a source that have the wrong type
+are ignored. A package is imported under its real name, and from its own folder only. The loader does not
+call mount functions; `amplifier_core.mounting` does, and checks what they mounted.
 """
 
 import importlib
@@ -70,6 +62,8 @@ __all__ = [
     "module_failure_reason",
     "resolve",
 ]
+
+logger = logging.getLogger(__name__)
 
 
 async def resolve(resolver: Any, module_id: str, hint: Any) -> Any:
@@ -171,8 +165,6 @@ def refuse_elsewhere(name: str, module: ModuleType, folder: Path) -> None:
             f"cannot also load it from {folder} in the same process"
         )
 
-
-logger = logging.getLogger(__name__)
 
 MountFunction = Callable[[ModuleCoordinator], Awaitable[Any]]
 

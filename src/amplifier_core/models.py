@@ -1,7 +1,5 @@
-"""Data that the kernel and modules exchange: hook results, compaction results, descriptions of
-providers, models and modules, and the session status.
-
-`ToolResult` is defined in `_tool_results` and exported here.
+"""Data that the kernel and modules exchange: hook and tool results, descriptions of providers, models and
+modules, and the session status.
 """
 
 import base64

@@ -2,13 +2,10 @@
 
 The orchestrator and the context are required. Any other module that fails is logged and
 reported as ``module:load_failed``; what it had mounted is unmounted and the session continues
-without it. A module is mounted once, and what it mounted is checked at that time.
+without it. A module is mounted once, and what it mounted is checked at that time against the section of
+the plan, which determines the kind of a module; the module's id does not.
 
-Public: apps use `mount_module` to mount one module of a plan, for example to check it.
-
-Check what a mount function mounted against the section of the plan, and mount what it returned.
-
-The section of the plan determines the kind of a module; the module's id does not.
+Apps use `mount_module` to mount one module of a plan, for example to check it.
 """
 
 import inspect

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base import paths
-from amplifier_app.base.errors import ConfigError, UsageError
-from amplifier_app.base.json_text import json_text
-from amplifier_app.base.outcome import Ending
+from amplifier_app.base.errors import ConfigError, ModuleError, UsageError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.commands.group import eager_group
+from amplifier_app.render.table import Column, OutputOption, print_listing
+from amplifier_app.runtime.describe import count
 from amplifier_app.trust import trusted_dir
 from amplifier_modules.tool_skills.catalogue import (
     FILE,
@@ -30,12 +30,7 @@ from amplifier_modules.tool_skills.catalogue import (
 from amplifier_support.project_folders import project_folders
 from amplifier_support.text import did_you_mean
 
-app = typer.Typer(
-    help="List, show and check skills.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = eager_group("List, show and check skills.")
 
 _NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The skill.")]
 
@@ -50,16 +45,10 @@ def list_skills(output: OutputOption = "text") -> None:
     for problem in catalogue.problems:
         to_stderr(for_terminal(f"amplifier: warning: {problem}"))
     skills = list(catalogue.skills.values())
-    if output == "json":
-        print(json_text([skill._asdict() for skill in skills]))
-        return
-    if not skills:
-        to_stderr("No skills. They are folders with a SKILL.md: see 'amplifier docs tool-skills'.")
-        return
     rows = [(skill.name, skill.origin, skill.description) for skill in skills]
-    print_table(
-        (Column("SKILL"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30)), rows
-    )
+    columns = Column("SKILL"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30)
+    empty = "No skills. They are folders with a SKILL.md: see 'amplifier docs tool-skills'."
+    print_listing(output, [skill._asdict() for skill in skills], columns, rows, empty)
 
 
 @app.command()
@@ -69,7 +58,7 @@ def show(name: _NameArgument) -> None:
     skill = skills.get(name)
     if skill is None:
         hint = did_you_mean(name, skills) or "List them with: amplifier skill list"
-        raise ConfigError(f"there is no skill {name!r} here", hint=hint)
+        raise UsageError(f"there is no skill {name!r} here", hint=hint)
     try:
         text = read_instructions(skill)
     except InvalidSkill as error:
@@ -80,7 +69,6 @@ def show(name: _NameArgument) -> None:
 
 @app.command()
 def validate(
-    context: typer.Context,
     folders: Annotated[
         list[Path], typer.Argument(metavar="FOLDER...", help="Folders with a SKILL.md.")
     ],
@@ -93,7 +81,7 @@ def validate(
     for fault in faults:
         print(for_terminal(fault))
     if faults:
-        context.exit(Ending.MODULE.exit_code)
+        raise ModuleError(f"{count(len(faults), 'fault')} in {count(len(folders), 'skill')}")
     print("1 skill is valid" if len(folders) == 1 else f"{len(folders)} skills are valid")
 
 

@@ -8,6 +8,7 @@ import typer
 from amplifier_app.base.json_rpc import claim_stdin
 from amplifier_app.base.stdio import Output, claim_stdout
 from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_serve.acp.server import Server
@@ -18,12 +19,7 @@ _OPTIONS = (
     *("max_cost", "max_tokens", "max_steps", "offline"),
 )
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
-
-
-@app.callback()
-def serve() -> None:
-    """Serve the plan to editors and other agents."""
+app = eager_group("Serve the plan to editors and other agents.")
 
 
 @app.command()

@@ -1,15 +1,13 @@
-"""The one place that finds helper programs (git, rg, uv, a shell) and runs them to their end.
+"""Find helper programs (git, rg, uv, a shell) and run them to their end; nothing else in the project does.
 
 Which program runs is decided by the user and the system, never by the folder someone works in:
 relative and empty entries of PATH are ignored, and so are entries inside the working folder or its
 project. A helper runs in a session of its own, with a limit, and everything it started ends with
 it.
 
-Git as a helper: found on the safe PATH, and with no configuration but what the caller asks for.
-
-Git's own environment variables are ignored except those asked for. Keys are not passed on, except to
-the user's credential helpers. The configuration of a repository applies only if the caller points git
-at that repository.
+git runs with no configuration but what the caller asks for, and without its own environment variables
+except those asked for. Keys are not passed on, except to the user's credential helpers. The configuration
+of a repository applies only if the caller points git at that repository.
 """
 
 from __future__ import annotations

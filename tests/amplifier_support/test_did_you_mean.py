@@ -27,6 +27,19 @@ def test_options(name: str, meant: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("name", "meant"),
+    [
+        ("tool-echo", None),
+        ("tool-serch", "tool-search"),
+        ("tool-fs", None),
+        ("hook-bash", "tool-bash"),
+    ],
+)
+def test_modules(name: str, meant: str | None) -> None:
+    assert nearest(name, ("tool-search", "tool-bash", "tool-filesystem", "tool-todo")) == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
     [("Antropic", "anthropic"), ("opneai", "openai"), ("nope", None), ("", None)],
 )
 def test_names(name: str, meant: str | None) -> None:

@@ -335,6 +335,15 @@ def test_the_examples_run(arguments: tuple[str, ...], expected: str, tmp_path: P
     assert expected in done.stdout
 
 
+@pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.glob("*.py")))
+def test_an_example_without_arguments_prints_its_usage(name: str, tmp_path: Path) -> None:
+    program = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = run_python(program, EXAMPLES / name, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f": python {name} PLAN" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 async def test_prompts_sent_at_once_run_one_after_the_other(tmp_path: Path) -> None:
     slow = mock_plan(tmp_path, ["first", "second"], mock={"chunk_size": 2, "chunk_delay": 0.01})
     async with api.open_session(api.load_plan(slow), save=False) as session:

@@ -69,6 +69,7 @@ def test_a_run_goes_on_after_the_command_has_returned(background: Background) ->
     started = background.detach(plan, "go")
     assert (started.code, started.stdout) == (0, f"{ID}\n"), started.stderr
     assert "amplifier session join abcdef" in started.stderr
+    assert "--approve park" in started.stderr
     assert "running" in background.state()
     let_go(background.folder)
     result = background.wait_for_result()
@@ -111,8 +112,8 @@ def test_a_watcher_gets_the_code_of_a_failure(background: Background) -> None:
 def test_a_run_that_cannot_start_is_an_error_at_once(background: Background) -> None:
     failed = background.detach(background.folder / "missing.yaml", "go")
     assert (failed.code, failed.stdout) == (2, "")
-    assert "missing.yaml" in failed.stderr
-    assert "the run did not start" in failed.stderr
+    assert "the run did not start: " in failed.stderr
+    assert failed.stderr.count("cannot read the plan") == 1
     assert not background.session.exists()
 
 

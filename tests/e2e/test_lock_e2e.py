@@ -126,7 +126,8 @@ def test_a_plan_that_has_changed_is_refused_before_anything_is_fetched(
         other.run("--locked"), f"my-tool: source {repository.url}@main → git+file:///nowhere/else"
     )
     plan(machine.cwd, f"{repository.url}@main", hooks=[{"module": "hooks-logging"}])
-    drifted(other.run("--locked"), "hooks-logging: not locked")
+    update = "update the lock: amplifier plan lock -f plan.yaml\n"
+    drifted(other.run("--locked"), "hooks-logging: not locked", update)
     env = {"AMPLIFIER_MODULE_MY_TOOL": str(repository.folder)}
     plan(machine.cwd, f"{repository.url}@main")
     drifted(other.run("--locked", **env), f"→ {repository.folder}")
@@ -268,7 +269,9 @@ def test_a_lock_in_another_place_and_a_missing_lock(machine: Machine) -> None:
     write_files(machine.cwd / "my-tool", SEED_TOOL)
     plan(machine.cwd, "./my-tool")
     done = machine.run("--locked")
-    drifted(done, "plan.lock.json: the lock does not exist")
+    drifted(
+        done, "plan.lock.json: the lock does not exist", "with: amplifier plan lock -f plan.yaml\n"
+    )
     machine.lock("-o", "locks/prod.json")
     assert not (machine.cwd / "plan.lock.json").exists()
     assert machine.run("--lock", "locks/prod.json").code == 0

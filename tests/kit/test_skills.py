@@ -19,7 +19,7 @@ def test_skills_are_listed_and_shown(tmp_path: Path) -> None:
     shown = run_amplifier("skill", "show", "notes", cwd=tmp_path)
     assert "First, think." in shown.stdout
     unknown = run_amplifier("skill", "show", "note", cwd=tmp_path)
-    assert unknown.code == 78
+    assert unknown.code == 2
     assert "notes" in unknown.stderr
 
 
@@ -46,3 +46,4 @@ def test_faults_are_named(tmp_path: Path, text: str, fault: str) -> None:
     done = run_amplifier("skill", "validate", skill)
     assert done.code == 3
     assert fault in done.stdout
+    assert done.stderr.startswith("amplifier: 1 fault in 1 skill")

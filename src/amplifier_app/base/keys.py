@@ -6,10 +6,8 @@
 A stored key acts like an environment variable of its name. A real environment variable wins, even an
 empty one: `ANTHROPIC_API_KEY= amplifier run` ignores the stored key.
 
-The keyring of the operating system, through the library `keyring`.
-
-Importing it takes a quarter of a second, and reading from it may open a password prompt, so it is used
-only to store a key, or to read one that is known to be there.
+Importing the library `keyring` takes a quarter of a second, and reading from it may open a password
+prompt, so it is used only to store a key, or to read one that is known to be there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""The terminal as the conversation needs it: keyboard input and a line for what waits.
+"""The keyboard and the lines of a chat that draws nothing: for `--plain`, dumb terminals and screen readers.
 
-The terminal of a chat without drawing: lines as the terminal itself edits them.
-
-For `--plain`, dumb terminals and screen readers. A line that ends with a backslash continues on the
-next one.
+The terminal itself edits the lines. A line that ends with a backslash continues on the next one.
 """
 
 from __future__ import annotations

@@ -35,7 +35,9 @@ from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.render.report import Span, lines_of_checks, print_lines
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe, provider_access
+from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.loading import Fetching, load, load_profile
+from amplifier_app.sources.requirements.dependencies import find_uv
 from amplifier_app.sources.resolver import resolver_for
 from amplifier_support.environment import minimal_environment
 from amplifier_support.programs import TimedOut, find_program, run
@@ -202,10 +204,8 @@ def _check_uv() -> Iterator[Check]:
     """uv, which installs the dependencies of modules."""
     fix = "reinstall Amplifier, or: pip install uv"
     try:
-        import uv as library
-
-        uv_bin = library.find_uv_bin()
-    except (ImportError, OSError):
+        uv_bin = find_uv()
+    except (ImportError, SourceError):
         yield _warn("uv", "not found; cannot install the dependencies of modules", fix)
         return
     text = _output([uv_bin, "--version"])

@@ -5,9 +5,10 @@ The program's own commands are in tables; installed packages add others, see `en
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
@@ -20,6 +21,7 @@ from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.commands.entry_points import AddedCommand, find_commands
 from amplifier_app.commands.help import prepare_command
+from amplifier_support.text import did_you_mean, nearest
 
 COMMANDS = {
     "run": ("run.command:run", "Send a prompt, or start a chat."),
@@ -72,6 +74,21 @@ HEADINGS = {
 }
 """The groups of the commands in the root help."""
 
+_SETTINGS = (
+    "Settings are files, see 'amplifier docs plans'; 'amplifier doctor' names them.\n"
+    "Change them: amplifier profile use, amplifier module add, amplifier init"
+)
+_MEANT = {
+    "bundle": "Run a bundle with -f: amplifier run -f bundle.md\n"
+    "To include it in every chat: amplifier docs plans",
+    "chat": "Start a chat: amplifier",
+    "config": _SETTINGS,
+    "login": "Set up a provider: amplifier init",
+    "models": "List models: amplifier provider models",
+    "settings": _SETTINGS,
+}
+"""Advice for commands that other programs have."""
+
 _CONTINUE = """Continue the last session of this directory.
 
 \b
@@ -82,7 +99,22 @@ The same as `amplifier run --continue`, and takes its other options: amplifier r
 """
 
 
-class LazyGroup(TyperGroup):
+class CommandGroup(TyperGroup):
+    """Suggests the nearest command for an unknown one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in (known := self.list_commands(ctx)):
+            near, advice = did_you_mean(args[0], known), self.advice(args, known)
+            hint = "\n".join(line for line in (near, advice) if line)
+            raise UsageError(f"unknown command {args[0]!r}", hint=hint)
+        return super().resolve_command(ctx, args)
+
+    def advice(self, words: list[str], known: list[str]) -> str:
+        """Return the next step after an unknown command."""
+        return f"Available commands: {', '.join(known)}"
+
+
+class LazyGroup(CommandGroup):
     """Imports a command only when it is invoked.
 
     Attributes:
@@ -98,18 +130,15 @@ class LazyGroup(TyperGroup):
         name: (f"amplifier_app.commands.{target}", help)
         for name, (target, help) in COMMANDS.items()
     }
-    _added: dict[str, AddedCommand] | None = None
 
-    @property
+    @cached_property
     def added(self) -> dict[str, AddedCommand]:
         """The commands that installed packages add to this group, by name."""
-        if self._added is None:
-            self._added = {
-                words[-1]: command
-                for words, command in _find_commands().items()
-                if words[:-1] == self.words and words[-1] not in self.own
-            }
-        return self._added
+        return {
+            words[-1]: command
+            for words, command in _find_commands().items()
+            if words[:-1] == self.words and words[-1] not in self.own
+        }
 
     @property
     def table(self) -> dict[str, str]:
@@ -138,30 +167,14 @@ class LazyGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if self.default is not None and args and args[0] not in ctx.help_option_names:
-            is_named = args[0] in self.own or args[0] in self.added
-            args = args if is_named else [self.default, *args]
+            is_typo = nearest(args[0], self.table) and not os.path.exists(args[0])
+            if args[0] not in self.table and not is_typo:
+                args = [self.default, *args]
         return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # Typer suggests similar commands only among those already loaded.
-        if args and args[0] not in self.own and args[0] not in self.added:
-            raise self._unknown(args)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(self.table.items()))
-
-    def _unknown(self, words: list[str]) -> Exception:
-        from amplifier_support.text import did_you_mean
-
-        near, advice = did_you_mean(words[0], self.table), self.advice(words, self.table)
-        hint = "\n".join(line for line in (near, advice) if line)
-        return UsageError(f"unknown command {words[0]!r}", hint=hint)
-
-    def advice(self, words: list[str], table: dict[str, str]) -> str:
-        """Return the next step after an unknown command."""
-        return f"Available commands: {', '.join(table)}"
 
 
 _find_commands = cache(find_commands)
@@ -211,6 +224,16 @@ def _import_added(command: AddedCommand) -> typer.Typer:
     return app
 
 
+def eager_group(help: str, kind: type[CommandGroup] = CommandGroup) -> typer.Typer:
+    """Create a command to which the decorator `command` adds commands of its own."""
+    app = typer.Typer(
+        cls=kind, help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None
+    )
+    # Makes it a group even with a single command.
+    app.callback()(lambda: None)
+    return app
+
+
 def command_group(
     name: str,
     package: str,
@@ -229,20 +252,9 @@ def command_group(
         default: The command that is meant if the first word is none of them.
     """
     own = {command: (f"{package}.{place}", line) for command, (place, line) in table.items()}
-    app = typer.Typer(
-        cls=type(
-            f"{name.capitalize()}Commands",
-            (LazyGroup,),
-            {"words": (name,), "own": own, "default": default},
-        ),
-        help=help or COMMANDS[name][1],
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode=None,
-    )
-    # Makes it a group even with a single command.
-    app.callback()(lambda: None)
-    return app
+    members = {"words": (name,), "own": own, "default": default}
+    kind = type(f"{name.capitalize()}Commands", (LazyGroup,), members)
+    return eager_group(help or COMMANDS[name][1], kind)
 
 
 def _no_options(ctx: Any, formatter: Any) -> None: ...
@@ -258,12 +270,12 @@ class _AllCommands(LazyGroup):
                 with formatter.section(heading):
                     formatter.write_dl(rows)
 
-    def advice(self, words: list[str], table: dict[str, str]) -> str:
+    def advice(self, words: list[str], known: list[str]) -> str:
         all_commands = "All commands: amplifier help"
         if {"-h", "--help"} & {*words}:
             return all_commands
-        if words[0] == "bundle":
-            return "Run a bundle with -f: amplifier run -f bundle.md\nTo include it in every chat: amplifier docs plans"
+        if words[0] in _MEANT:
+            return _MEANT[words[0]]
         prompt = " ".join(word for word in words if not word.startswith("-"))
         return f'To send it as a prompt: amplifier run "{prompt}"\n{all_commands}'
 

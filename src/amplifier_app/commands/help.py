@@ -1,12 +1,14 @@
 """Help pages: options in groups, readable on a narrow terminal, without the parser's type names.
 
-Values of the command line are used as they are where that is possible: Typer converts every value, even a missing one, with a validator of pydantic, whose import takes half the
-time of a short command. Text needs no conversion, and neither does a default of the right type.
+Values of the command line are used as they are where that is possible: Typer converts every value, even a
+missing one, with a validator of pydantic, whose import takes half the time of a short command. Text needs
+no conversion, and neither does a default of the right type.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, get_args, get_origin
@@ -87,8 +89,6 @@ class _Page(_Context.formatter_class):
     """A help page as wide as the terminal."""
 
     def __init__(self, **options: Any) -> None:
-        import shutil  # Only help pages need it.
-
         columns = min(shutil.get_terminal_size().columns, _WIDEST)
         super().__init__(width=max(columns - 1, _NARROWEST))
 

@@ -2,6 +2,7 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import difflib
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from amplifier_app.base.logins import LoginStore
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.answers import YesOption, confirm
+from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.settings import (
     Changed,
     ScopeOption,
@@ -26,6 +28,7 @@ from amplifier_app.commands.settings import (
 from amplifier_app.plan.documents.plugins import Plugin, data_folder, read_plugin
 from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.plan.schema.grammar import PLUGIN_PARTS
+from amplifier_app.plan.schema.rules import ID
 from amplifier_app.plan.source_spec import (
     FolderSource,
     PackageSource,
@@ -35,7 +38,7 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.nodes import plain_data
-from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_listing
 from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, load_profile
 from amplifier_app.trust import folder_if_trusted
@@ -43,12 +46,7 @@ from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
-app = typer.Typer(
-    help="Add, list, show, update and remove plugins.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = eager_group("Add, list, show, update and remove plugins.")
 
 _SECTION = "plugins"
 _SOURCES = "Expected a folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER."
@@ -100,13 +98,11 @@ def add(
     Exactly the version that was shown is used, until 'amplifier plugin update'. Without --scope,
     changes your own settings for this project, or outside a project your own settings.
     """
-    source = _as_source(source)
-    found = _find(source, Path.cwd(), as_)
     for part in only or ():
         if part not in PLUGIN_PARTS:
             raise UsageError(f"--only: {part!r} is not one of {', '.join(PLUGIN_PARTS)}")
-    if only:
-        found = found._replace(plugin=found.plugin.keep(only))
+    source = _as_source(source)
+    found = _find(source, Path.cwd(), as_, only)
     _print(_describe(found.plugin))
     if not confirm(f"Add {found.plugin.name}?", yes):
         to_stderr("amplifier: nothing was added")
@@ -126,12 +122,7 @@ def add(
 def list_plugins(output: OutputOption = "text") -> None:
     """List the plugins of the default profile and your settings."""
     plugins = _plugins_in_use()
-    if output == "json":
-        print(json_text([_facts(plugin) for plugin in plugins.values()]))
-        return
-    if not plugins:
-        to_stderr("No plugins. Add one: amplifier plugin add SOURCE")
-        return
+    facts = [_facts(plugin) for plugin in plugins.values()]
     rows = [
         (name, plugin.version, ", ".join(_parts(plugin)), one_line(plugin.description, 200))
         for name, plugin in plugins.items()
@@ -142,7 +133,7 @@ def list_plugins(output: OutputOption = "text") -> None:
         Column("PARTS", "end", least=12),
         Column("DESCRIPTION", "wrap", least=20, drop=1),
     )
-    print_table(columns, rows)
+    print_listing(output, facts, columns, rows, "No plugins. Add one: amplifier plugin add SOURCE")
 
 
 @app.command()
@@ -151,7 +142,11 @@ def show(
     output: OutputOption = "text",
 ) -> None:
     """Show what a plugin may do: one that was added, or one at a source. Runs nothing of it."""
-    plugin = _plugins_in_use().get(name) or _find(_as_source(name), Path.cwd()).plugin
+    plugins, source = _plugins_in_use(), _as_source(name)
+    if name not in plugins and re.fullmatch(ID, source):
+        hint = did_you_mean(name, plugins) or f"In use: {', '.join(plugins) or 'none'}. {_SOURCES}"
+        raise UsageError(f"there is no plugin {name!r}, and no folder of that name", hint=hint)
+    plugin = plugins.get(name) or _find(source, Path.cwd()).plugin
     if output == "json":
         print(json_text(_facts(plugin)))
     else:
@@ -181,14 +176,12 @@ def update(
 
 def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> None:
     source = entry.get("tracks") or entry["source"]
-    found = _find(source, where.file.parent, entry.get("as"))
+    found = _find(source, where.file.parent, entry.get("as"), entry.get("only"))
     name = found.plugin.name
     new = _entry(found, source, where) | {key: entry[key] for key in ("only",) if key in entry}
     if new == entry:
         to_stderr(f"amplifier: {name} is up to date")
         return
-    if entry.get("only"):
-        found = found._replace(plugin=found.plugin.keep(entry["only"]))
     _print(_changes(_former(entry, where), _describe(found.plugin)))
     if confirm(f"Update {name}?", yes):
         edit.set_value(where.file, (_SECTION, str(position)), new)
@@ -199,19 +192,22 @@ def _former(entry: dict[str, Any], where: Target) -> list[str]:
     """Return the description of the version in use; empty if that version is unavailable."""
     if entry.get("digest"):
         return []
-    plugin = _find(entry["source"], where.file.parent, entry.get("as")).plugin
-    return _describe(plugin.keep(entry["only"]) if entry.get("only") else plugin)
+    found = _find(entry["source"], where.file.parent, entry.get("as"), entry.get("only"))
+    return _describe(found.plugin)
 
 
 @app.command()
-def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
-    """Remove a plugin from your settings, and delete the data it has kept and its logins.
+def remove(name: _NameArgument, scope: ScopeOption = None, yes: YesOption = False) -> None:
+    """Remove a plugin from your settings, and delete the data it has kept and its logins, after a yes.
 
     Without --scope, changes your own settings for this project, or outside a project your own settings.
     """
     with changing(scope, in_project="local") as where:
         entries = _entries(where)
         _check_known(name, entries, where)
+        if not confirm(f"Remove {name}, its data and its logins?", yes):
+            to_stderr("amplifier: nothing was removed")
+            return
         position = [known for known, _ in entries].index(name)
         servers = _servers_to_forget(entries[position][1], where)
         edit.remove_value(where.file, (_SECTION, str(position)))
@@ -261,7 +257,7 @@ def _check_known(
     names = [known for known, _ in entries]
     if name is not None and name not in names:
         hint = did_you_mean(name, names) or f"Plugins there: {', '.join(names) or 'none'}"
-        raise ConfigError(f"the {where.scope} settings have no plugin {name!r}", hint=hint)
+        raise UsageError(f"the {where.scope} settings have no plugin {name!r}", hint=hint)
 
 
 def _entry(found: _Found, source: str, where: Target) -> dict[str, Any]:
@@ -272,8 +268,10 @@ def _entry(found: _Found, source: str, where: Target) -> dict[str, Any]:
     return entry if found.source == source else entry | {"tracks": without_password(source)}
 
 
-def _find(source: str, folder: Path, name: str | None = None) -> _Found:
-    """Fetch and read a plugin; nothing of it runs.
+def _find(
+    source: str, folder: Path, name: str | None = None, only: list[str] | None = None
+) -> _Found:
+    """Fetch and read a plugin, or only some parts of it; nothing of it runs.
 
     Raises:
         UsageError: The source is invalid.
@@ -290,10 +288,12 @@ def _find(source: str, folder: Path, name: str | None = None) -> _Found:
         if not parsed.path.is_dir():
             raise UsageError(f"there is no folder {source!r}", hint=_SOURCES)
         plugin = read_plugin(parsed.path, source, name)
-        return _Found(plugin, str(parsed.path), content_hash(parsed.path, whole=True))
-    fetched = AS_ENVIRONMENT_SAYS.open(None).fetch(source, folder / "plan")
-    plugin = read_plugin(fetched.path, without_password(source), name)
-    return _Found(plugin, fetched.checkout.find_source(fetched.path), None)
+        found = _Found(plugin, str(parsed.path), content_hash(parsed.path, whole=True))
+    else:
+        fetched = AS_ENVIRONMENT_SAYS.open(None).fetch(source, folder / "plan")
+        plugin = read_plugin(fetched.path, without_password(source), name)
+        found = _Found(plugin, fetched.checkout.find_source(fetched.path), None)
+    return found._replace(plugin=plugin.keep(only)) if only else found
 
 
 def _as_source(text: str) -> str:

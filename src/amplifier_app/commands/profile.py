@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.json_text import json_text
+from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.plan.reading import print_plan
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.run.request import Request
@@ -18,16 +18,11 @@ from amplifier_app.plan.documents.profile_paths import ProfileFile, profile_file
 from amplifier_app.plan.documents.scopes import USER, read_settings
 from amplifier_app.plan.tree.edit import set_value
 from amplifier_app.plan.tree.nodes import read_text
-from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_listing
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.trust import folder_if_trusted
 
-app = typer.Typer(
-    help="List, show and choose profiles.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = eager_group("List, show and choose profiles.")
 
 
 @app.command("list")
@@ -41,9 +36,6 @@ def list_profiles(output: OutputOption = "text") -> None:
     files = reversed(list(profile_files(project)))
     found = list({profile.name: profile for profile in files}.values())
     rows = [_facts(profile, project, chosen) for profile in sorted(found)]
-    if output == "json":
-        print(json_text(rows))
-        return
     shown = [
         (
             f"{row['name']} *" if row["chosen"] else row["name"],
@@ -53,7 +45,7 @@ def list_profiles(output: OutputOption = "text") -> None:
         for row in rows
     ]
     columns = (Column("PROFILE"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30))
-    print_table(columns, shown)
+    print_listing(output, rows, columns, shown)
 
 
 def _facts(profile: ProfileFile, project: Path | None, chosen: str) -> dict[str, Any]:

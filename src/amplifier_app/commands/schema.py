@@ -6,6 +6,7 @@ from importlib.resources import files
 
 from amplifier_app.base.json_text import json_text
 from amplifier_app.commands.group import command_group
+from amplifier_app.plan.schema.json_schema import plan_schema
 
 app = command_group(
     "schema",
@@ -39,21 +40,10 @@ def events() -> None:
 
 
 def plan() -> None:
-    """Print the JSON Schema of plans and profiles."""
-    _print_plan_schema()
-
-
-def plan_with_settings() -> None:
     """Print the JSON Schema of plans and profiles.
 
     Includes the config of bundled modules. To use it in an editor with a YAML language server,
     start a plan with "# yaml-language-server: $schema=FILE". Settings have theirs at
     FILE#/$defs/settings, agents at FILE#/$defs/agent.
     """
-    _print_plan_schema()
-
-
-def _print_plan_schema() -> None:
-    from amplifier_app.plan.schema.json_schema import plan_schema
-
     print(json_text(plan_schema()))

@@ -195,20 +195,21 @@ def remove_override(module: str, where: Target) -> Changed:
     """Remove the override of a module's source.
 
     Raises:
-        ConfigError: There is no override, or the settings cannot be read or written.
+        UsageError: There is no override.
+        ConfigError: The settings cannot be read or written.
     """
     if edit.remove_value(where.file, ("sources", module)):
         return Changed(where.file, f"{module} is no longer overridden")
     settings = read_settings(where.project)
     elsewhere = settings.sources.get(module)
     if elsewhere is not None:
-        raise ConfigError(
+        raise UsageError(
             f"the {where.scope} settings do not override {module}",
             hint=f"The override is set in {elsewhere.at}.",
         )
     listed = sorted(settings.sources)
     hint = f"Overridden: {', '.join(listed)}" if listed else "There are no overrides."
-    raise ConfigError(f"no settings override {module}", hint=did_you_mean(module, listed) or hint)
+    raise UsageError(f"no settings override {module}", hint=did_you_mean(module, listed) or hint)
 
 
 # -- modules of every plan ---------------------------------------------------------------
@@ -258,7 +259,8 @@ def remove_module(module: str, where: Target) -> Changed:
     """Remove a module from every profile: delete its entry in the settings, or else exclude it.
 
     Raises:
-        ConfigError: The module is not used, or the settings cannot be read or written.
+        UsageError: The module is not used.
+        ConfigError: The settings cannot be read or written.
     """
     settings = read_settings(where.project)
     own = _entries(settings, where.file).get(module)
@@ -271,7 +273,7 @@ def remove_module(module: str, where: Target) -> Changed:
     for scope in SCOPES:
         other = _entries(settings, settings_path(scope, where.project)).get(module)
         if other is not None:
-            raise ConfigError(
+            raise UsageError(
                 f"the {where.scope} settings do not contain {module}",
                 hint=f"It is set at {other[1]}; use --scope {scope}.",
             )
@@ -284,10 +286,9 @@ def _exclude(module: str, settings: Settings, where: Target) -> Changed:
     if module not in inherited:
         if _is_excluded(settings, where, module):
             raise ConfigError(f"{module} is already excluded", location=Location(str(where.file)))
-        raise ConfigError(
+        raise UsageError(
             f"module {module!r} is in neither the settings nor the profile {profile.name!r}",
             hint=suggest(module, sorted(inherited)),
-            is_usage=True,
         )
     if module in _parts(profile.merged.document):
         raise ConfigError(

@@ -15,7 +15,7 @@ from amplifier_app.base.sanitize import visible
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.commands.event_loop import run_loop
-from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.render.table import Column, Format, OutputOption, print_listing
 from amplifier_app.trust import (
     Content,
     Record,
@@ -100,18 +100,14 @@ def _project(path: Path | None) -> Path:
     folder = paths.project_dir(path)
     here = str(path or os.getcwd())
     root = Path(next(iter(project_folders(here)), here))
-    if folder is None and (instruction_sources(here) or find_hook_files(root)):
+    if folder is not None:
+        return folder
+    if instruction_sources(here) or find_hook_files(root):
         return root / paths.PROJECT_FOLDER
-    if folder is None:
-        where = visible(here)
-        if path is not None and not path.is_dir():
-            hint = "Pass the folder of a project."
-            raise ConfigError(f"{where} is not a folder", hint=hint, is_usage=True)
-        raise ConfigError(
-            f"no project at {where}",
-            hint="A project has a .amplifier folder, an AGENTS.md, skills, or hooks of another agent.",
-        )
-    return folder
+    if path is not None and not path.is_dir():
+        raise UsageError(f"{visible(here)} is not a folder", hint="Pass the folder of a project.")
+    hint = "A project has a .amplifier folder, an AGENTS.md, skills, or hooks of another agent."
+    raise ConfigError(f"no project at {visible(here)}", hint=hint)
 
 
 def _content(folder: Path, *, must: bool) -> Content:
@@ -213,27 +209,22 @@ def _list(path: Path | None, output: Format) -> None:
     if path is not None:
         raise UsageError("--list does not take a path", hint="Run: amplifier trust --list")
     rows = [(record, _now(record)) for record in TrustStore().records()]
-    if output == "json":
-        facts = [
-            {
-                "project": str(record.root),
-                "time": record.time,
-                "hash": record.hash,
-                "always": record.always,
-                "now": now,
-            }
-            for record, now in rows
-        ]
-        print(json_text(facts))
-        return
-    if not rows:
-        to_stderr("No trusted projects.")
+    facts = [
+        {
+            "project": str(record.root),
+            "time": record.time,
+            "hash": record.hash,
+            "always": record.always,
+            "now": now,
+        }
+        for record, now in rows
+    ]
     shown = [
         (visible(str(record.root)), record.time[:10], "always" if record.always else now)
         for record, now in rows
     ]
     columns = (Column("PROJECT", "middle", least=20), Column("SINCE", drop=1), Column("NOW"))
-    print_table(columns, shown)
+    print_listing(output, facts, columns, shown, "No trusted projects.")
 
 
 def _now(record: Record) -> str:

@@ -16,7 +16,7 @@ from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.plan.documents.plan_files import MergedPlan
 from amplifier_app.plan.masking import masked_tree
-from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan, dump_yaml
 from amplifier_app.plan.overrides import apply_sets
 from amplifier_app.plan.schema.grammar import AGENT, PLAN
 from amplifier_app.plan.schema.json_schema import Definitions
@@ -32,7 +32,7 @@ from amplifier_app.plan.tree.entries import (
     parse_path,
 )
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
-from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_core.module_sources import PARTS
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import nearest
@@ -208,11 +208,13 @@ class Explained(NamedTuple):
         path: Its address.
         value: The value with its history; None if it is not set.
         rule: Its rule in the module's schema: `description`, `default`; None if no schema has it.
+        mistake: That the module refuses its key, if it does.
     """
 
     path: Path
     value: Value | None
     rule: Schema | None
+    mistake: str | None = None
 
 
 def explain(plan: ResolvedPlan, address: str) -> list[Explained]:
@@ -235,7 +237,10 @@ def explain(plan: ResolvedPlan, address: str) -> list[Explained]:
         values, missing = values_at(plan, path), None
     except NoSuchPath as error:
         values, missing = [], error
-    found = [Explained(value.path, value, schemas.rule(value.path)) for value in values]
+    found = [
+        Explained(value.path, value, schemas.rule(value.path), schemas.mistake(value.path))
+        for value in values
+    ]
     found += _unset(path, values, schemas)
     if missing is not None and not found:
         raise _unknown(path, missing, schemas)
@@ -351,6 +356,14 @@ class _Schemas:
         schema = self.of(path)
         return rule_at(schema, path[_config_depth(path) :]) if schema is not None else None
 
+    def mistake(self, path: Path) -> str | None:
+        """Return that the module refuses a key of its config; None if it does not."""
+        schema, key = self.of(path) or {}, "".join(path[_config_depth(path) :][:1])
+        is_closed = schema.get("additionalProperties") is False
+        if not key or not is_closed or key in schema.get("properties", {}):
+            return None
+        return f"the module has no key {key!r}; {suggest(key, keys_at(schema, ()))}"
+
     def of(self, path: Path) -> Schema | None:
         """The schema of the config that an address is in."""
         depth = _config_depth(path)
@@ -460,13 +473,8 @@ def yaml_text(tree: Node, *, origins: bool = False) -> str:
         tree: The tree to write, with secrets masked.
         origins: Whether to add the file and line of each value as a comment.
     """
-    representer = yaml.representer.SafeRepresenter(default_flow_style=False, sort_keys=False)
-    written = representer.represent_data(plain_data(tree))
-    _use_blocks(written)
     # Wide enough that nothing is folded: each comment is on the line where its value begins.
-    text: str = yaml.serialize(
-        written, Dumper=yaml.SafeDumper, allow_unicode=True, width=float("inf")
-    )
+    text = dump_yaml(plain_data(tree), yaml.SafeDumper, width=float("inf"))
     # YAML ends a document that is a single plain value.
     text = text.removesuffix("...\n")
     if not origins:
@@ -500,17 +508,6 @@ def show_place(node: Node) -> str:
     if place.startswith(f"{paths.sessions_dir()}{os.sep}"):
         return f"{os.path.basename(place)} (session)"
     return place
-
-
-def _use_blocks(written: Any) -> None:
-    """Write strings of several lines as block scalars instead of quoted."""
-    if isinstance(written, yaml.ScalarNode):
-        if "\n" in written.value:
-            written.style = "|"
-        return
-    for item in written.value:
-        for part in item if isinstance(item, tuple) else (item,):
-            _use_blocks(part)
 
 
 def _annotate(written: Any, tree: Node, lines: list[str]) -> None:

@@ -72,6 +72,27 @@ def _portable(value: Any, key: str, cache: str) -> Any:
     return value.replace(cache, "<cache>") if cache in value else value
 
 
+def dump_yaml(data: Any, dumper: Any, **options: Any) -> str:
+    """Return the data as YAML, with strings of several lines as block scalars."""
+    import yaml
+
+    class Dumper(dumper): ...
+
+    def represent(dumper: Any, text: str) -> Any:
+        style = "|" if "\n" in text else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+    Dumper.add_representer(str, represent)
+    return yaml.dump(
+        data,
+        Dumper=Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
+        **options,
+    )
+
+
 class ResolvedPlan:
     """One plan with overrides, conditions and variables applied.
 
@@ -274,10 +295,7 @@ class ResolvedPlan:
             from amplifier_support.redaction import configured_secrets
 
             data = masking.without_secrets(data, configured_secrets(self.data.get("providers")))
-        dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-        return yaml.dump(
-            data, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
-        )
+        return dump_yaml(data, getattr(yaml, "CSafeDumper", yaml.SafeDumper))
 
     @cached_property
     def _resolution(self) -> Resolution:

@@ -1,6 +1,6 @@
-"""The modules of a plan: those that it mounts, and every one that it may use with its source.
+"""The modules of a plan: those that it mounts, and every one that it may use, with its source.
 
-The second are more than the modules mounted on this machine: agents have modules of their own, and a
+More modules may be used than are mounted on this machine: agents have modules of their own, and a
 provider that is skipped here may be mounted on another machine.
 """
 

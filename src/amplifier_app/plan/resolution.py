@@ -1,6 +1,4 @@
-"""Resolve a merged plan in an environment: overrides, conditions, variables, module sources.
-
-Add a provider to a plan that has none, or to that of a resumed session.
+"""Resolve a merged plan in an environment: overrides, conditions, variables, providers, module sources.
 
 A bundle leaves the choice of a provider to the user. `--provider NAME` adds the provider of that name
 from the settings, else from the default profile, else the module of that name. Without the option, a
@@ -89,7 +87,8 @@ class Dropped(NamedTuple):
         needed = " or ".join(self.variables)
         # The condition may come from the plan that this one extends.
         always = "; or add 'when: null' to its entry" if self.is_configured else ""
-        return f"{self.key} skipped: {f'set {needed}{always}' if needed else self.reason}"
+        explains = self.is_fallback or not needed
+        return f"{self.key} skipped: {self.reason if explains else f'set {needed}{always}'}"
 
 
 def apply_conditions(
@@ -110,7 +109,11 @@ def apply_conditions(
             continue
         names = _variables(entry)
         if names and not any(environ.get(name) for name in names):
-            dropped[key] = _dropped_entry(entry, unset(names), names)
+            reason = unset(names)
+            if _is_fallback(entry):
+                option = f"--provider {key.removeprefix('provider-')}"
+                reason = f"it is used only with {option}, or if {' or '.join(names)} is set"
+            dropped[key] = _dropped_entry(entry, reason, names)
         elif _is_fallback(entry):
             fallbacks[key] = entry
     for key, entry in fallbacks.items():

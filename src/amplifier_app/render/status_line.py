@@ -1,7 +1,8 @@
 """The line below the prompt: modes, model, context, cost, token budget, branch and directory, or chosen fields.
 
-The command of `display.status.command` gets the state of the session as JSON on stdin, and its first line is shown, with its colours. It runs in the
-background when the state has changed, and now and then; until it has ended, the line before is shown.
+The command of `display.status.command` gets the state of the session as JSON on stdin, and its first line
+is shown, with its colours. It runs in the background when the state has changed, and now and then; until it
+has ended, the line before is shown.
 """
 
 from __future__ import annotations

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.base.stdio import terminal_width
+from amplifier_app.base.stdio import terminal_width, to_stderr
 from amplifier_app.render.ansi import cells, clip, clip_middle, wrapped
 from amplifier_support.named_tuple import NamedTuple
 
@@ -44,6 +45,22 @@ class Column(NamedTuple):
     drop: int = 0
     right: bool = False
     least: int = 12
+
+
+def print_listing(
+    output: Format,
+    data: Any,
+    columns: Sequence[Column | str],
+    rows: Sequence[Sequence[str]],
+    empty: str = "",
+) -> None:
+    """Print data as JSON, or as a table; without rows, `empty` on stderr."""
+    if output == "json":
+        print(json_text(data))
+        return
+    if not rows and empty:
+        to_stderr(empty)
+    print_table(columns, rows)
 
 
 def print_table(columns: Sequence[Column | str], rows: Sequence[Sequence[str]]) -> None:

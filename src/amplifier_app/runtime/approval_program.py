@@ -1,10 +1,10 @@
 """`--approve-with`: a program that answers in the user's place.
 
-For each question it gets one JSON object on stdin and answers with one on stdout:
+For each question it gets one JSON object on stdin and answers on stdout, with a word or an object:
 
     {"schema_version": 1, "kind": "tool", "tool": "bash", "input": {…}, "question": "…", "reason": "…",
      "agent": "", "working_dir": "/work", "session_id": "…"}
-    {"decision": "allow" | "deny" | "ask", "reason": "…", "input": {…}}
+    allow | deny | ask | {"decision": "allow", "reason": "…", "input": {…}}
 
 `reason` is for the model; `input` replaces that of a call that is allowed, and the rules are applied to it.
 Other questions have the kind `question`, with `options`. A program that fails, runs out of time or answers
@@ -17,9 +17,13 @@ import asyncio
 import inspect
 import json
 import os
+import re
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
+from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_support.environment import without_secrets
 from amplifier_support.named_tuple import NamedTuple
@@ -61,7 +65,8 @@ def read_answer(value: Any) -> ProgramAnswer:
     decision, reason, changed = (given.get(name) for name in ("decision", "reason", "input"))
     unknown = sorted(map(str, given.keys() - {"decision", "reason", "input"}))
     if decision not in ("allow", "deny", "ask"):
-        return _failed(f"its decision is {decision!r}, not allow, deny or ask")
+        given_text = one_line(repr(decision), _MAX_SHOWN)
+        return _failed(f"its decision is {given_text}, not allow, deny or ask")
     if unknown:
         return _failed(f"its answer has unknown keys: {', '.join(unknown)}")
     if reason is not None and not isinstance(reason, str):
@@ -73,6 +78,24 @@ def read_answer(value: Any) -> ProgramAnswer:
 
 def _failed(problem: str) -> ProgramAnswer:
     return ProgramAnswer("deny", problem=problem)
+
+
+def check_program(command: str) -> None:
+    """Check that the program of a shell command exists, before there is a question.
+
+    A command that begins with anything but a plain name or path is up to the shell.
+
+    Raises:
+        UsageError: It is missing or not executable.
+    """
+    word = re.match(r"\s*([\w./+-]+)(?:\s|$)", command)
+    if word is None or shutil.which(word[1]):
+        return
+    # Words of the shell itself, such as `exec`.
+    known = ["sh", "-c", f"command -v {word[1]}"]
+    if "/" in word[1] or subprocess.run(known, capture_output=True, check=False).returncode:
+        state = "not executable" if os.path.exists(word[1]) else "missing"
+        raise UsageError(f"--approve-with: the program {word[1]!r} is {state}")
 
 
 async def ask_program(
@@ -104,10 +127,8 @@ async def ask_program(
     try:
         value: Any = json.loads(ran.output)
     except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        return _failed("it did not answer with one JSON object")
-    return read_answer(cast("dict[str, Any]", value))
+        value = ran.output.decode("utf-8", "replace").strip()
+    return read_answer(value)
 
 
 async def ask_function(

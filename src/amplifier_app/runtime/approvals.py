@@ -189,7 +189,10 @@ class Approvals(AgentApprovals):
             message = f"no one could answer: {self.unanswered[0]}"
             return Outcome(Ending.DENIED, message, "Run on a terminal to be asked.")
         # A user who says no needs no advice.
-        hint = "Allow it with --approve allow, or run on a terminal to be asked."
+        hint = (
+            "Allow it with --approve allow, keep the question with --approve park, "
+            "or run on a terminal to be asked."
+        )
         asked = self.denied[0]
         call = asked.removeprefix("Allow ")  # of a tool call
         message = f"approval was denied{':' if call == asked else ' for'} {call}"

@@ -1,10 +1,4 @@
-"""Capabilities the app registers on every coordinator or shares with a sub-session, and what it reads from providers.
-
-The capability `mention_resolver`: which file `@NAME:path` refers to, for tools and hooks.
-
-NAME is one of the plan's `namespaces`: the folder of a bundle. Without it the path is relative to the
-working directory.
-"""
+"""Capabilities the app registers on every coordinator or shares with a sub-session, and what it reads from providers."""
 
 from __future__ import annotations
 
@@ -147,7 +141,9 @@ class Namespace(NamedTuple):
 
 
 class Mentions:
-    """The resolver; `mention_resolver` in `amplifier_core/contracts/capabilities.md`.
+    """The capability `mention_resolver` (`amplifier_core/contracts/capabilities.md`): the file of `@NAME:path`.
+
+    NAME is one of the plan's namespaces.
 
     Args:
         bundles: The namespaces by name.

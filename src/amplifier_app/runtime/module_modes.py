@@ -2,7 +2,7 @@
 
 The published hooks-mode keeps them in `session_state` of the coordinator: `mode_discovery` lists and finds
 them, `active_mode` is the name of the active one, and `mode_hooks` has warned about tools in it. Its tool
-changes `active_mode`, too. The approval mode is another one: `approvals/approval_mode.py`.
+changes `active_mode`, too. The approval mode is a different one; see `amplifier_app.runtime.approvals`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Mount the modules of a plan on a session's coordinator and report those that fail.
 
-A loader with a time limit for the import and the mount function of each module.
-
-Awaiting code is cancelled by the event loop. Blocking code is interrupted by a timer signal, which
-reaches Python code and most system calls, but not a loop in native code.
+The import and the mount function of each module have a time limit. Awaiting code is cancelled by the event
+loop. Blocking code is interrupted by a timer signal, which reaches Python code and most system calls, but
+not a loop in native code.
 """
 
 from __future__ import annotations
@@ -368,7 +367,7 @@ class Mounting:
         if lock is None:
             return
         coordinator = self._session.coordinator
-        if unpinned := await check_pins(coordinator, lock.pins):
+        if unpinned := await check_pins(coordinator, lock.pins, self._plan):
             why = "pin with: amplifier plan lock"
             if coordinator.parent_id is not None:
                 why = "locks do not pin what agents add"
@@ -514,7 +513,7 @@ async def collect_pins(coordinator: Any) -> Pins:
     return dict(sorted(pins.items()))
 
 
-async def check_pins(coordinator: Any, locked: Pins | None) -> list[str]:
+async def check_pins(coordinator: Any, locked: Pins | None, plan: ResolvedPlan) -> list[str]:
     """Compare what the modules of a session bring with the lock.
 
     Args:
@@ -539,5 +538,5 @@ async def check_pins(coordinator: Any, locked: Pins | None) -> list[str]:
     from amplifier_app.sources.plan_lock import drift_error, pin_differences
 
     if differences := pin_differences(locked, found):
-        raise drift_error(map(str, differences), None)
+        raise drift_error(map(str, differences), plan)
     return unpinned

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.sessions import waiting
 from amplifier_app.sessions.lock import is_locked
 from amplifier_support.journal import parse
@@ -53,6 +54,13 @@ def read_result(folder: Path) -> dict[str, Any] | None:
         return parse((folder / RESULT).read_bytes())
     except OSError:
         return None
+
+
+def restore_outcome(result: Mapping[str, Any]) -> Outcome:
+    """Return the outcome in a result."""
+    ending = next((one for one in Ending if one.value == result.get("outcome")), Ending.ERROR)
+    error = result.get("error")
+    return OK if error is None else Outcome(ending, error["message"], error.get("hint"))
 
 
 def describe_state(folder: Path) -> str:

@@ -1,11 +1,8 @@
-"""The copies that hooks-backup keeps in a session, compared with the files on disk.
+"""The copies of files that hooks-backup keeps in a session: compare them with the files on disk, and restore them.
 
-Reads `backups/index.jsonl`, whose format the page of hooks-backup describes.
-
-Restore files to their state after a step, from the copies that hooks-backup keeps in a session.
-
-A file is restored only if its present content is one that the session recorded; everything else is listed
-with the reason and left alone.
+Reads `backups/index.jsonl`, whose format the page of hooks-backup describes. A file is restored to its state
+after a step only if its present content is one that the session recorded; everything else is listed with
+the reason and left alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Forks: new sessions that begin with the same bytes as another.
 
-Sub-agents of a fork: copies of those of the session it was forked from, made when they are resumed.
-
 The transcript of a fork names the sub-sessions of the other session. Resumed in the fork, such a
 sub-session is forked too, as it was at the end of the step where the sessions diverge: the other session
 keeps its own.

@@ -1,9 +1,8 @@
-"""Fetches the module of a source so that it can be imported.
+"""Fetch the module of a source so that it can be imported.
 
-The package at the root of a repository, for the modules in it that import it.
-
-Published bundles keep code that their modules share at the root, and the modules do not require it: other
-programs install it with the bundle.
+Published bundles keep code that their modules share in a package at the root of the repository, which the
+modules do not require, because other programs install it with the bundle. Such a package is fetched with
+the modules that import it.
 """
 
 from __future__ import annotations

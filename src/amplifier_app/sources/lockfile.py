@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -213,10 +215,24 @@ def lock_path(file: Path, project: Path | None) -> Path:
     """
     file = file.absolute()
     name = f"{re.sub(r'[.](ya?ml|md)$', '', file.name)}{SUFFIX}"
-    for profiles, home in _homes(project):
-        if file.parent == profiles.absolute():
-            return home / "locks" / name
-    return file.with_name(name)
+    home = _home_of_profile(file, project)
+    return file.with_name(name) if home is None else home / "locks" / name
+
+
+def lock_command(plan: ResolvedPlan, lock: Path | None = None) -> str:
+    """Return the command that writes the lock of a plan, by default the plan's own."""
+    file = Path(plan.merged.chain[0]).absolute()
+    is_profile = _home_of_profile(file, getattr(plan, "project", None)) is not None
+    words = ["-P", file.stem] if is_profile else ["-f", os.path.relpath(file)]
+    if lock is not None and lock.absolute() != lock_path_for(plan):
+        words += ["-o", os.path.relpath(lock)]
+    return shlex.join(["amplifier", "plan", "lock", *words])
+
+
+def _home_of_profile(file: Path, project: Path | None) -> Path | None:
+    """Return the folder that has `locks/` for a profile; None if the file is not one."""
+    homes = _homes(project)
+    return next((home for folder, home in homes if file.parent == folder.absolute()), None)
 
 
 def _homes(project: Path | None) -> list[tuple[Path, Path]]:

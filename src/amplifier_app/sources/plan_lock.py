@@ -1,12 +1,10 @@
-"""Writes the lock of a plan, and compares a plan with its lock.
+"""Write the lock of a plan, compare a plan with its lock, and resolve the sources of a locked or offline run.
 
 Entries that still fit are kept: a branch stays at its commit and a requirement at its version
 until `amplifier module update` moves them.
 
-Resolves all sources of a locked or offline run up front, or reports every problem at once.
-
-This happens before anything is mounted and covers the modules of agents, so that nothing turns
-out to be missing in the middle of a session.
+The sources of a run are all resolved, or every problem is reported at once, before anything is mounted.
+This covers the modules of agents, so that nothing turns out to be missing in the middle of a session.
 """
 
 from __future__ import annotations
@@ -40,6 +38,7 @@ from amplifier_app.sources.lockfile import (
     LockedPrices,
     LockEntry,
     Pins,
+    lock_command,
     lock_path_for,
     needs_no_lock,
 )
@@ -398,10 +397,13 @@ async def strict_sources(
     file = held_to = None
     if locked:
         file = lock or lock_path_for(plan)
+        if not file.exists():
+            hint = f"write it with: {lock_command(plan, file)}"
+            raise ConfigError("the lock does not exist", hint=hint, location=Location(str(file)))
         held_to = Lock.read(file)
         changed = source_differences(plan, held_to)
         if changed:
-            raise drift_error(map(str, changed), file)
+            raise drift_error(map(str, changed), plan, file)
     resolver = resolver_for(plan, lock=held_to, offline=offline)
     modules = [
         (module.module, module.source) for module in sourced_modules(plan) if not module.left_out
@@ -412,7 +414,7 @@ async def strict_sources(
     except SourceError as error:
         failures = error.failures if isinstance(error, SourceErrors) else (error,)
         if file is not None and all(isinstance(failure, DriftError) for failure in failures):
-            raise drift_error(map(_without_hint, failures), file) from error
+            raise drift_error(map(_without_hint, failures), plan, file) from error
         if not offline:
             raise
     if offline:
@@ -427,12 +429,14 @@ def _without_hint(error: SourceError) -> str:
     return f"{error.location}: {error.message}" if error.location else error.message
 
 
-def drift_error(differences: Iterable[str], file: Path | None) -> ConfigError:
+def drift_error(
+    differences: Iterable[str], plan: ResolvedPlan, file: Path | None = None
+) -> ConfigError:
     """Return the error for a plan that differs from its lock; `file` is None if it is unknown."""
     listed = "\n".join(differences)
     return ConfigError(
         f"the plan no longer matches its lock file:\n{listed}",
-        hint="If the change is intended, update the lock: amplifier plan lock, with the same -f or -P",
+        hint=f"If the change is intended, update the lock: {lock_command(plan, file)}",
         location=None if file is None else Location(str(file)),
     )
 

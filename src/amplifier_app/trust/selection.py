@@ -1,12 +1,10 @@
-"""Finds what a project's documents select, to cover it by trust and to show it for review.
+"""Find what a project's documents and modules select outside of `.amplifier`, to cover it by trust and show it.
 
 Documents are only read as data: nothing is imported, fetched or mounted, and they have no effect
 yet. Errors in them are ignored here; using the document reports them.
 
-Finds local requirements of a project's modules: they are run, so trust covers them.
-
-A `pyproject.toml` can require local folders, archives and repositories. Their code runs when they
-are built and when they are imported.
+The `pyproject.toml` of a module can require local folders, archives and repositories. Trust covers those of
+the project, because their code runs when they are built and when they are imported.
 """
 
 from __future__ import annotations

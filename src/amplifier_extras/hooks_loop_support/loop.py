@@ -39,6 +39,9 @@ from amplifier_modules._shared.providers.base import collecting
 from amplifier_support.delegate import Delegate
 from amplifier_support.fields import to_mapping
 
+logger = logging.getLogger(__name__)
+
+
 MODULE_ID = "hooks-loop-support"
 
 
@@ -323,9 +326,6 @@ def _without_model(argument: Any) -> Any:
     if isinstance(argument, ChatRequest) and argument.model is not None:
         return argument.model_copy(update={"model": None})
     return argument
-
-
-logger = logging.getLogger(__name__)
 
 
 class SupportedLoop(Delegate):

@@ -1,6 +1,4 @@
-"""The hook: which events start, change and end which operations.
-
-Turn the operations of a session into spans.
+"""Turn the events of a session into operations, and operations into spans.
 
 A span is created when its operation ends, with the id in the operation's events: until then it is a
 few facts, and operations inside it only need that id. Only the session's own span is created at its

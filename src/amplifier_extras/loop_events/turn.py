@@ -40,6 +40,9 @@ from amplifier_modules._shared.module.config import ModuleConfig, parse_config
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.provider_order import find_model
 
+logger = logging.getLogger(__name__)
+
+
 # -- settings of loop-events, including the steps ----------------------------------------
 
 
@@ -383,8 +386,6 @@ def _same(before: Any, again: RewrittenTool) -> bool:
         for field in ("mounted", "description", "input_schema", "execute")
     )
 
-
-logger = logging.getLogger(__name__)
 
 PLAN_START = "plan:start"
 PLAN_END = "plan:end"

@@ -41,6 +41,9 @@ from amplifier_support.provider_order import DEFAULT_PRIORITY, find_model, read_
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import WORKING_DIR, Capability
 
+logger = logging.getLogger(__name__)
+
+
 _MODEL_NAMES = ("configured_model", "model", "default_model")
 _IDS = frozenset(
     ("turn_id", "span_id", "parent_span_id", "iteration", "session_id", "parent_id", "timestamp")
@@ -382,7 +385,6 @@ _EVENTS = (
 """Prefixes of the events that providers emit during a call."""
 _BEFORE_OTHERS = -1000
 
-logger = logging.getLogger(__name__)
 
 Cleanup = Callable[[], Awaitable[None]]
 

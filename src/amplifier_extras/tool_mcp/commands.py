@@ -24,6 +24,7 @@ from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.commands.answers import confirm
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings import (
@@ -41,7 +42,7 @@ from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.entries import NoSuchPath, entry_key, find, list_entries
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, to_node
-from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_listing
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.dependencies import find_uv
@@ -51,12 +52,7 @@ from amplifier_support.environment import without_model_keys
 from amplifier_support.fields import read_field
 from amplifier_support.text import did_you_mean
 
-app = typer.Typer(
-    help="Add, list, test and remove MCP servers, and log in to them.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = eager_group("Add, list, test and remove MCP servers, and log in to them.")
 
 _ADDRESS = ("tools", MODULE_ID, "config", "servers")
 _SDK = "mcp"
@@ -174,12 +170,6 @@ def _install_sdk() -> None:
 def list_servers(output: OutputOption = "text") -> None:
     """List the MCP servers of the default profile and your settings. Starts none of them."""
     servers = [*_planned()]
-    if output == "json":
-        print(json_text(servers))
-        return
-    if not servers:
-        to_stderr("No servers. Add one: amplifier mcp add NAME -- COMMAND")
-        return
     rows = [
         (
             server["name"],
@@ -190,16 +180,15 @@ def list_servers(output: OutputOption = "text") -> None:
         )
         for server in servers
     ]
-    print_table(
-        [
-            Column("SERVER"),
-            Column("PROGRAM OR URL", "end", least=20),
-            Column("ENABLED", drop=2),
-            Column("LOGIN", drop=1),
-            Column("FROM", "middle"),
-        ],
-        rows,
-    )
+    columns = [
+        Column("SERVER"),
+        Column("PROGRAM OR URL", "end", least=20),
+        Column("ENABLED", drop=2),
+        Column("LOGIN", drop=1),
+        Column("FROM", "middle"),
+    ]
+    empty = "No servers. Add one: amplifier mcp add NAME -- COMMAND"
+    print_listing(output, servers, columns, rows, empty)
 
 
 def _planned() -> Iterator[dict[str, Any]]:
@@ -396,7 +385,7 @@ def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
             known = list(_servers(_config_in(where)))
             at = next((each["from"] for each in _planned() if each["name"] == name), None)
             hint = f"It is set at {at}." if at else did_you_mean(name, known)
-            raise ConfigError(f"the {where.scope} settings have no MCP server {name!r}", hint=hint)
+            raise UsageError(f"the {where.scope} settings have no MCP server {name!r}", hint=hint)
         if _config_in(where) == {}:
             edit.remove_value(where.file, ("tools", MODULE_ID))
         report(Changed(where.file, f"removed the MCP server {name}"))

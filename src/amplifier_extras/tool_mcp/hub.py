@@ -44,6 +44,9 @@ from amplifier_support.session_capabilities import ACCEPTED_TOOLS, OFFLINE
 if TYPE_CHECKING:
     from mcp import Client
 
+logger = logging.getLogger(__name__)
+
+
 _SPILL_LIMIT = 64 * 1024 * 1024
 _PIECE = 1 << 20
 _IMAGES = {
@@ -389,8 +392,6 @@ def tool_name(server: str, tool: str, taken: Container[str]) -> str:
     digest = hashlib.sha256(f"{server}\n{tool}".encode()).hexdigest()[:8]
     return f"{name[: _MAX_NAME - len(digest) - 1]}_{digest}"
 
-
-logger = logging.getLogger(__name__)
 
 MCP_CONNECTED = "mcp:connected"
 MCP_DISCONNECTED = "mcp:disconnected"

@@ -8,7 +8,9 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from amplifier_app.base.errors import Location, UsageError
+from amplifier_app.base.paths import project_dir
 from amplifier_app.plan.documents.document import read_root
+from amplifier_app.plan.documents.profile_paths import find_profile, profile_names
 from amplifier_app.plan.schema.config_check import config_problems
 from amplifier_app.plan.schema.module_schemas import schema_of_installed
 from amplifier_app.plan.schema.rules import Schema, normalise
@@ -24,7 +26,7 @@ from amplifier_app.plan.tree.nodes import (
     to_node,
     with_items,
 )
-from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import read_bytes
 from amplifier_kit.plan_tests.grammar import RECORDED, TEST_FILE
 from amplifier_support.named_tuple import NamedTuple
@@ -269,6 +271,13 @@ def _check_one(case: Case, problems: Problems) -> None:
             problems.add(f"{what} has both {one!r} and {other!r}", items[other].at, "keep one")
         elif one not in items and other not in items:
             problems.add(f"{what} has no {one}", case.at, f"set {one!r} or {other!r}{use}")
+    plan, profile = case.read_path("plan"), case.text("profile")
+    if plan is not None and not plan.exists():
+        problems.add(f"the plan {case.text('plan')!r} does not exist", items["plan"].at)
+    # Trusted or not, the project may have it.
+    if profile is not None and find_profile(profile, project := project_dir()) is None:
+        known = profile_names(project)
+        problems.add(f"unknown profile {profile!r}", items["profile"].at, suggest(profile, known))
     if "prompt" not in items:
         problems.add(f"{what} has no prompt", case.at, "set 'prompt'")
     if "recording" not in items:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import asyncio
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from amplifier_app.base.stdio import Output, claim_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
+from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_kit.plan_tests.cases import Case, find_cases
@@ -62,12 +62,6 @@ class RunOptions(NamedTuple):
             help="Record the recordings of the tests again, with the providers of their plans.",
         ),
     ] = False
-    trust: Annotated[
-        bool, Option("--trust", help="Trust the project's .amplifier folder this once.")
-    ] = False
-    no_project: Annotated[
-        bool, Option("--no-project", help="Ignore the project's .amplifier folder.")
-    ] = False
     report: Annotated[
         str | None,
         Option("--report", metavar="junit=FILE", help="Write a JUnit report to FILE."),
@@ -77,6 +71,7 @@ class RunOptions(NamedTuple):
 
 @app.command()
 @takes_options(RunOptions)
+@takes_options(Request, "trust", "no_project", group="Options")
 def run_tests(
     context: typer.Context,
     targets: Annotated[
@@ -89,6 +84,7 @@ def run_tests(
     ] = None,
     *,
     options: RunOptions,
+    request: Request,
     output: OutputOption = "text",
 ) -> None:
     """Test plans without a model: with scripts or recordings of it.
@@ -112,7 +108,7 @@ def run_tests(
     invocation: Invocation = context.obj
     stdout = invocation.stdout = invocation.resources.enter_context(claim_stdout())
     shown = _Shown(stdout, len(cases), verbose=options.verbose, quiet=output == "json")
-    runner = Runner(trust=options.trust, no_project=options.no_project, update=options.update)
+    runner = Runner(trust=request.trust, no_project=request.no_project, update=options.update)
     ended, stopped = run_loop(_run(runner, cases, shown, exit_first=options.exit_first))
     seconds = time.monotonic() - started
     left = len(cases) - len(ended)

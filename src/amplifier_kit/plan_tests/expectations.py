@@ -25,6 +25,7 @@ from amplifier_app.plan.schema.rules import is_null
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.answer_schema import AnswerSchema
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult
 from amplifier_core.module_sources import PARTS
 from amplifier_kit.plan_tests.cases import Case, read_items
@@ -271,9 +272,6 @@ def _schema(case: Case, node: Node, ran: Ran) -> Iterator[Failure]:
     rule = node.items.get("schema") if isinstance(node, MapNode) else None
     if rule is None:
         return
-    # Loads a library that few tests need.
-    from amplifier_app.runtime.answer_schema import AnswerSchema
-
     text = read_text(rule)
     try:
         if text is not None:

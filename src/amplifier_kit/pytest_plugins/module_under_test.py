@@ -27,20 +27,6 @@ from amplifier_kit.validation.structural import NO_MODULE
 from amplifier_kit.validation.validators import find_instances, run_cleanup
 from amplifier_support.named_tuple import NamedTuple
 
-__all__ = [
-    "LocatedModule",
-    "MockCoordinator",
-    "find_kind",
-    "first",
-    "fresh_module",
-    "locate",
-    "locate_around",
-    "locate_given",
-    "locate_in",
-    "mounted",
-    "orchestrator_arguments",
-]
-
 
 @contextmanager
 def fresh_module(path: Path) -> Generator[ModuleType]:

@@ -1,9 +1,7 @@
-"""Checks a module's behaviour in the child process: the kernel's suite of its kind, then what the
-contract promises beyond that.
+"""Check a module's behaviour in the child process: the kernel's suite of its kind, then further promises.
 
-Checks what the contracts promise beyond the behaviour suites.
-
-Published modules inherit the suites in their own tests, so new checks are added here instead.
+Published modules inherit the suites in their own tests, so checks of what the contracts promise beyond them
+are here.
 """
 
 from __future__ import annotations

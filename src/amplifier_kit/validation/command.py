@@ -1,9 +1,8 @@
 """`amplifier module validate`: check a module against the contract of its kind.
 
-The checks of the folder also find arguments that the kernel's models ignore, such as `HookResult(actoin="deny")`.
-
-The models accept unknown fields, because published modules pass some. Read from the source, so that
-code which the other checks do not run is covered as well.
+The source of the folder is also checked for arguments that the kernel's models ignore, such as
+`HookResult(actoin="deny")`: the models accept unknown fields, because published modules pass some. Reading
+the source covers code that the other checks do not run.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""The queue of requests: one state for all processes of this machine that use a key.
+"""The rate limits of a key, shared by all processes of this machine that use it: when may the next request be sent?
 
 The state is a small file, read and written under a lock that ends with its holder. A state that a crash left
 incomplete is replaced. If the file cannot be used, requests are not slowed.
 
-What a service reports about its rate limits, from the headers of an answer.
+A service reports its limits in the headers of an answer:
 
     anthropic-ratelimit-requests-limit, -remaining, -reset     and the same for input-tokens or tokens
     x-ratelimit-limit-requests, -remaining-requests, -reset-requests     and the same for tokens
 
 A reset is a time (`2026-01-01T00:00:05Z`), a duration (`1m2.5s`, `120ms`) or a number of seconds.
-
-When the next request may be sent: what is known about a key's limits, as pure arithmetic.
 
 Each limit that a service reports is kept as a copy of the service's own bucket: what is left of it may be sent at
 once, then as much as comes back. The copy never holds more than the service has:
@@ -56,6 +54,9 @@ from amplifier_support.files import make_private_folder, open_private, try_lock
 from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import PACE, Enter, Turn
+
+logger = logging.getLogger(__name__)
+
 
 DEFAULT_WINDOW = 60.0
 
@@ -575,8 +576,6 @@ def _need(name: str, bucket: Bucket, tokens: float) -> float:
     """Return the units that a request with this many estimated tokens takes from a bucket."""
     return tokens * bucket.scale if name == "tokens" else 1
 
-
-logger = logging.getLogger(__name__)
 
 _OK, _TOO_MANY = 200, 429
 _LOCK_TRIES, _LOCK_SECONDS = 1000, 0.002

@@ -1,9 +1,7 @@
-"""The conversation in a file that outlives the session.
+"""A conversation in a file that outlives the session.
 
-The file of a conversation: a journal (`amplifier_support.journal`) with one line for each message.
-
-The first line says what the file is. After it a line is a message exactly as it was added, or is
-about those before it.
+The file is a journal (`amplifier_support.journal`). Its first line identifies it. Each line after that is a
+message exactly as it was added, or refers to those before it.
 """
 
 from __future__ import annotations
@@ -34,6 +32,9 @@ from amplifier_support.files import (
 )
 from amplifier_support.journal import CLEAR, Record, replacement
 from amplifier_support.session_capabilities import SESSION_DIR, WORKING_DIR
+
+logger = logging.getLogger(__name__)
+
 
 HEADER: Record = {"format": "amplifier-context", "version": 1}
 
@@ -214,9 +215,6 @@ class PersistentContextConfig(ContextConfig):
     }
 
     path: str | None = Field(default=None, min_length=1)
-
-
-logger = logging.getLogger(__name__)
 
 
 class PersistentContextManager(CompactingContext):

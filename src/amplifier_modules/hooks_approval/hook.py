@@ -1,14 +1,10 @@
-"""The hook: decide, ask, remember, and log decisions.
-
-Answers that apply to more than one call.
+"""Decide on tool calls, ask, remember answers, and log decisions.
 
 An answer is remembered for one call: the same tool in the same working directory with the same
 input or, for tools that change a file, the same file. For the session, approving an edit in the
-working directory approves all edits in the folder of the file and below. Only digests are stored, so that no
-secret in a command ends up in the file.
-
-An answer applies to a range of calls: exactly this one, or what a rule selects. Such a rule has the
-form of a plan's rules, but never allows what the mode `auto` would ask about.
+working directory approves all edits in the folder of the file and below. An answer can also apply to what a
+rule selects; such a rule has the form of a plan's rules, but never allows what the mode `auto` would ask
+about. Only digests are stored, so that no secret in a command ends up in the file.
 """
 
 from __future__ import annotations
@@ -85,6 +81,9 @@ from amplifier_support.session_capabilities import (
 
 if TYPE_CHECKING:
     from amplifier_modules.hooks_approval.proposing import Proposing
+
+logger = logging.getLogger(__name__)
+
 
 # -- answers that are remembered ---------------------------------------------------------
 
@@ -292,8 +291,6 @@ def _digest(call: Call) -> str:
 
 # -- the hook: decide, ask, remember, and log decisions ----------------------------------
 
-
-logger = logging.getLogger(__name__)
 
 _MAX_SHOWN = 4000
 

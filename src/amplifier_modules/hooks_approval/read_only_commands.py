@@ -4,18 +4,15 @@ A command only reads if each program in it is on the list below, with arguments 
 write or run something. Programs may be joined by `|`, `&&`, `||` and `;`. In doubt, a command does not
 count as one; the cost is a question.
 
-Check whether git runs other programs in a repository.
+The program must be known to the user. One in the working directory may have been written by the model, or
+come with the files; it is known if it was already on PATH when the session began and has not changed since,
+as in a virtual environment.
 
-The configuration of a repository can name programs that even `git status` runs. So can that of a
-repository inside it, and a hook is itself a program. A fresh clone has none of these, but a repository
-unpacked from an archive can. Git itself finds the repository and reads its configuration, with
-commands that start nothing: its syntax has too many corners to be parsed by anything else.
-
-Check which program a command would run, and whether the user knows it.
-
-A program in the working directory may have been written by the model, or come with the files. It is
-known if it was already on PATH when the session began and has not changed since, as in a virtual
-environment.
+git must run no other programs. The configuration of a repository can name programs that even `git status`
+runs. So can that of a repository inside it, and a hook is itself a program. A fresh clone has none of
+these, but a repository unpacked from an archive can. Git itself finds the repository and reads its
+configuration, with commands that start nothing: its syntax has too many corners to be parsed by anything
+else.
 """
 
 from __future__ import annotations

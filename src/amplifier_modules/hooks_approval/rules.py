@@ -1,9 +1,7 @@
-"""Find the rule that decides on a call.
+"""Find the rule that decides on a call, and the calls that the mode `auto` still asks about.
 
-Recognise calls that the mode `auto` still asks about.
-
-Finds operations that are hard to undo or leave the machine, anywhere in a command. The list protects
-against accidents, not against a script that hides what it does.
+The latter are operations that are hard to undo or leave the machine, anywhere in a command. Their list
+protects against accidents, not against a script that hides what it does.
 """
 
 from __future__ import annotations

@@ -58,6 +58,9 @@ from amplifier_support.session_capabilities import (
 )
 from amplifier_support.text import printable_in_tags
 
+logger = logging.getLogger(__name__)
+
+
 # -- the files of one tool call, before and after it -------------------------------------
 
 
@@ -547,8 +550,6 @@ def note_for_model(undone: Sequence[Mapping[str, Any]], base: str) -> str:
         [f'<system-reminder source="{MODULE_ID}">', head, *lines, "</system-reminder>"]
     )
 
-
-logger = logging.getLogger(__name__)
 
 _SHORT_PROMPT = 80
 _IDS = ("session_id", "turn_id", "span_id", "parent_span_id", "iteration", "tool_call_id")

@@ -4,8 +4,6 @@ backups/
     index.jsonl         two lines for each call that changes files: before and after
     objects/ab/abcd…    contents under their SHA-256
 
-The turns of a session, from its records.
-
 A call that may change files is recorded before it runs (`kind: intent`) and after (`kind: changes`,
 with the results). Undoing a turn adds a record (`kind: undone`), and `kind: told` follows once the
 model has been informed.
@@ -38,6 +36,8 @@ from amplifier_support.files import (
     write_atomically,
 )
 from amplifier_support.named_tuple import NamedTuple
+
+logger = logging.getLogger(__name__)
 
 
 class State(NamedTuple):
@@ -335,9 +335,6 @@ def _digests(turns: Iterable[Iterable[Mapping[str, Any]]]) -> set[str]:
         digests |= {state[0] for state in states if state and state[0]}
         digests |= {saved["sha256"] for saved in record.get("saved", ())}
     return digests
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass

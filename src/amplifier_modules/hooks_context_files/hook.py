@@ -1,12 +1,7 @@
-"""The hook: when files are read, and where their text goes.
-
-Read the files and their includes, within limits.
+"""Add instruction files such as AGENTS.md to the conversation: when they are read, and where their text goes.
 
 An include (`amplifier_support.include_lines`) starts from the file that names it. Files are opened
-through descriptors and never outside the folder they may come from, wherever a link leads
-(`_shared.paths`).
-
-Format the files for the conversation, and find them in it again.
+through descriptors and never outside the folder they may come from, wherever a link leads.
 
 The conversation itself is the record of what was added: it is saved, resumed, cleared and undone,
 so the record cannot get out of step with it.
@@ -35,6 +30,9 @@ from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import is_shared, project_folders
 from amplifier_support.session_capabilities import CONFIG_DIR, TRUSTED_DIR, WORKING_DIR
 from amplifier_support.text import printable
+
+logger = logging.getLogger(__name__)
+
 
 MODULE_ID = "hooks-context-files"
 LOADED = "context_files:loaded"
@@ -287,8 +285,6 @@ def _element(file: ContextFile) -> str:
     text = _TAG.sub("‹", file.text)
     return f'<context-file path="{shown(file.path)}" from="{file.origin}">\n{text}\n</context-file>'
 
-
-logger = logging.getLogger(__name__)
 
 _CARRIED = ("session_id", "turn_id", "span_id", "parent_span_id", "iteration", "tool_call_id")
 _PATHS = ("path", "file_path", "folder", "directory", "notebook_path")

@@ -36,6 +36,9 @@ from amplifier_support.session_capabilities import (
     Capability,
 )
 
+logger = logging.getLogger(__name__)
+
+
 Level = Literal["debug", "info", "warning", "error"]
 
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
@@ -132,8 +135,6 @@ class LoggingConfig(ModuleConfig):
     include_messages: bool = False
     priority: int = 100
 
-
-logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 1.0
 _POLL_SECONDS = 0.01

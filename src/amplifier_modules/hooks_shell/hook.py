@@ -53,6 +53,9 @@ from amplifier_support.session_capabilities import (
     Capability,
 )
 
+logger = logging.getLogger(__name__)
+
+
 MODULE_ID = "hooks-shell"
 
 _UNANSWERED = ("session:start", "session:resume")
@@ -122,8 +125,6 @@ class ShellConfig(ModuleConfig):
         ]
         return [*self.hooks, *hooks], problems
 
-
-logger = logging.getLogger(__name__)
 
 _DECISIONS = {"deny": "deny", "ask_user": "ask"}
 _TWINS = {"tool_input": "input", "tool_result": "result"}

@@ -1,8 +1,6 @@
-"""The hook: add the time, the directory and the state of git to each request.
+"""Add the time, the directory and the state of git to each request.
 
-The state of a git repository, without running anything that its configuration names.
-
-A repository's configuration can name programs (filters, hooks, fsmonitor, transports), and an
+The configuration of a repository can name programs (filters, hooks, fsmonitor, transports), and an
 ordinary `git status` runs them. So `git status` never sees that configuration: it gets a private
 git directory that points to the repository's objects, references and index. From the configuration,
 parsed only by `git config`, it gets the settings in `_SETTINGS` and those of the current branch,

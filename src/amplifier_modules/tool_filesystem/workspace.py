@@ -1,6 +1,4 @@
-"""The settings and the base of the four tools: guards for the allowed folders, and the events they emit.
-
-Why a file could not be read or changed; each message is for the model.
+"""The settings and the base of the four tools: guards for the allowed folders, events, and errors for the model.
 
 FileProblem                  (these three are in `_shared.files`)
 ├── NotAFile                 a folder, a device, a pipe

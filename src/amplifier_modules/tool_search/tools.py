@@ -1,10 +1,8 @@
-"""The two tools as models see them.
+"""The two tools as models see them, and the confirmation of what ripgrep reports.
 
-Confirm what ripgrep reports: it opens files by name, and names can change during a search.
-
-If a link replaces a folder at that moment, ripgrep reads a file outside the folder to search. So every
-reported line is looked up again in the file of that name, opened without following links. Files without
-those lines are left out.
+ripgrep opens files by name, and names can change during a search: if a link replaces a folder at that
+moment, it reads a file outside the folder to search. So every reported line is looked up again in the file
+of that name, opened without following links. Files without those lines are left out.
 """
 
 from __future__ import annotations

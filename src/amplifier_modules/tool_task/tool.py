@@ -20,6 +20,9 @@ from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import DEPTH, RESUME, SPAWN, tool_delegates
 
+logger = logging.getLogger(__name__)
+
+
 MODULE_ID = "tool-task"
 
 _APPROVALS = "hooks-approval"
@@ -63,8 +66,6 @@ class TaskConfig(ModuleConfig):
         given = {} if only is None else {f"inherit_{section}": only}
         return {**given, f"exclude_{section}": without} if without else given
 
-
-logger = logging.getLogger(__name__)
 
 TASK_START = "task:start"
 TASK_END = "task:end"

@@ -18,6 +18,9 @@ from amplifier_support.files import read_regular, write_atomically
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import SESSION_DIR, TODO_ITEMS
 
+logger = logging.getLogger(__name__)
+
+
 MODULE_ID = "tool-todo"
 
 
@@ -91,8 +94,6 @@ def read_items(given: Any, max_items: int) -> list[Item]:
         where = f"todos[{index}]" + "".join(f".{step}" for step in path)
         raise InvalidItems(f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
 
-
-logger = logging.getLogger(__name__)
 
 TODO_UPDATED = "todo:updated"
 TODO_EVENTS = (TODO_UPDATED,)

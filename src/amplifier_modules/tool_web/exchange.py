@@ -6,17 +6,13 @@
     └── BadAnswer          too many redirects, an invalid redirect, an unreadable body
 
 The policy is checked where the connection is made, for the very addresses it uses, so neither a
-second DNS response nor another reading of a URL can lead elsewhere.
+second DNS response nor another reading of a URL can lead elsewhere. URLs are read strictly: forms that
+programs read differently (numbers that some read as an IPv4 address, user names, percent signs in hosts,
+backslashes, control characters) are refused, not interpreted.
 
-The body of a response, decompressed piece by piece, only as far as needed.
-
-httpx decompresses everything that has arrived at once: a few kilobytes that unpack to gigabytes
-would be unpacked whole before they could be counted.
-
-Read page URLs strictly, so that no later reader can see a different host.
-
-Forms that programs read differently are refused, not interpreted: numbers that some read as an IPv4
-address, user names, percent signs in hosts, backslashes, control characters.
+The body of a response is decompressed piece by piece, only as far as needed. httpx decompresses everything
+that has arrived at once: a few kilobytes that unpack to gigabytes would be unpacked whole before they could
+be counted.
 """
 
 from __future__ import annotations

@@ -50,6 +50,9 @@ from amplifier_support.programs import package_folder
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE
 
+logger = logging.getLogger(__name__)
+
+
 # -- turn a response body into text ------------------------------------------------------
 
 
@@ -263,8 +266,6 @@ def _at(value: Any, path: str) -> Any:
 def _line(value: Any) -> str:
     return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
 
-
-logger = logging.getLogger(__name__)
 
 _MAX_IN_MEMORY = 20_000_000
 """Characters of all pages in memory."""

@@ -1,12 +1,10 @@
-"""Runs commands so that nothing they start outlives its time.
+"""Run commands so that nothing they start outlives its time.
 
 Each command gets a session and process group of its own. Unless it has streams of its own, its
 stdin is the null device and both outputs share one pipe. A command ends when its first process
 does; processes it left in the background do not delay that, but they remain known, their output is
 still read, and they are killed with the session. `supervisor` describes how, and what happens on
 systems other than Linux.
-
-One command as its caller sees it: what to run, its output and its state.
 
 CommandError
 ├── CommandNotStarted        the program is missing, not executable, or the command too long

@@ -1,9 +1,7 @@
-"""The shared state of the sandboxes of one session.
+"""The shared state of the sandboxes of one session, and the folder for the temporary files of its commands.
 
-A folder for the temporary files of one session's commands, removed when the session ends.
-
-Its owner keeps it locked, so that folders of processes that were killed are recognised and removed
-by the next one.
+The folder is removed when the session ends. Its owner keeps it locked, so that folders of processes that
+were killed are recognised and removed by the next one.
 """
 
 from __future__ import annotations

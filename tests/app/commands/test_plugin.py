@@ -75,10 +75,10 @@ def test_a_folder_is_added_shown_updated_and_removed(home: Path) -> None:
     assert skills(home) == [str(folder / "skills")]
     assert "is up to date" in plugin(home, "update", "review").stderr
 
-    removed = plugin(home, "remove", "review")
+    removed = plugin(home, "remove", "review", "--yes")
     assert removed.code == 0, removed.stderr
     assert skills(home) == []
-    assert plugin(home, "remove", "review").code == 78
+    assert plugin(home, "remove", "review").code == 2
 
 
 def test_a_repository_is_used_at_the_version_that_was_shown(home: Path, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_removing_deletes_the_data_it_has_kept(home: Path) -> None:
     assert not data.exists()
     run_amplifier("run", "-P", "mock", "hi", home=home, cwd=home.parent)
     assert data.is_dir(), sorted(home.rglob("*"))
-    removed = plugin(home, "remove", "review")
+    removed = plugin(home, "remove", "review", "--yes")
     assert f"deleted its data in {data}" in removed.stderr
     assert not data.exists()
 
@@ -144,9 +144,10 @@ def test_removing_deletes_the_data_it_has_kept(home: Path) -> None:
         (("add", "nothing"), 2, "there is no folder"),
         (("add", "home.txt"), 2, "there is no folder"),
         (("add", "git+file:///nowhere/at/all@v1", "--yes"), 3, "/nowhere/at/all"),
-        (("show", "revue"), 2, "there is no folder"),
-        (("remove", "revue"), 78, "have no plugin 'revue'"),
-        (("update", "revue"), 78, "have no plugin 'revue'"),
+        (("show", "revue"), 2, "there is no plugin 'revue', and no folder of that name"),
+        (("show", "./revue"), 2, "there is no folder './revue'"),
+        (("remove", "revue"), 2, "have no plugin 'revue'"),
+        (("update", "revue"), 2, "have no plugin 'revue'"),
         (("add", "review", "--yes", "--only", "skils"), 2, "'skils' is not one of skills"),
     ],
 )

@@ -436,7 +436,9 @@ def test_secrets_are_masked_and_everything_else_is_not(write: Write) -> None:
 
 def test_written_yaml_can_be_loaded_again(write: Write) -> None:
     plan = load(environ={"OPENAI_API_KEY": "x"}, sets=["tools.tool-bash.config.prompt=$5 ${x}"])
-    path = write(plan.to_yaml(), "again.yaml")
+    text = plan.to_yaml()
+    assert "\ninstruction: |\n" in text
+    path = write(text, "again.yaml")
     again = load(plan=path, environ={})
     assert again.mount_plan() == plan.mount_plan()
     assert again.instruction == plan.instruction

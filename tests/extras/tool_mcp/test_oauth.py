@@ -456,7 +456,7 @@ def test_removing_a_plugin_deletes_the_logins_of_its_servers(
     (plugin / "mcp.json").write_text(json.dumps(servers))
     assert run_amplifier("plugin", "add", str(plugin), "--yes").code == 0
     assert log_in(far, adds=False).code == 0
-    removed = run_amplifier("plugin", "remove", "far")
+    removed = run_amplifier("plugin", "remove", "far", "--yes")
     assert removed.code == 0, removed.stderr
     assert "deleted the login for far at " in removed.stderr
     assert LoginStore().facts() == []

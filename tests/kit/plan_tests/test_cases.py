@@ -23,6 +23,8 @@ MINIMAL = "plan: plan.yaml\nprompt: hi\nscript: [hello]\n"
 
 def cases_in(folder: Path, text: str) -> list[Case]:
     (folder / "a.test.yaml").write_text(text, encoding="utf-8")
+    for name in ("plan.yaml", "p.yaml"):
+        (folder / name).touch()
     return find_cases([str(folder)])
 
 
@@ -59,6 +61,8 @@ def test_a_test_replaces_settings_of_its_file_and_merges_mappings(tmp_path: Path
         (MINIMAL + "profile: mock\n", 4, "has both 'plan' and 'profile'; keep one"),
         ("plan: p.yaml\nprompt: hi\n", 1, "has no script; set 'script' or 'recording'"),
         ("plan: p.yaml\nscript: [x]\n", 1, "has no prompt"),
+        ("plan: nope.yaml\nprompt: hi\nscript: [x]\n", 1, "the plan 'nope.yaml' does not exist"),
+        ("profile: mokc\nprompt: hi\nscript: [x]\n", 1, "unknown profile 'mokc'; did you mean"),
         (MINIMAL + "promt: x\n", 4, "unknown key 'promt' in the test file; did you mean 'prompt'?"),
         (MINIMAL + "tests: []\n", 4, "the file has no tests"),
         (MINIMAL + "tests:\n  - {prompt: x}\n", 5, "the test has no name"),
@@ -115,6 +119,7 @@ def test_the_limits_of_a_document_are_those_of_each_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nodes, "MAX_VALUES", 10)
+    (tmp_path / "plan.yaml").touch()
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.test.yaml").write_text(MINIMAL)
     assert len(find_cases([str(tmp_path)])) == 3
@@ -128,7 +133,8 @@ def test_tests_are_selected_by_file_name_and_text(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     two = MINIMAL + "tests: [{name: reads}, {name: writes a lot}]\n"
-    for file in ("one.test.yaml", "below/two.test.yml", ".hidden/no.test.yaml", "plan.yaml"):
+    plans = ("plan.yaml", "below/plan.yaml")
+    for file in ("one.test.yaml", "below/two.test.yml", ".hidden/no.test.yaml", *plans):
         Path(file).parent.mkdir(exist_ok=True)
         Path(file).write_text(two)
 

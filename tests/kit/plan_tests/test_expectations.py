@@ -79,7 +79,7 @@ MET: list[dict[str, Any]] = [
     # Addresses without a value, each of which a plan may have.
     {"expect": {"plan": dict.fromkeys(UNSET)}},
     {"script": script(WRITE), "expect": {"files": {"**/*.txt": {}}}},
-    {"plan": "missing.yaml", "expect": {"exit": 2, "error": {"contains": "missing.yaml"}}},
+    {"plan": "notes.txt", "expect": {"exit": 78, "error": {"contains": "notes.txt"}}},
 ]
 
 NOT_MET: list[tuple[dict[str, Any], str]] = [
@@ -225,7 +225,7 @@ NOT_MET: list[tuple[dict[str, Any], str]] = [
         "test: read_file was called more often than it has results",
     ),
     ({"workdir": "missing"}, "error: cannot copy the workdir"),
-    ({"plan": "missing.yaml"}, "exit: expected 0, got 2 (usage)"),
+    ({"plan": "notes.txt"}, "exit: expected 0, got 78 (configuration)"),
 ]
 
 
@@ -234,6 +234,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The failures of all tests above, by the name of the test; they run once, as one file."""
     folder = tmp_path_factory.mktemp("plans")
     tests = [{"script": script(), **test} for test in (*MET, *(test for test, _ in NOT_MET))]
+    (folder / "notes.txt").write_text("hello")
     file = write_tests(folder, *tests, mode="edits", files={"notes.txt": "hello\n"})
     found: dict[str, str] = {}
     for one in run_tests(file):

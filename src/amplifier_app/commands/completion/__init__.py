@@ -1,11 +1,8 @@
-"""Find what a word of the command line can become: a command, an option, or a value.
+"""Complete a word of the command line, for the scripts that `--show-completion` prints.
 
-Values for the command line. Nothing here mounts a module, uses the network, or runs code of a
-project.
-
-Answer the completion scripts of the shells, as `--show-completion` prints them.
-
-Typer's own answers are not used: they know no values, and each takes as long as a run.
+A word can become a command, an option or a value. Nothing here mounts a module, uses the network or
+runs code of a project. Typer's own completion is not used: it knows no values, and each answer takes as
+long as a run.
 """
 
 from __future__ import annotations
@@ -242,10 +239,7 @@ def _is_group(command: Any) -> bool:
 
 
 def _option(command: Any, flag: str) -> Any:
-    for parameter in command.params:
-        if flag in parameter.opts or flag in parameter.secondary_opts:
-            return parameter
-    return None
+    return next((p for p in command.params if flag in (*p.opts, *p.secondary_opts)), None)
 
 
 def _options(command: Any) -> list[str]:

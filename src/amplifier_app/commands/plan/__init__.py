@@ -22,7 +22,7 @@ app = command_group(
             "Convert a bundle and everything it includes to one plan.",
         ),
         "lock": ("plan.locking:lock", "Pin every module of the plan to an exact version."),
-        "schema": ("schema:plan_with_settings", "Print the JSON Schema of plans."),
+        "schema": ("schema:plan", "Print the JSON Schema of plans."),
         "show": ("plan.reading:show", "Show the merged plan with secrets masked."),
     },
 )

@@ -144,7 +144,8 @@ def _facts(one: Explained) -> dict[str, Any]:
         value = as_json(one.value)
     rule = one.rule or {}
     known = {key: rule[key] for key in ("default", "description") if key in rule}
-    return {**value, "set": one.value is not None, **known}
+    mistake = {} if one.mistake is None else {"mistake": one.mistake}
+    return {**value, "set": one.value is not None, **known, **mistake}
 
 
 def _lines(one: Explained) -> list[str]:
@@ -157,8 +158,7 @@ def _lines(one: Explained) -> list[str]:
         rows.append(("set in", describe_place(one.value.node)))
         if one.value.written is not None:
             rows.append(("written as", one.value.written))
-        if one.value.gone is not None:
-            rows.append(("but", one.value.gone))
+        rows += [("but", text) for text in (one.value.gone, one.mistake) if text is not None]
         rows += [
             ("replaces", f"{_short(old, 80)}  ({describe_place(old)})")
             for old in one.value.replaced

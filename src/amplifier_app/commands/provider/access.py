@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.keys import KeyStore
 from amplifier_app.base.sanitize import one_line
@@ -144,7 +144,7 @@ def forget(
     gone = [variable for variable in variables if variable in stored and store.forget(variable)]
     if not gone:
         hint = f"Stored keys: {', '.join(stored)}" if stored else "No keys are stored."
-        raise ConfigError(f"no stored key for {name}", hint=hint)
+        raise UsageError(f"no stored key for {name}", hint=hint)
     for variable in gone:
         to_stderr(f"amplifier: removed the stored key {variable}")
 

@@ -212,11 +212,8 @@ def _plan(
         if provider is None and model is None:
             provider, model = restored.provider, restored.model
     if request.lock is not None and not request.lock.exists():
-        raise ConfigError(
-            f"--lock: {request.lock} does not exist",
-            hint=f"Write it with: amplifier plan lock -o {request.lock}",
-            is_usage=True,
-        )
+        hint = f"Write it with: amplifier plan lock -o {request.lock}"
+        raise UsageError(f"--lock: {request.lock} does not exist", hint=hint)
     traffic = _traffic(request)
     loaded = load(
         plan=plan,

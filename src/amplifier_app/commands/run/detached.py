@@ -13,11 +13,18 @@ from pathlib import Path
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.locks import hold_lock
-from amplifier_app.base.outcome import OK, Ending, Outcome
+from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
-from amplifier_app.sessions.background import LOG, RESULT, SOCKET, is_running, read_result
+from amplifier_app.sessions.background import (
+    LOG,
+    RESULT,
+    SOCKET,
+    is_running,
+    read_result,
+    restore_outcome,
+)
 from amplifier_app.sessions.removal import AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import short_id
@@ -67,6 +74,11 @@ def detach(request: Request, invocation: Invocation, words: list[str]) -> Outcom
     words = ["run", *options, *(word for word in words if word != "--detach")]
     outcome = _begin(words, folder, is_new=is_new)
     if outcome is OK:
+        if request.approve is None and request.approve_with is None and not request.quiet:
+            to_stderr(
+                "  Calls that need approval are denied while no terminal has joined; "
+                "--approve park keeps them."
+            )
         print(folder.name)
         # The result follows in the background, in the format of `--output`.
         invocation.output = "text"
@@ -164,11 +176,14 @@ def _start(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
 
 def _failed(folder: Path, code: int, *, is_new: bool) -> Outcome:
     """The outcome of a run that failed before it had a session; what it wrote is shown."""
-    with contextlib.suppress(OSError):
-        to_stderr((folder / LOG).read_text("utf-8", "replace").strip())
     result = read_result(folder) or {}
-    ending = next((one for one in Ending if one.value == result.get("outcome")), Ending.ERROR)
-    message = (result.get("error") or {}).get("message") or f"it ended with code {code}"
+    error = result.get("error") or {"message": f"it ended with code {code}"}
+    failure = restore_outcome({**result, "error": error})
+    with contextlib.suppress(OSError):
+        log = (folder / LOG).read_text("utf-8", "replace")
+        # Its last lines are the error, which is reported here.
+        if before := log.partition(f"amplifier: {failure.message}")[0].strip():
+            to_stderr(before)
     if is_new:
         shutil.rmtree(folder, ignore_errors=True)
-    return Outcome(ending, f"the run did not start: {message}")
+    return failure._replace(message=f"the run did not start: {failure.message}")

@@ -129,7 +129,7 @@ def _prompt(request: Request, default: str | None) -> str:
     """The prompt, with piped input appended; `default` without either.
 
     Raises:
-        UsageError: The prompt is missing, or is a chat command.
+        UsageError: The prompt is missing, is not text, or is a chat command.
     """
     parts = [] if request.prompt is None else [request.prompt]
     if is_stdin(request.plan) or (default is not None and stdin_is_tty()):
@@ -141,6 +141,9 @@ def _prompt(request: Request, default: str | None) -> str:
             "amplifier: no data on stdin after 2 s, continuing without it "
             "(use '-' to wait for it, '< /dev/null' to skip the wait)"
         )
+    elif "\0" in piped:
+        hint = "Save it to a file, and attach that: amplifier run --attach FILE"
+        raise UsageError("stdin is not text", hint=hint)
     elif piped.strip():
         parts.append(piped)
     prompt = "\n\n".join(parts)

@@ -3,8 +3,9 @@
 The notices about a plan are shown in full once, and then as one line until they change: a bundle with many
 includes has dozens, which its user cannot fix.
 
-What modules print while a screen is drawn becomes whole lines of that screen. A module may also draw on the terminal itself, such as a spinner in a thread of its own. It does not know
-where the cursor is, and may go on when the prompt has been stopped.
+Text that modules print while a screen is drawn becomes whole lines of that screen. A module may also draw
+on the terminal itself, such as a spinner in a thread of its own; it does not know where the cursor is, and
+may go on when the prompt has been stopped.
 """
 
 from __future__ import annotations
@@ -290,9 +291,9 @@ def keep_questions(session: OpenSession, approvals: Approvals) -> None:
 
 
 def _notice_unread_instructions(session: OpenSession, renderer: Renderer) -> None:
-    """On a terminal, name the instruction files that are not read because the project is not trusted."""
+    """Name the instruction files that are not read because the project is not trusted."""
     plan, working_dir = session.plan, session.facts.working_dir
-    if plan.chosen.reads_project is not None or not sys.stderr.isatty():
+    if plan.chosen.reads_project is not None:
         return
     if "hooks-context-files" not in entry_keys(plan.tree, "hooks"):
         return
@@ -429,8 +430,9 @@ def approvals_for(
     """Who answers questions for approval; `is_plain` asks without colours."""
     approvals = _default_approvals(request, renderer, stdout, is_plain=is_plain)
     if (command := request.approve_with) is not None:
-        from amplifier_app.runtime.approval_program import ask_program
+        from amplifier_app.runtime.approval_program import ask_program, check_program
 
+        check_program(command)
         approvals.program = lambda asked, timeout: ask_program(command, asked, timeout)
     return approvals
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import typer
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.base.sanitize import for_pipe
 from amplifier_app.base.stdio import terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
@@ -21,7 +20,13 @@ from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.conversation import part_lines
 from amplifier_app.runtime.export.parts import Part, build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
-from amplifier_app.sessions.background import RESULT, SOCKET, is_running, read_result
+from amplifier_app.sessions.background import (
+    RESULT,
+    SOCKET,
+    is_running,
+    read_result,
+    restore_outcome,
+)
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import short_id
@@ -52,7 +57,7 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
         time.sleep(_LOOK_SECONDS)
     _wait_for_result(view.folder)
     invocation: Invocation = context.obj
-    invocation.outcome = _outcome(view.folder)
+    invocation.outcome = restore_outcome(read_result(view.folder) or {})
 
 
 def _can_type() -> bool:
@@ -95,14 +100,6 @@ def _wait_for_result(folder: Path) -> None:
     end = time.monotonic() + _RESULT_SECONDS
     while (folder / RESULT).exists() and read_result(folder) is None and time.monotonic() < end:
         time.sleep(_LOOK_SECONDS / 10)
-
-
-def _outcome(folder: Path) -> Outcome:
-    result = read_result(folder)
-    if result is None or result.get("error") is None:
-        return OK
-    ending = next((one for one in Ending if one.value == result["outcome"]), Ending.ERROR)
-    return Outcome(ending, result["error"]["message"], result["error"].get("hint"))
 
 
 def stop(session_id: SessionArgument) -> None:

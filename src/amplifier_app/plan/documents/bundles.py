@@ -4,13 +4,6 @@
 namespace:behaviors/x           a file of a bundle, by the bundle's name
 namespace                       the bundle of that name
 git+https://…@ref#subdirectory= fetched; the subdirectory may be a file
-
-Namespaces: the folders that `namespace:path` is relative to.
-
-A namespace is the name of a bundle and refers to the bundle's folder. A bundle in a subfolder of
-another one (`behaviors/`, `providers/`) also has the parent's namespace. If no bundle has the name,
-it refers to a folder of that name above the document, or next to a folder above it; collections of
-profiles refer to each other in this way.
 """
 
 from __future__ import annotations

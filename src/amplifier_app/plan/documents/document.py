@@ -1,8 +1,7 @@
-"""One document on its own, before anything it refers to is read.
+"""Read one document on its own, before anything it refers to: YAML, or Markdown with YAML in front.
 
-Markdown documents: YAML between two `---` lines, followed by the instruction.
-
-Profiles, bundles and agents are published in this form; see `amplifier_app.plan.documents.published`.
+Profiles, bundles and agents are published as Markdown: YAML between two `---` lines, followed by the
+instruction; see `amplifier_app.plan.documents.published`.
 """
 
 from __future__ import annotations

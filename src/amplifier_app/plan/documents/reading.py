@@ -1,12 +1,12 @@
 """Read one document into a checked tree: YAML or Markdown, with its agents and includes.
 
-The agents of a document, in any of the supported forms, as one mapping by name.
+The agents of a document have several forms, which become one mapping by name:
 
-agents: [reviewer, ./agents/*.md, {name: tester, description: …}]   a list
-agents: {reviewer: {description: …}, tester: ./tester.md}           by name
-agents: {dirs: [./agents], include: [reviewer], inline: {…}}        as published
-agents: {reviewer: {include: kit:agents/reviewer, tools: […]}}      as published
-agents: all | none                                                  as published
+    agents: [reviewer, ./agents/*.md, {name: tester, description: …}]   a list
+    agents: {reviewer: {description: …}, tester: ./tester.md}           by name
+    agents: {dirs: [./agents], include: [reviewer], inline: {…}}        as published
+    agents: {reviewer: {include: kit:agents/reviewer, tools: […]}}      as published
+    agents: all | none                                                  as published
 """
 
 from __future__ import annotations

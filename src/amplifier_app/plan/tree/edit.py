@@ -1,12 +1,8 @@
 """Change one value of a YAML file and keep everything else: comments, order, quotes, line endings.
 
-A file that cannot be parsed is never touched. The new text is parsed before it is written, and must
-contain the change and everything that was there before. The write is atomic, and one process at a time
-changes files.
-
-Make one change in a YAML text in place; every other character stays.
-
-Constructs that cannot safely be changed in place are refused.
+A file that cannot be parsed is never touched, and a construct that cannot safely be changed in place is
+refused. The new text is parsed before it is written, and must contain the change and everything that was
+there before. The write is atomic, and one process at a time changes files.
 """
 
 from __future__ import annotations

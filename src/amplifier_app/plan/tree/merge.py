@@ -1,8 +1,8 @@
 """Merge two normalised documents: the child over its base, later wins.
 
 Mappings merge deeply; lists of modules merge entry by entry, matched by instance id or module id;
-rules of `approvals` come before those below; everything else is replaced. Configuration belongs to its module: an entry that names another module
-inherits nothing.
+rules of `approvals` come before those below; everything else is replaced. Configuration belongs to its
+module: an entry that names another module inherits nothing.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""A YAML document as a tree in which every value has its location.
+"""A YAML document as a tree in which every value has its location, and the limits of such trees.
 
 Nodes are immutable: merging and interpolation create new ones, so an anchor used in ten places is
 one object and a plan can be resolved again with other overrides. They are named tuples because
 these classes are created at every start of the program.
 
-What the documents of one plan may cost together: bytes, values and expanded variables.
-
-Limits of single documents would not be enough: a plan extends profiles, includes bundles and reads
-agents, settings and text files. The limits are far above what plans contain.
+The limits count the bytes, values and expanded variables of all documents of a plan: it extends profiles,
+includes bundles and reads agents, settings and text files, so limits of single documents would not be
+enough. They are far above what plans contain.
 """
 
 from __future__ import annotations

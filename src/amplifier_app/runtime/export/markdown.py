@@ -1,6 +1,4 @@
-"""A conversation as Markdown.
-
-A session as JSON: all that is stored, or as a trajectory in ATIF.
+"""A conversation as Markdown, and a session as JSON: all that is stored, or as a trajectory in ATIF.
 
 ATIF is the Agent Trajectory Interchange Format of the Harbor project, version 1.8: a list of steps by
 `system`, `user` and `agent`; an agent's step has its tool calls, their results and its metrics. The trajectories

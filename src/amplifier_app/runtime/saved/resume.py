@@ -1,10 +1,9 @@
 """Resume a session as it was: what is restored from its metadata, and what differs from then.
 
-The budget a session has used, saved with it.
-
-The orchestrator counts, in the capability `session.budget`: an object with `as_dict()`, `is_limited`
-and `listen(function)`. What one of another author does not count is added at the end of each turn. A
-resumed session finds its earlier usage in `session.spent`.
+The budget that a session has used is saved with it. The orchestrator counts it, in the capability
+`session.budget`: an object with `as_dict()`, `is_limited` and `listen(function)`. What an orchestrator of
+another author does not count is added at the end of each turn. A resumed session finds its earlier usage in
+`session.spent`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The saved plan of a session, and the secrets that were not saved with it.
-
-The project of a run or of a resumed session.
+"""The saved plan of a session: its project, and the secrets that were not saved with it.
 
 A new session belongs to the project of the working directory. A session resumed with its saved plan
 keeps its original project, wherever it is resumed: modules from the project run again only if the

@@ -1,8 +1,7 @@
 """The saved side of an open session: restore the conversation, then record it.
 
-Tasks of sub-agents that a crash interrupted: their calls are answered from the sessions of the sub-agents.
-
-Given the task again, another sub-agent would repeat their effects and requests.
+If a crash interrupted tasks of sub-agents, their calls are answered from the sessions of the sub-agents:
+given the task again, another sub-agent would repeat their effects and requests.
 """
 
 from __future__ import annotations

@@ -7,10 +7,8 @@
 An archive is unpacked into a staging folder that is renamed into place, so a folder named after
 a hash is always complete.
 
-Unpacks untrusted archives.
-
-Only regular files, folders and links that stay inside are extracted. Paths that escape, other
-kinds of entries, more than 10,000 entries, more than 200 MiB, and archives larger than they
+Archives are untrusted. Only regular files, folders and links that stay inside are extracted. Paths that
+escape, other kinds of entries, more than 10,000 entries, more than 200 MiB, and archives larger than they
 declare are errors. After an error the caller discards what was extracted.
 """
 

@@ -9,12 +9,11 @@ A commit is fetched into a staging folder and renamed into place, so a folder na
 commit is always complete. Only what the source needs is fetched: one commit without its history,
 and for a subdirectory only its files, unless they refer to others.
 
-Runs git for a source, with the configuration of the user and the system but of no repository.
-
-How to reach a host is up to the user: `url.<base>.insteadOf`, `http.*`, credential helpers,
-`core.sshCommand`, `GIT_SSH`, `GIT_SSH_COMMAND`, proxies, `~/.netrc` and certificates. Repositories
-around the cache, hooks, attributes, submodules, prompts and other transports are ignored. A password
-in a URL is passed to git as a header, so that it does not appear in process lists.
+git runs with the configuration of the user and the system but of no repository. How to reach a host is up
+to the user: `url.<base>.insteadOf`, `http.*`, credential helpers, `core.sshCommand`, `GIT_SSH`,
+`GIT_SSH_COMMAND`, proxies, `~/.netrc` and certificates. Repositories around the cache, hooks, attributes,
+submodules, prompts and other transports are ignored. A password in a URL is passed to git as a header, so
+that it does not appear in process lists.
 """
 
 from __future__ import annotations

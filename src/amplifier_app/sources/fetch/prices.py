@@ -1,6 +1,6 @@
-"""Fetches a table of model prices, and compares it with the prices in use.
+"""Fetch a table of model prices, and compare it with the prices in use.
 
-Read are the tables of two public projects:
+The tables of two public projects are supported:
 
 * genai-prices: a list of providers (or a mapping with `providers`), each with `models`; a model has an `id` and
   `prices` per million tokens (`input_mtok`, …), each a number or tiers by the length of
@@ -8,7 +8,7 @@ Read are the tables of two public projects:
 * models.dev: a mapping of providers, each with `models` by id; a model has `cost` per million tokens (`input`, …), with
   `tiers` by the length of the prompt, or `context_over_200k`.
 
-What both say of other services, modalities and batches is ignored, and so are the clauses by which genai-prices
+Prices of other services, modalities and batches are ignored, and so are the clauses by which genai-prices
 matches names: the clause of an older model also matches newer ones. A table is taken as a whole or not at all.
 """
 

@@ -1,8 +1,9 @@
-"""Installs the requirements of a module with uv, into a folder of their own.
+"""Install the requirements of a module, and packages that are modules, with uv into folders of their own.
 
     cache/dependencies/<hash of the requirements>/             at the end of `sys.path`
     cache/dependencies/<hash of the requirements>/.preferred/  before the environment
     cache/dependencies/agreed-<hash>.json            versions that several modules can share
+    cache/packages/<name>/<version>-<Python and machine>/      a package from uv's configured index
 
 The running environment comes first on `sys.path` and is never written to, so its versions
 constrain the resolution. Only packages that this process does not import from the environment
@@ -15,13 +16,8 @@ A module may also have its requirements in its own folder, for machines without 
     my-tool/.dependencies/               the installed requirements
     my-tool/.dependencies/made-for.json  the requirements, and the Python and machine they fit
 
-Packages from uv's configured index, each in a folder of its own.
-
-    cache/packages/<name>/<version>-<Python and machine>/
-
-A package installed alongside Amplifier is used if it satisfies the source, then a cached version
-that does. Otherwise uv picks one that is compatible with the running environment, which is never
-written to.
+A package that is installed alongside Amplifier is used if it satisfies the source, then a cached version
+that does. Otherwise uv picks a version that is compatible with the running environment.
 """
 
 from __future__ import annotations

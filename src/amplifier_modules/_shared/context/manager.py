@@ -21,6 +21,8 @@ from amplifier_modules._shared.context.ledger import Ledger, check
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.providers.tokens import Calibration, reported_input
 
+logger = logging.getLogger(__name__)
+
 
 class Truncate:
     """Drops the oldest messages: beyond the recent turns, the newest tool groups are kept first,
@@ -33,8 +35,6 @@ class Truncate:
     def forget(self) -> None:
         pass
 
-
-logger = logging.getLogger(__name__)
 
 _FILL = 0.6
 """Fraction of the room that older messages may fill when a view is built."""

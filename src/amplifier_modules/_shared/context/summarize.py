@@ -59,6 +59,9 @@ from amplifier_modules._shared.providers.tokens import estimate_text
 from amplifier_support.provider_order import find_model
 from amplifier_support.session_capabilities import BUDGET
 
+logger = logging.getLogger(__name__)
+
+
 PURPOSE = "context:summary"
 """Value of `purpose` in the events of such a call."""
 
@@ -302,8 +305,6 @@ def _call(call: Mapping[str, Any]) -> str:
     arguments = given if isinstance(given, str) else as_json_text(given)
     return f"{name}({cut_text(arguments, _MESSAGE_TOKENS // 4)})"
 
-
-logger = logging.getLogger(__name__)
 
 _WORTH_IT = 20
 """An existing summary is extended once more than this fraction (1/n) of the room is not in it."""

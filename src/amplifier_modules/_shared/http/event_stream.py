@@ -1,6 +1,4 @@
-"""The event stream of one answer, read with time limits; `sse` has its grammar.
-
-Server-sent events from bytes, as the WHATWG HTML standard defines the stream.
+"""Read the server-sent events of one answer, as the WHATWG HTML standard defines them, with time limits.
 
 Works on bytes and on whole events: a model's stream is tens of thousands of small events, and
 splitting, decoding and parsing them line by line costs several times the JSON inside.

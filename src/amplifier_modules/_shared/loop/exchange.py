@@ -49,6 +49,8 @@ from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model, first_mounted
 from amplifier_support.session_capabilities import REQUEST_LOG, SentRequest
 
+logger = logging.getLogger(__name__)
+
 
 def choose_provider(providers: Mapping[str, Any], wanted: str | None) -> tuple[str, Any]:
     """The provider to use, with the name it is mounted under.
@@ -96,8 +98,6 @@ def _with_text(message: dict[str, Any], text: str) -> dict[str, Any]:
         return {**message, "content": [*cast("list[Any]", content), {"type": "text", "text": text}]}
     return {**message, "content": f"{content}\n\n{text}" if content else text}
 
-
-logger = logging.getLogger(__name__)
 
 CONTEXT_OVERFLOW = "context:overflow"
 

@@ -30,6 +30,8 @@ from amplifier_modules._shared.loop.results import warn_of_ignored
 from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.usage import add_counts, dollars, token_count, token_counts
 
+logger = logging.getLogger(__name__)
+
 
 class Call:
     """A tool call requested by the model.
@@ -173,8 +175,6 @@ _TEXT_FIELDS = {"text": "text", "thinking": "thinking", "redacted_thinking": "da
 """The field that a block of each of these types has to have."""
 _OPAQUE = ("thinking", "redacted_thinking", "reasoning")
 _COUNTED = ("input_tokens", "output_tokens", "total_tokens")
-
-logger = logging.getLogger(__name__)
 
 
 def read_blocks(response: Any) -> list[dict[str, Any]]:

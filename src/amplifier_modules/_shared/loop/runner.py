@@ -1,19 +1,15 @@
-"""Runs one tool call: checks its input, asks the hooks, executes, asks the hooks again.
+"""Run one tool call: check its input, ask the hooks, execute, ask the hooks again.
 
 Every call emits `tool:pre` and then `tool:post` or `tool:error`. A call that cannot or may not run emits
 `tool:error`, alone or after `tool:pre`.
 
-Tool parameters with more than one name.
+A tool is offered under the name it is mounted as. If vendors reject that name, the tool's own `name`
+is used, or else the mount name in characters that vendors accept. The model may also call a tool by
+its own `name` if that is unambiguous.
 
 Published tools with the same purpose name the same parameter differently, and a guard reads the name
 its author knew. A tool declares alternative names as `input_aliases`, a mapping from alias to
 parameter: hooks then see the value under every name, and the tool receives it under its own.
-
-The tools offered to a model: their names, and which tool a name refers to.
-
-A tool is offered under the name it is mounted as. If vendors reject that name, the tool's own `name`
-is used, or else the mount name in characters that vendors accept. The model may also call a tool by
-its own `name` if that is unambiguous.
 """
 
 from __future__ import annotations
@@ -44,6 +40,8 @@ from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
+
+logger = logging.getLogger(__name__)
 
 
 def offered_tools(provider: Any, tools: Mapping[str, Any], checker: InputChecker) -> list[ToolSpec]:
@@ -147,8 +145,6 @@ def with_aliases(aliases: Mapping[str, str], given: dict[str, Any]) -> dict[str,
     named = {alias: given[name] for alias, name in aliases.items() if name in given}
     return {**given, **named} if named else given
 
-
-logger = logging.getLogger(__name__)
 
 _SHOWN = 200
 """Characters of an unknown tool's name to repeat to the model."""

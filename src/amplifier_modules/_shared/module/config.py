@@ -1,10 +1,8 @@
 """Module config: the base class of config models, and parsing a mapping into one.
 
-Config keys of published modules with the same names as bundled ones.
-
-A plan written for a published module also runs here without that module's source. Each of its keys
-is therefore mapped to a setting, ignored with a warning, or, if ignoring it would allow something that
-the plan forbids, rejected with the reason. A config model lists those that are not its own settings as
+A plan written for a published module also runs here without that module's source. Each config key of such
+a module is therefore mapped to a setting, ignored with a warning, or, if ignoring it would allow something
+that the plan forbids, rejected with the reason. A config model lists those that are not its own settings as
 `published`.
 """
 

@@ -1,10 +1,8 @@
 """Tools whose input is checked before they run, and whose failures are results.
 
-Validates a tool's input against the tool's own schema.
-
 Orchestrators check inputs too, but a tool may be called by one that does not; with this check a tool
-can rely on the types it declared. Supported are schemas of plain types, of lists of them, and of
-lists of objects of them.
+can rely on the types its own schema declares. Supported are schemas of plain types, of lists of them, and
+of lists of objects of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Output of any length in bounded memory: keeps its start and end, and spills all of it to a file.
+"""Output of any length in bounded memory: keep its start and end, and write all of it to a file.
 
-Where tools put output that is too long for a model to read at once.
-
-One folder per session: `tool-output` in the session's folder, else a temporary one that goes with
-the session. It is found through a capability, so that the tool that reads files can read there.
+Output that is too long for a model to read at once is in one folder per session: `tool-output` in the
+session's folder, else a temporary one that is removed with the session. The folder is a capability, so that
+the tool that reads files can read there.
 """
 
 from __future__ import annotations

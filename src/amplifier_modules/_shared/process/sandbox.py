@@ -1,9 +1,8 @@
-"""The sandbox of a session's commands: the session's, or one that a module's config asks for.
+"""The sandbox of a session's commands, and what it kept a command from doing, as far as that can be known.
 
-What the sandbox kept a command from doing, as far as that can be known from outside.
-
-The kernel reports a refusal to the command only. Its output may name the error; whether the sandbox or
-a permission of the file was the cause is not certain then. What the proxy refused is certain.
+The sandbox is the session's, or one that a module's config asks for. The kernel reports a refusal to the
+command only. Its output may name the error; whether the sandbox or a permission of the file was the cause
+is not certain then. What the proxy refused is certain.
 """
 
 from __future__ import annotations

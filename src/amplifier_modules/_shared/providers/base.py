@@ -13,15 +13,12 @@ gets `complete` and `stream_complete` from here:
 Retries have this one owner. A stream is retried only until its first chunk is returned;
 `complete` hands out nothing before the end and may retry until then.
 
-Images that a service has refused stay in the conversation, but are not sent to it again.
+An image that a service has refused stays in the conversation, but is not sent to it again; the model reads
+a note in its place. Otherwise a model that cannot see, or a damaged image, would end every later request.
 
-A model that cannot see, or an image a service finds damaged or too large, would otherwise end every
-later request of the conversation as well. In place of such an image the model reads a note.
-
-The usage of model calls that end without an answer: stopped, cut off or failed while streaming.
-
-The service bills what it had read and written until then. A provider adds what the service has
-reported of each such attempt, or else an estimate; the loop collects it around the call.
+A call that is stopped, cut off or fails while streaming is billed for what it had read and written until
+then. A provider adds the usage that the service has reported of each such attempt, or else an estimate; the
+loop collects it around the call.
 """
 
 from __future__ import annotations
@@ -61,6 +58,9 @@ from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 from amplifier_modules._shared.providers.tokens import BYTES_PER_TOKEN, estimate_request
 from amplifier_support.provider_batches import DeferredAnswer, ProviderBatches
 from amplifier_support.session_capabilities import DEFERRAL
+
+logger = logging.getLogger(__name__)
+
 
 NOTE = "[an image, which this model or service does not take]"
 
@@ -120,8 +120,6 @@ def _digest(block: Any) -> int:
     source = block.source
     return hash(source.get("data") or source.get("url") or source.get("file_id"))
 
-
-logger = logging.getLogger(__name__)
 
 Chunk = dict[str, Any] | ChatResponse
 """A piece of a streamed answer; the last one is the complete answer."""

@@ -1,4 +1,4 @@
-"""A vendor's models with limits, features and prices, read from a JSON file.
+"""A vendor's models with limits, features and prices, read from a JSON file, and the cost of a call.
 
     {"as_of": "2026-11-12", "source": "…",
      "models": [{"id": "…", "display_name": "…", "context_window": 1000000,
@@ -7,13 +7,9 @@
                             "cache_write": "2.50", "cache_write_1h": "4"},
                  "long_prompt": {"above": 100000, "prices": {…}}}]}
 
-Prices are read as `amplifier_support.price_lists` describes.
-
-The cost of a call to a provider's service, and the source of its prices.
-
-The vendor's list, or the newer one that the user has fetched, applies at the vendor's own address. Other addresses bill differently: the cost there
-is unknown unless the plan sets `prices`, or enables the vendor's with `list_prices`. An unknown cost is
-None, never zero.
+Prices are read as `amplifier_support.price_lists` describes. The vendor's list, or the newer one that the
+user has fetched, applies at the vendor's own address. Other addresses bill differently: the cost is unknown
+unless the plan sets `prices`, or enables the vendor's with `list_prices`. An unknown cost is None, never zero.
 """
 
 from __future__ import annotations

@@ -5,9 +5,7 @@ differences between servers are handled here. If a server rejects a parameter th
 the request is sent again without it and the server's dialect is remembered; that is not a retry,
 since a retry sends the same request again.
 
-Requests in the Chat Completions format, which many servers speak and few speak the same.
-
-Takes a normalised `ChatRequest` and writes what all of them accept: text as plain strings where
+A normalised `ChatRequest` is written in the form that all servers accept: text as plain strings where
 there is nothing else, images as data URLs, tool results as text with their images in a user message
 behind them, names and ids in the letters and lengths the API allows.
 """

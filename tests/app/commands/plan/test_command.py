@@ -240,6 +240,17 @@ def test_explain_a_config_lists_what_could_be_set(folder: Path) -> None:
     }
 
 
+def test_explain_marks_a_key_that_the_module_refuses(folder: Path) -> None:
+    set_it = ("--set", "tools.tool-bash.config.timeot=5")
+    words = ("explain", "tools.tool-bash.config", "-f", "child.yaml", *set_it)
+    mistake = "the module has no key 'timeot'; did you mean 'timeout'?"
+    assert plan(folder, *words).stdout.count(mistake) == 1
+    found = answer(plan(folder, *words, "--output", "json"))
+    assert {one["path"]: one["mistake"] for one in found if "mistake" in one} == {
+        "tools.tool-bash.config.timeot": mistake
+    }
+
+
 @pytest.mark.parametrize(
     ("address", "said"),
     [

@@ -101,14 +101,15 @@ def test_it_may_change_the_input_within_the_rules(tmp_path: Path) -> None:
     ("body", "problem"),
     [
         ("sys.exit('broken')", "exited with code 1 (broken)"),
-        ("print('yes')", "did not answer with one JSON object"),
-        ("print('[]')", "did not answer with one JSON object"),
+        ("print('yes')", "its decision is 'yes', not allow, deny or ask"),
+        ("print('[]')", "its decision is [], not allow, deny or ask"),
         ("print('{}')", "its decision is None, not allow, deny or ask"),
+        ("", "its decision is '', not allow, deny or ask"),
         ('print(\'{"decision": "Allow"}\')', "its decision is 'Allow'"),
         ('print(\'{"decision": "allow", "x": 1}\')', "unknown keys: x"),
         ('print(\'{"decision": "allow", "input": []}\')', "'input' must be an object"),
         ('print(\'{"decision": "deny", "input": {}}\')', "is only for 'allow'"),
-        ('print(\'{"decision": "allow"}\' * 2)', "did not answer with one JSON object"),
+        ('print(\'{"decision": "allow"}\' * 2)', "not allow, deny or ask"),
         ("import time; time.sleep(60)", "did not finish within 1 s"),
     ],
 )
@@ -119,6 +120,39 @@ def test_a_program_that_fails_denies(tmp_path: Path, body: str, problem: str) ->
     assert done.code == 8
     assert problem in done.stderr
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "code"), [("allow", 0), ("deny", 8), ('"allow"', 0), ("ask", 8), ("Allow", 8)]
+)
+def test_it_may_answer_with_a_word(tmp_path: Path, word: str, code: int) -> None:
+    plan(tmp_path, bash("echo a > made"))
+    done = run(tmp_path, f"print({word!r})")
+    assert (done.code, (tmp_path / "made").exists()) == (code, code == 0), done.stderr
+    assert ("program that approves failed" in done.stderr) == (word == "Allow")
+
+
+@pytest.mark.parametrize(
+    ("command", "state"),
+    [
+        ("./nope.sh --fast", "'./nope.sh' is missing"),
+        ("no-such-program", "'no-such-program' is missing"),
+        ("./plan.yaml", "'./plan.yaml' is not executable"),
+        ("exec python3 approve.py", None),
+        ("ALL=1 python3 approve.py", None),
+    ],
+)
+def test_a_missing_program_is_a_usage_error_before_the_run(
+    tmp_path: Path, command: str, state: str | None
+) -> None:
+    plan(tmp_path, bash("echo a > made"))
+    (tmp_path / "approve.py").write_text("print('allow')")
+    done = run_amplifier("run", "-f", "plan.yaml", "--approve-with", command, "go", cwd=tmp_path)
+    if state is None:
+        assert (done.code, done.stdout) == (0, "over\n"), done.stderr
+    else:
+        assert (done.code, done.stdout) == (2, "")
+        assert f"--approve-with: the program {state}" in done.stderr
 
 
 @pytest.mark.parametrize(("options", "code"), [((), 8), (("--approve", "allow"), 0)])

@@ -71,6 +71,23 @@ def test_in_the_event_stream_a_retry_is_one_event(retrying: Path) -> None:
     assert [event["attempt"] for event in events if event["type"] == "retry"] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("options", "is_named"),
+    [((), True), (("-q",), False), (("--trust",), False), (("--no-project",), False)],
+)
+def test_unread_instructions_of_an_untrusted_project_are_named(
+    tmp_path: Path, options: tuple[str, ...], is_named: bool
+) -> None:
+    (tmp_path / "AGENTS.md").write_text("Be terse.")
+    plan = mock_plan(tmp_path, ["done"], hooks=["hooks-context-files"])
+    done = run_amplifier("run", "-f", plan, *options, "go", cwd=tmp_path)
+    named = (
+        "amplifier: AGENTS.md of this project: not read until you trust it with 'amplifier trust'\n"
+    )
+    assert (done.code, done.stdout) == (0, "done\n")
+    assert done.stderr.count(named) == is_named, done.stderr
+
+
 def test_retries_that_only_a_module_logs_are_each_shown() -> None:
     reports = RetryReports()
     assert reports.is_new_log("Retrying: busy")

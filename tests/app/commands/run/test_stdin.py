@@ -90,9 +90,17 @@ def test_an_empty_prompt_is_a_usage_error(plan: Path) -> None:
 
 
 def test_invalid_bytes_are_replaced(plan: Path) -> None:
-    assert run_amplifier("run", "-f", plan, "x", stdin=bytes(range(256))).code == 0
-    assert "\x00\x01" in prompt_sent()
+    assert run_amplifier("run", "-f", plan, "x", stdin=bytes(range(1, 256))).code == 0
+    assert "\x01\x02" in prompt_sent()
     assert "\ufffd" in prompt_sent()
+
+
+@pytest.mark.parametrize("words", [["what is it"], ["-"], []])
+def test_binary_data_is_refused(plan: Path, words: list[str]) -> None:
+    done = run_amplifier("run", "-f", plan, *words, stdin=b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    assert (done.code, done.stdout) == (2, "")
+    assert "stdin is not text" in done.stderr
+    assert "--attach" in done.stderr
 
 
 def test_closed_stdin_is_ignored(plan: Path) -> None:
