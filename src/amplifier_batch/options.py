@@ -292,8 +292,9 @@ class BatchOptions(NamedTuple):
             )
         if self.deadline is not None:
             parse_duration(self.deadline, "--deadline")
-        if self.address is not None and self.engine != "ray":
-            raise UsageError("--address requires --engine ray")
+        for name in ("address", "cpus", "resources"):
+            if getattr(self, name) is not None and self.engine != "ray":
+                raise UsageError(f"--{name} requires --engine ray")
         if self.cpus is not None and not 0 < self.cpus < float("inf"):
             raise UsageError(f"--cpus must be greater than 0 (got {self.cpus:g})")
         parse_resources(self.resources)

@@ -330,6 +330,9 @@ def test_rows_outlive_their_nodes_and_the_driver(nodes: Nodes) -> None:
             "cannot reach Ray at here:ray",
         ),
         (["--address", "127.0.0.1:1"], {}, 2, "--address requires --engine ray"),
+        (["--cpus", "2"], {}, 2, "--cpus requires --engine ray"),
+        (["--engine", "ray", "--cpus", "0"], {}, 2, "--cpus must be greater than 0 (got 0)"),
+        (["--engine", "ray", "--resources", "gpu=0"], {}, 2, "--resources: expected NAME=N"),
     ],
 )
 def test_addresses_that_do_not_answer_or_authenticate_are_refused(

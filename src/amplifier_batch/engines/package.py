@@ -155,7 +155,8 @@ async def _find_keys(
     """The variables that the plan names, and those from which its providers take keys."""
     names = dict.fromkeys(names_in(text))
     mounted = plan.mount_plan()
-    for owner in (mounted, *(mounted.get("agents") or {}).values()):
+    agents = (mounted.get("agents") or {}).values()
+    for owner in (mounted, *(agent for agent in agents if isinstance(agent, dict))):
         for entry in owner.get("providers") or ():
             provider = Provider(entry["module"], entry.get("config") or {}, entry.get("source"))
             try:

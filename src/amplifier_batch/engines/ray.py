@@ -55,6 +55,7 @@ _START_SECONDS = 600.0
 _ANSWER_SECONDS = 10.0
 _WATCH_SECONDS = 3.0
 _MISSES = 2
+_NODE_DIED = "its node has died"
 _STDERR = 2
 _MAX_LOG = 1_000_000
 """Bytes of the log of a worker that are kept when it ends."""
@@ -69,13 +70,11 @@ class Started(NamedTuple):
         problem: Why it cannot be started.
         hint: What to do about it.
         place: The folders `root` and `package` of a node that does not share the disk of the batch.
-        node: The id of the node.
     """
 
     problem: str | None = None
     hint: str | None = None
     place: Mapping[str, str] | None = None
-    node: str | None = None
 
 
 class RayWorker:
@@ -114,8 +113,7 @@ class RayWorker:
         self._process = WorkerProcess(log, self._environment())
         await self._process.start()
         os.close(log)
-        context = importlib.import_module("ray").get_runtime_context()
-        return Started(place=place, node=context.get_node_id())
+        return Started(place=place)
 
     async def send(self, line: bytes) -> None:
         """Pass a line to the process."""
@@ -166,7 +164,6 @@ class RayLink:
         self._actor = actor
         self._serve = serve
         self._log = log
-        self._node: str | None = None
         self._place: Mapping[str, str] | None = None
         self._services: NodeServices | None = None
         self._starting = actor.start.remote()
@@ -220,10 +217,9 @@ class RayLink:
 
     def _has_lost_node(self, error: Exception) -> bool:
         """Return True if a node was pre-empted, has died or cannot be reached; the rows are not the cause."""
-        if isinstance(error, self._ray.exceptions.ActorUnavailableError):
-            return True
-        nodes = {node["NodeID"]: node["Alive"] for node in self._ray.nodes()}
-        return getattr(error, "preempted", False) or not nodes.get(self._node, True)
+        # Ray must not be asked about its nodes: it ends this process if the cluster has stopped.
+        is_unreachable = isinstance(error, self._ray.exceptions.ActorUnavailableError)
+        return is_unreachable or getattr(error, "preempted", False) or _NODE_DIED in str(error)
 
     async def _start(self) -> None:
         try:
@@ -241,7 +237,6 @@ class RayLink:
             ) from error
         if started.problem is not None:
             raise ConfigError(started.problem, hint=started.hint)
-        self._node = started.node
         if started.place is not None:
             self._services, self._place = self._serve(self.send), started.place
         self._how = RAY_WORKER_DIED
@@ -311,7 +306,7 @@ async def ray_engine(
             actor = actors.remote(str(folder), facts["batch"], dict(environment))
             return RayLink(ray, actor, serve, writer.log)
 
-        def capacity() -> int:
+        def count_places() -> int:
             nodes = (node["Resources"] for node in ray.nodes() if node["Alive"])
             return sum(
                 min(int(node.get(name, 0) / amount) for name, amount in needs.items())
@@ -319,12 +314,15 @@ async def ray_engine(
             )
 
         async def adjust() -> None:
+            nonlocal places
+            places = count_places()
             await pool.adjust()
             workers = math.ceil(pool.rows / _ROWS_PER_CPU) if rows_share else pool.rows
             # An autoscaler makes room for so many; without one, nothing happens.
             ray.autoscaler.sdk.request_resources(bundles=[needs] * workers)
 
-        pool = WorkerPool(capacity, setup, connect, rows_share=rows_share)
+        places = count_places()
+        pool = WorkerPool(lambda: places, setup, connect, rows_share=rows_share)
         watching = asyncio.create_task(_watch(ray, pool, adjust))
         try:
             yield pool

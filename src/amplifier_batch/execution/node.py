@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +18,8 @@ from amplifier_app.base import keys
 from amplifier_app.base.file_writing import make_private_folder
 from amplifier_app.base.locks import hold_lock
 from amplifier_app.base.redact import treat_as_secret
-from amplifier_batch.record.replica import SESSIONS, Replica, apply_changes, find_folders
+from amplifier_batch.engines.pool import RowTask
+from amplifier_batch.record.replica import SESSIONS, Change, Replica, apply_changes, find_folders
 from amplifier_batch.workdirs import Workdir
 from amplifier_support.files import open_private, try_lock
 from amplifier_support.session_capabilities import PACE, REPLICATE, SECRET_VARIABLES, Turn
@@ -37,26 +39,71 @@ def take_keys(values: Mapping[str, str | None]) -> None:
     treat_as_secret(found)
 
 
-def settle(setup: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Prepare this process and its node for the rows of a batch, and return the setup with the paths of the node.
+class Node:
+    """The rows of a worker on a node, and their files. Prepares this process and its node for them.
 
     Args:
-        setup: That of a worker, whose `node` has the folders `root` and `package` of the node, and the fields of
+        setup: The setup of a worker, whose `node` has the folders `root` and `package` of the node, and the fields of
             `amplifier_batch.engines.package.Package`.
+
+    Attributes:
+        setup: The setup with the paths of the node.
+        folder: The folder that all rows run in which have none of their own.
+        secrets: The names of the variables with secrets.
     """
-    node = setup["node"]
-    root, package = Path(node["root"]), Path(node["package"])
-    os.environ.update({name: str(package / path) for name, path in node["modules"].items()})
-    with hold_lock(root / "copying.lock", None):
-        for name in ("home", "folder"):
-            _copy(package / "batch" / name, root / name)
-    os.environ["AMPLIFIER_HOME"] = str(root / "home")
-    os.environ["AMPLIFIER_SESSIONS"] = str(root / SESSIONS)
-    request = {
-        name: str(package / value) if value and name in ("plan", "schema") else value
-        for name, value in node["request"].items()
-    }
-    return {**setup, "request": request, "working_dir": str(root / "folder")}
+
+    def __init__(self, setup: Mapping[str, Any]) -> None:
+        node = setup["node"]
+        package = Path(node["package"])
+        self._root = Path(node["root"])
+        self.secrets = list(setup["keys"])
+        # Another package is another batch, or has another folder.
+        copies = self._root / package.name
+        self.folder = str(copies / "folder")
+        with self._changing():
+            for name in ("home", "folder"):
+                _copy(package / "batch" / name, copies / name)
+            self._lock = open_private(self._root / "lock", os.O_RDWR | os.O_CREAT)
+            try_lock(self._lock, shared=True)
+        os.environ.update({name: str(package / path) for name, path in node["modules"].items()})
+        os.environ["AMPLIFIER_HOME"] = str(copies / "home")
+        os.environ["AMPLIFIER_SESSIONS"] = str(self._root / SESSIONS)
+        request = {
+            name: str(package / value) if value and name in ("plan", "schema") else value
+            for name, value in node["request"].items()
+        }
+        self.setup: Mapping[str, Any] = {**setup, "request": request, "working_dir": self.folder}
+
+    def _changing(self) -> AbstractContextManager[None]:
+        """Hold the lock of what all workers of the node share."""
+        return hold_lock(self._root.parent / "lock", None)
+
+    def open_row(self, task: RowTask, files: Sequence[Change], ask: Ask) -> NodeRow:
+        """Take over a row with its files, whatever an earlier worker has left of it.
+
+        Args:
+            task: The row; the target of its working directory is relative to `root`, or empty.
+            files: Its files.
+            ask: Asks the driver.
+
+        Raises:
+            SessionError: They cannot be written.
+        """
+        own = task.workdir.target
+        for folder in find_folders(self._root, task.session, has_own=bool(own)):
+            shutil.rmtree(self._root / folder, ignore_errors=True)
+        apply_changes(self._root, files)
+        folders = find_folders(self._root, task.session, has_own=bool(own))
+        replica = Replica(self._root, [*folders, f"{SESSIONS}/{task.session}"], known=True)
+        target = str(self._root / own) if own else self.folder
+        task = task._replace(workdir=Workdir("same", target, target))
+        return NodeRow(self, task, replica, ask)
+
+    def close(self) -> None:
+        """Remove everything if no other worker of the node is left."""
+        with self._changing():
+            if try_lock(self._lock):
+                shutil.rmtree(self._root, ignore_errors=True)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -71,60 +118,18 @@ def _copy(source: Path, target: Path) -> None:
     unfinished.rename(target)
 
 
-class Node:
-    """The rows of a worker on a node, and their files.
-
-    Args:
-        setup: The setup that `settle` returned.
-        ask: Asks the driver.
-
-    Attributes:
-        folder: The folder that all rows run in which have none of their own.
-        ask: Asks the driver.
-        secrets: The names of the variables with secrets.
-    """
-
-    def __init__(self, setup: Mapping[str, Any], ask: Ask) -> None:
-        self._root = Path(setup["node"]["root"])
-        self.secrets = list(setup["keys"])
-        self.folder = setup["working_dir"]
-        self.ask = ask
-        self._lock = open_private(self._root / "lock", os.O_RDWR | os.O_CREAT)
-        try_lock(self._lock, shared=True)
-
-    def open_row(self, row_id: str, session: str, workdir: Workdir, files: Any) -> NodeRow:
-        """Take over a row with its files, whatever an earlier worker has left of it.
-
-        Raises:
-            SessionError: They cannot be written.
-        """
-        own = workdir.target or None
-        for folder in find_folders(self._root, session, has_own=own is not None):
-            shutil.rmtree(self._root / folder, ignore_errors=True)
-        apply_changes(self._root, files)
-        folders = find_folders(self._root, session, has_own=own is not None)
-        replica = Replica(self._root, [*folders, f"{SESSIONS}/{session}"], known=True)
-        target = self.folder if own is None else str(self._root / own)
-        return NodeRow(self, row_id, Workdir("same", target, target), replica)
-
-    def close(self) -> None:
-        """Remove everything if no other worker of the node is left."""
-        if try_lock(self._lock):
-            shutil.rmtree(self._root, ignore_errors=True)
-
-
 class NodeRow:
     """The files of a row on a node.
 
     Attributes:
-        workdir: Its working directory.
+        task: The row, with its working directory on the node.
     """
 
-    def __init__(self, node: Node, row_id: str, workdir: Workdir, replica: Replica) -> None:
-        self.workdir = workdir
+    def __init__(self, node: Node, task: RowTask, replica: Replica, ask: Ask) -> None:
+        self.task = task
         self._node = node
-        self._id = row_id
         self._replica = replica
+        self._ask = ask
         self._sending = asyncio.Lock()
 
     def register(self, coordinator: Any) -> None:
@@ -143,7 +148,7 @@ class NodeRow:
         async with self._sending:
             changes = await asyncio.to_thread(self._replica.changes)
             if changes:
-                await self._node.ask(id=self._id, changes=changes)
+                await self._ask(id=self.task.id, changes=changes)
 
     def remove(self) -> None:
         """Remove the files."""
@@ -156,8 +161,8 @@ class NodeRow:
         await self.send_changes()
 
     async def _enter(self, account: str, size: int) -> Turn:
-        reply = await self._node.ask(id=self._id, account=account, size=size)
-        return _DriverTurn(self._node.ask, reply["turn"])
+        reply = await self._ask(id=self.task.id, account=account, size=size)
+        return _DriverTurn(self._ask, reply["turn"])
 
 
 class _DriverTurn(Turn):

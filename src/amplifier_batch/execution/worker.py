@@ -30,7 +30,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -56,7 +56,7 @@ from amplifier_app.runtime.turns.turn import EventHandler
 from amplifier_app.sessions.lock import InUse
 from amplifier_app.sessions.waiting import prompt_of_answers
 from amplifier_batch.engines.pool import RowTask, StopTime
-from amplifier_batch.execution.node import Node, NodeRow, settle, take_keys
+from amplifier_batch.execution.node import Node, NodeRow, take_keys
 from amplifier_batch.open_files import allow_many_files
 from amplifier_batch.record.replica import Change
 from amplifier_batch.workdirs import Workdir
@@ -87,10 +87,8 @@ class Worker:
         sources: Where the modules come from.
         output: Where messages go.
         scoring: The scores that the outcome of a row depends on; None if there are none.
-        economy: Whether rows get their answers at batch prices, from the parent.
-
-    Attributes:
         node: The rows' files, on a node that does not share the disk of the batch.
+        economy: Whether rows get their answers at batch prices, from the parent.
     """
 
     def __init__(
@@ -100,6 +98,7 @@ class Worker:
         sources: Any,
         output: Output,
         scoring: Scoring | None = None,
+        node: Node | None = None,
         *,
         economy: bool = False,
     ) -> None:
@@ -114,7 +113,7 @@ class Worker:
         self._rows: dict[asyncio.Task[None], RowRun] = {}
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._questions = 0
-        self.node: Node | None = None
+        self.node = node
 
     def report(self, message: dict[str, Any]) -> None:
         """Send a message to the parent."""
@@ -292,9 +291,9 @@ class RowRun:
         self._worker.report({**ended, "scores": scores})
 
     async def _enter_node(self, node: Node) -> None:
-        task, files = self._task, self._files
-        row = await asyncio.to_thread(node.open_row, task.id, task.session, task.workdir, files)
-        self._node_row, self._task = row, task._replace(workdir=row.workdir)
+        ask = self._worker.ask
+        self._node_row = await asyncio.to_thread(node.open_row, self._task, self._files, ask)
+        self._task = self._node_row.task
 
     async def _leave_node(self) -> None:
         if self._node_row is not None:
@@ -433,28 +432,27 @@ async def _serve(output: Output) -> NoReturn:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_MAX_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    setup = json.loads(await reader.readline())
+    setup: Mapping[str, Any] = json.loads(await reader.readline())
     take_keys(setup.get("keys") or {})
-    if "node" in setup:
-        setup = settle(setup)
+    node = Node(setup) if "node" in setup else None
+    if node is not None:
+        setup = node.setup
     os.chdir(setup["working_dir"])
     # Each row has three, and several while it works.
     allow_many_files()
     request = Request.from_data(setup["request"])
     chosen = choose(request, output)
-    if "node" in setup and chosen.plan.digest != setup["node"]["digest"]:
+    if node is not None and chosen.plan.digest != setup["node"]["digest"]:
         hint = "See what the files and the environment of the node change: amplifier plan show"
         raise ConfigError("the plan on the node is not the one of the batch", hint=hint)
     sources = await open_sources(request, chosen)
     scoring = await _open_scoring(request, chosen, setup["scores"])
-    worker = Worker(request, chosen, sources, output, scoring, economy=setup["economy"])
-    if "node" in setup:
-        worker.node = Node(setup, worker.ask)
+    worker = Worker(request, chosen, sources, output, scoring, node, economy=setup["economy"])
     worker.report({"ready": True})
     while line := await reader.readline():
         worker.handle(json.loads(line))
-    if worker.node is not None:
-        worker.node.close()
+    if node is not None:
+        node.close()
     # Another process may continue its rows already: they end here as in a crash, and record nothing more.
     _end(0)
 

@@ -104,8 +104,8 @@ async def test_rows_with_processes_of_their_own_wait_for_capacity(tmp_path: Path
 class RayActorError(Exception):
     """As Ray raises it for a call to an actor that has died."""
 
-    def __init__(self, *, preempted: bool) -> None:
-        super().__init__("the actor died")
+    def __init__(self, text: str = "the actor died", *, preempted: bool = False) -> None:
+        super().__init__(text)
         self.preempted = preempted
 
 
@@ -129,26 +129,24 @@ class ActorUnavailableError(RayActorError):
     ("error", "how"),
     [
         (RayActorError(preempted=True), NODE_LOST),
-        (RayActorError(preempted=False), RAY_WORKER_DIED),
-        (ActorUnavailableError(preempted=False), NODE_LOST),
+        (RayActorError("The actor died because its node has died."), NODE_LOST),
+        (RayActorError(), RAY_WORKER_DIED),
+        (ActorUnavailableError(), NODE_LOST),
     ],
-    ids=["pre-empted node", "actor", "node out of reach"],
+    ids=["pre-empted node", "dead node", "actor", "node out of reach"],
 )
 async def test_a_lost_ray_node_is_told_from_an_actor_that_died(
     error: RayActorError, how: str
 ) -> None:
     """With a double of Ray; `tests/e2e/test_batch_ray.py` has the real one."""
-    actor = SimpleNamespace(
-        start=Remote(Started(node="n1")), receive=Remote(error), close=Remote(error)
-    )
+    actor = SimpleNamespace(start=Remote(Started()), receive=Remote(error), close=Remote(error))
     exceptions = SimpleNamespace(
         RayActorError=RayActorError,
         ActorUnavailableError=ActorUnavailableError,
         RayError=RayActorError,
         RayTaskError=RuntimeError,
     )
-    nodes = [{"NodeID": "n1", "Alive": True}]
-    ray = SimpleNamespace(exceptions=exceptions, kill=lambda actor: None, nodes=lambda: nodes)
+    ray = SimpleNamespace(exceptions=exceptions, kill=lambda actor: None)
     link = RayLink(ray, actor, lambda send: pytest.fail("the node shares the disk"), 1)
     assert await link.receive() is None
     assert await link.wait_for_end() == how
