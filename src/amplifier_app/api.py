@@ -15,8 +15,8 @@
     async for row in api.batch(plan, "repos.jsonl", prompt="Review {{repo}}.", folder="out"):
         print(row.id, row.answer.outcome)
 
-Sessions are independent: run as many at once as you like in one event loop. All of them work in the
-current directory. What this module documents stays compatible within a major version; anything else in
+Sessions are independent: run as many at once as you like in one event loop, each in the current directory or in its
+own (`workdir=`). What this module documents stays compatible within a major version; anything else in
 `amplifier_app` may change.
 """
 
@@ -34,7 +34,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapp
 from concurrent.futures import Future
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import yaml
 
@@ -45,6 +45,7 @@ from amplifier_app.commands.run.choose import Chosen, choose, open_sources, sess
 from amplifier_app.commands.run.one_shot import OneShot
 from amplifier_app.commands.run.opening import open_chosen
 from amplifier_app.commands.run.request import Request
+from amplifier_app.render.event_types import Event, ResultEvent
 from amplifier_app.render.events import EventStream
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime.acceptance import Requirements
@@ -54,9 +55,10 @@ from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.attachments import Attachments, read_attachments
 from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.observer import Level, Renderer
-from amplifier_app.runtime.session import OpenSession
+from amplifier_app.runtime.session import Adjustment, OpenSession
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.working_folder import working_in
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.function_tools import FunctionTools
@@ -69,6 +71,7 @@ __all__ = [
     "Approver",
     "BatchStopped",
     "ConfigError",
+    "Event",
     "ModuleError",
     "Plan",
     "RowAnswer",
@@ -151,7 +154,8 @@ class Plan:
         name: Its name.
         digest: Identifies what it does: the `sha256:…` that results contain, too.
         functions: The functions that are offered as tools; None if there are none.
-        is_data: Whether it was given as data, which no file has.
+        data: The plan as it was given, if that was as data, which no file has.
+        workdir: The folder its sessions work in, absolute; None for that of the process.
         opened: Opens sessions; use `open_session`.
         loaded: What it was loaded from; see `batch`.
     """
@@ -162,37 +166,57 @@ class Plan:
         request: Request,
         functions: FunctionTools | None = None,
         *,
-        is_data: bool = False,
+        data: Mapping[str, Any] | None = None,
+        workdir: str | None = None,
+        adjustment: Adjustment | None = None,
     ) -> None:
         self.name = chosen.plan.name
         self.digest = chosen.plan.digest
         self.functions = functions
-        self.is_data = is_data
-        self.opened = _Opener(chosen, request, functions)
+        self.workdir = workdir
+        self.data = data
+        self.opened = _Opener(chosen, request, adjustment or functions, workdir)
         self.loaded = chosen, request
+
+    def in_folder(self, workdir: str | Path) -> Plan:
+        """Return the same plan for another working directory: with the project, settings and trust of that.
+
+        Raises:
+            ConfigError: The folder does not exist, or its project is not trusted.
+        """
+        _, request = self.loaded
+        return _load(request._replace(trust=False), self.data, self.functions, workdir)
 
 
 class _Opener:
     """Opens sessions of a plan, whose module sources they share."""
 
-    def __init__(self, chosen: Chosen, request: Request, functions: FunctionTools | None) -> None:
+    def __init__(
+        self,
+        chosen: Chosen,
+        request: Request,
+        adjustment: Adjustment | None,
+        workdir: str | None,
+    ) -> None:
         self._chosen = chosen
         self._request = request
-        self._functions = functions
+        self._adjustment = adjustment
+        self._workdir = workdir
         self._sources: AppModuleSourceResolver | None = None
 
     @contextlib.asynccontextmanager
     async def __call__(
         self, session_id: str | None, save: bool, approvals: Approvals, renderer: Renderer
     ) -> AsyncGenerator[OpenSession]:
-        if self._sources is None:
-            self._sources = await open_sources(self._request, self._chosen)
-        request = self._request._replace(session=session_id or None, no_save=not save)
-        chosen = self._chosen._replace(resume=session_to_resume(request))
-        async with open_chosen(
-            request, chosen, approvals, renderer, self._sources, adjustment=self._functions
-        ) as session:
-            yield session
+        with working_in(self._workdir):
+            if self._sources is None:
+                self._sources = await open_sources(self._request, self._chosen)
+            request = self._request._replace(session=session_id or None, no_save=not save)
+            chosen = self._chosen._replace(resume=session_to_resume(request))
+            async with open_chosen(
+                request, chosen, approvals, renderer, self._sources, adjustment=self._adjustment
+            ) as session:
+                yield session
 
 
 def load_plan(
@@ -205,12 +229,13 @@ def load_plan(
     functions: Sequence[Callable[..., Any]] = (),
     mode: Literal["ask", "edits", "propose", "read-only", "auto"] | None = None,
     trust: bool = False,
+    workdir: str | Path | None = None,
 ) -> Plan:
     """Load a plan.
 
     Args:
-        plan: The path of a plan file, the name of a profile, or the plan itself, whose relative paths start at
-            the current directory; by default the default profile.
+        plan: The path of a plan file, the name of a profile, or the plan itself; by default the default profile.
+            Relative paths start at the current directory of the process.
         provider: The provider to use, by name.
         model: The model to use.
         sets: Changes, as `--set PATH=VALUE` takes them.
@@ -219,31 +244,46 @@ def load_plan(
             unless a rule or the mode denies them. Each has its name, parameters and docstring.
         mode: Which tool calls need no approval.
         trust: Trust the `.amplifier` folder of the current project this once.
+        workdir: The folder that sessions of the plan work in, and whose project and settings apply; by default the current
+            directory of the process, which stays as it is.
 
     Raises:
-        ConfigError: The plan cannot be found, is invalid, or its project is not trusted.
+        ConfigError: The plan cannot be found, is invalid, its project is not trusted, or the folder does not exist.
         UsageError: A function cannot be a tool.
     """
-    with contextlib.ExitStack() as resources:
-        if isinstance(plan, Mapping):
-            file: Path | None = resources.enter_context(_as_file(plan))
-        else:
-            looks_like_file = isinstance(plan, Path) or str(plan).endswith((".yaml", ".yml", ".md"))
-            is_file = plan is not None and (looks_like_file or os.path.isfile(plan))
-            file = Path(plan) if plan is not None and is_file else None
-        request = Request(
-            plan=file,
-            profile=None if plan is None or file is not None else str(plan),
-            provider=provider,
-            model=model,
-            sets=list(sets),
-            tools=None if tools is None else ",".join(tools),
-            mode=mode,
-            trust=trust,
-        ).validate()
-        chosen = choose(request, Output(-1))
+    data = plan if isinstance(plan, Mapping) else None
+    given = None if isinstance(plan, Mapping) else plan
+    looks_like_file = isinstance(given, Path) or str(given).endswith((".yaml", ".yml", ".md"))
+    is_file = given is not None and (looks_like_file or os.path.isfile(given))
+    request = Request(
+        plan=Path(given) if given is not None and is_file else None,
+        profile=None if given is None or is_file else str(given),
+        provider=provider,
+        model=model,
+        sets=list(sets),
+        tools=None if tools is None else ",".join(tools),
+        mode=mode,
+        trust=trust,
+    ).validate()
     tools_of_program = _function_tools(functions, request) if functions else None
-    return Plan(chosen, request, tools_of_program, is_data=isinstance(plan, Mapping))
+    return _load(request, data, tools_of_program, workdir)
+
+
+def _load(
+    request: Request,
+    data: Mapping[str, Any] | None,
+    functions: FunctionTools | None,
+    workdir: str | Path | None,
+) -> Plan:
+    folder = None if workdir is None else os.path.abspath(workdir)
+    if folder is not None and not os.path.isdir(folder):
+        raise ConfigError(f"workdir: {folder} is not a folder")
+    with contextlib.ExitStack() as resources:
+        resources.enter_context(working_in(folder))
+        if data is not None:
+            request = request._replace(plan=resources.enter_context(_as_file(data)))
+        chosen = choose(request, Output(-1))
+    return Plan(chosen, request, functions, data=data, workdir=folder)
 
 
 @contextlib.contextmanager
@@ -272,9 +312,6 @@ def _function_tools(functions: Sequence[Callable[..., Any]], request: Request) -
     return FunctionTools(functions, None if tools is None else ToolSelection.parse(tools))
 
 
-Event = dict[str, Any]
-"""A line of `--output stream-json`; `amplifier schema events` prints the schema."""
-
 Approve = Literal["deny", "allow", "policy"]
 
 Approval = Mapping[str, Any]
@@ -292,6 +329,7 @@ async def open_session(
     session_id: str | None = None,
     save: bool = True,
     approve: Approve | Approver = "deny",
+    workdir: str | Path | None = None,
 ) -> AsyncGenerator[Session]:
     """Open a session, with the modules of the plan mounted.
 
@@ -301,13 +339,16 @@ async def open_session(
         save: Whether to save a new session.
         approve: How tool calls that need approval are answered: a function that gets each question, or
             one answer for all; "policy" is each request's default. A function that fails denies.
+        workdir: The folder that the session works in, instead of the plan's: see `Plan.in_folder`.
 
     Raises:
         ModuleError: A module cannot be loaded or mounted.
-        ConfigError: No provider is available.
+        ConfigError: No provider is available, or the folder or its project cannot be used.
         SessionError: The session is in use or damaged.
         UsageError: `approve` is none of these.
     """
+    if workdir is not None:
+        plan = plan.in_folder(workdir)
     approvals, renderer = _approvals(approve, plan.functions), _Events()
     opening, running = plan.opened(session_id, save, approvals, renderer), asyncio.Lock()
     async with _in_own_task(opening, running) as opened:
@@ -325,10 +366,11 @@ async def open(
     session_id: str | None = None,
     save: bool = True,
     approve: Approve | Approver = "deny",
+    workdir: str | Path | None = None,
 ) -> Session:
     """Open a session that stays open until `Session.close`, for notebooks; see `open_session`."""
     resources = contextlib.AsyncExitStack()
-    opening = open_session(plan, session_id=session_id, save=save, approve=approve)
+    opening = open_session(plan, session_id=session_id, save=save, approve=approve, workdir=workdir)
     session = await resources.enter_async_context(opening)
     session.resources = resources
     return session
@@ -413,7 +455,9 @@ async def run(
     session_id: str | None = None,
     save: bool = True,
     approve: Approve | Approver = "deny",
+    workdir: str | Path | None = None,
     attach: Sequence[Path | str | bytes] = (),
+    on_event: Callable[[Event], None] | None = None,
 ) -> Answer:
     """Send one prompt in a session of its own.
 
@@ -426,14 +470,23 @@ async def run(
         session_id: See `open_session`.
         save: See `open_session`.
         approve: See `open_session`.
+        workdir: See `open_session`.
         attach: See `Session.run`.
+        on_event: See `Session.run`.
 
     Raises:
         AppError: The session cannot be opened; how a prompt ended is in the answer.
     """
-    async with open_session(plan, session_id=session_id, save=save, approve=approve) as session:
+    async with open_session(
+        plan, session_id=session_id, save=save, approve=approve, workdir=workdir
+    ) as session:
         return await session.run(
-            prompt, schema=schema, answer_type=answer_type, timeout=timeout, attach=attach
+            prompt,
+            schema=schema,
+            answer_type=answer_type,
+            timeout=timeout,
+            attach=attach,
+            on_event=on_event,
         )
 
 
@@ -523,6 +576,7 @@ class Session:
         answer_type: Any = None,
         timeout: float | None = None,
         attach: Sequence[Path | str | bytes] = (),
+        on_event: Callable[[Event], None] | None = None,
     ) -> Answer:
         """Send a prompt and return how it ended.
 
@@ -533,6 +587,7 @@ class Session:
                 `list[int]`: `data` is an object of it. The model may correct what its rules refuse.
             timeout: Seconds until it is stopped.
             attach: Images and text files, as paths; images also as bytes.
+            on_event: Called with each event as it happens, except the `result`. It must not block; what it raises is logged.
 
         Raises:
             UsageError: `schema` is not a JSON Schema, `answer_type` has none or both are given, `timeout` is not a
@@ -542,7 +597,7 @@ class Session:
         """
         attached = _attachments(attach)
         required = _required(schema, answer_type)
-        running = asyncio.ensure_future(self._run(prompt, required, timeout, None, attached))
+        running = asyncio.ensure_future(self._run(prompt, required, timeout, on_event, attached))
         try:
             return await asyncio.shield(running)
         finally:
@@ -563,8 +618,9 @@ class Session:
                 )
             self._events.listener = listener
             try:
-                self._opened.attach(attached.images)
-                return await self._send(attached.add_to(prompt), schema, timeout)
+                with working_in(self._plan.workdir):
+                    self._opened.attach(attached.images)
+                    return await self._send(attached.add_to(prompt), schema, timeout)
             finally:
                 self._events.listener = None
 
@@ -620,7 +676,7 @@ class Session:
         try:
             while (event := await queue.get()) is not None:
                 yield event
-            yield {"type": "result", **(await running).result}
+            yield cast("ResultEvent", {"type": "result", **(await running).result})
         finally:
             await _cancel(running)
 
@@ -665,7 +721,7 @@ class _Events(EventStream):
 
     def _event(self, kind: str, **fields: Any) -> None:
         if self.listener is not None:
-            self.listener({"type": kind, **fields})
+            self.listener(cast("Event", {"type": kind, **fields}))
 
 
 def check_approve(value: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -34,12 +35,18 @@ from amplifier_batch.record.folder import BatchFolder, require_unused
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.writer import writing
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.working_folder import working_in
 
 Rows = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
 """An input as `amplifier batch run` takes it, or the rows themselves."""
 
 _MAX_WAITING_ANSWERS = 100
 _SAVED_ROWS = "input.jsonl"
+
+
+def _name_arguments(text: str) -> str:
+    """Replace the options of the command by the arguments of `batch`."""
+    return re.sub(r"--[a-z][a-z-]+", lambda option: option[0][2:].replace("-", "_"), text)
 
 
 class BatchStopped(AppError):
@@ -51,12 +58,12 @@ class BatchStopped(AppError):
 
     def __init__(self, stop: Stop) -> None:
         hint = stop.hint
-        # That of the command names its options.
+        # That of the command names its commands.
         if hint is None or "FOLDER" in hint:
             hint = "Continue it with the same call and folder."
             if stop.ending is Ending.BUDGET:
                 hint = "Continue it with the same call and folder, and a larger max_cost."
-        super().__init__(stop.message, hint=hint)
+        super().__init__(_name_arguments(stop.message), hint=_name_arguments(hint))
         self.outcome = stop.ending.value
 
 
@@ -68,6 +75,7 @@ async def batch(
     prompt: str | None = None,
     workers: int | None = None,
     repeat: int = 1,
+    cache: bool = False,
     max_cost: float | None = None,
     max_forecast: float | None = None,
     max_cost_row: float | None = None,
@@ -91,6 +99,7 @@ async def batch(
         prompt: The prompt, with `{{field}}` for fields of the row; by default the plan's, or the field `prompt`.
         workers: How many rows run at a time; by default 8.
         repeat: How many times each row runs.
+        cache: Reuse answers to identical requests, also of other batches that ran with it.
         max_cost: US dollars at which the batch stops.
         max_forecast: US dollars that all rows may cost by the forecast of the first ones.
         max_cost_row: US dollars at which a row stops.
@@ -113,7 +122,7 @@ async def batch(
             f"the rows of a batch run in other processes, without the functions {', '.join(plan.functions.tools)}",
             hint="Offer them as a tool module: amplifier module new tool my-tool",
         )
-    if plan.is_data:
+    if plan.data is not None:
         raise UsageError(
             "the rows of a batch run in other processes, which read the plan from a file",
             hint="Write it to a file: json.dump(plan, file)",
@@ -129,13 +138,15 @@ async def batch(
     options = BatchOptions(
         workers, _text(max_cost), _text(max_forecast), _text(stop_after)
     ).validate()
-    call = _Call(chosen, request, rows, schema, RowOptions(prompt, workdir, repeat), options)
+    row = RowOptions(prompt, workdir, repeat, cache=cache)
+    call = _Call(chosen, request, rows, schema, row, options)
     answers: asyncio.Queue[Record] = asyncio.Queue(_MAX_WAITING_ANSWERS)
 
     async def run() -> None:
-        async with contextlib.aclosing(_stream_results(call, folder)) as results:
-            async for result in results:
-                await answers.put(result)
+        with working_in(plan.workdir):
+            async with contextlib.aclosing(_stream_results(call, folder)) as results:
+                async for result in results:
+                    await answers.put(result)
 
     # A task of its own stops the rows although the caller is cancelled at each of its waits.
     running, answer = start_task(run()), None

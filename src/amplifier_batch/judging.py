@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -66,12 +66,14 @@ class Judgement(NamedTuple):
     replies: list[Mapping[str, Any]]
 
 
-async def judge(plan: Plan, scorer: Scorer, row: Mapping[str, Any], answer: str) -> Judgement:
+async def judge(
+    plans: Sequence[Plan], scorer: Scorer, row: Mapping[str, Any], answer: str
+) -> Judgement:
     """Ask a judge about an answer.
 
     Args:
-        plan: The judge.
-        scorer: Its rubric, the schema of its replies, and how often to ask.
+        plans: The judge, for each time it is asked.
+        scorer: Its rubric, and the schema of its replies.
         row: The fields of the row.
         answer: The answer.
     """
@@ -82,7 +84,7 @@ async def judge(plan: Plan, scorer: Scorer, row: Mapping[str, Any], answer: str)
     scores: list[float | str] = []
     replies: list[Mapping[str, Any]] = []
     cost: Decimal | None = Decimal(0)
-    for _ in range(scorer.repeat):
+    for plan in plans:
         reply, problem = await _ask(plan, prompt, schema)
         if reply is not None:
             spent = None if reply.cost is None else Decimal(str(reply.cost))

@@ -92,6 +92,7 @@ class RowOptions(NamedTuple):
         economy: Whether answers come at batch prices.
         shard: Which part of the rows; see `choose_shard`.
         score: What scores the answers, as `NAME=COMMAND`.
+        cache: Whether answers come from the cache that batches share.
         max_cost_row: US dollars for one row.
     """
 
@@ -152,6 +153,14 @@ class RowOptions(NamedTuple):
             help="Score each answer at the end, as 'amplifier batch score' does; repeatable.",
         ),
     ] = None
+    cache: Annotated[
+        bool,
+        Option(
+            "--cache",
+            group=_WHAT,
+            help="Reuse answers to identical requests, also of other batches that ran with --cache.",
+        ),
+    ] = False
     max_cost_row: Annotated[
         str | None,
         Option(

@@ -23,6 +23,7 @@ from amplifier_app.plan.scorers import JUDGE, PYTHON
 from amplifier_app.runtime.answer_schema import AnswerSchema
 from amplifier_app.runtime.checks import Check, CheckResult, CheckRunner
 from amplifier_app.runtime.sandbox import register_sandbox
+from amplifier_batch.answer_cache import AnswerCache
 from amplifier_batch.functions import Function, FunctionError, FunctionProcess, to_value
 from amplifier_batch.input import read_batch_rows
 from amplifier_batch.judging import judge
@@ -46,15 +47,23 @@ class Scoring:
         scorers: What scores.
         request: The plan and the options of every row; judges get its options about trust, locks and downloads.
         chosen: What the request resolves to; its sandbox is for commands.
+        cache: Whether judges get answers from the cache that batches share.
 
     Raises:
         ConfigError: A judge cannot be loaded.
     """
 
-    def __init__(self, scorers: Collection[Scorer], request: Request, chosen: Chosen) -> None:
+    def __init__(
+        self,
+        scorers: Collection[Scorer],
+        request: Request,
+        chosen: Chosen,
+        *,
+        cache: bool = False,
+    ) -> None:
         self.scorers = scorers
         self._plan = chosen.plan
-        self._judges = {one: _load_judge(one, request) for one in scorers if one.is_judge}
+        self._judges = {one: _load_judge(one, request, cache) for one in scorers if one.is_judge}
         self._functions = {
             one: FunctionProcess(_function(one, chosen)) for one in scorers if one.is_function
         }
@@ -197,8 +206,8 @@ def _digest(scorer: Scorer, file: str | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def _load_judge(scorer: Scorer, request: Request) -> Plan:
-    """The plan of a judge, under the batch's rules: trust, `--offline`, and with `--locked` its own lock.
+def _load_judge(scorer: Scorer, request: Request, cache: bool) -> list[Plan]:
+    """The plan of a judge for each time it is asked, under the batch's rules: trust, `--offline`, and with `--locked` its own lock.
 
     Raises:
         ConfigError: It cannot be loaded, or its schema is invalid.
@@ -217,7 +226,10 @@ def _load_judge(scorer: Scorer, request: Request) -> Plan:
         offline=request.offline,
         locked=request.locked,
     )
-    return Plan(choose(of_judge, Output(-1)), of_judge)
+    chosen = choose(of_judge, Output(-1))
+    numbers = range(1, scorer.repeat + 1)
+    caches = [AnswerCache(f"judge {number}") if cache else None for number in numbers]
+    return [Plan(chosen, of_judge, adjustment=each) for each in caches]
 
 
 def _function(scorer: Scorer, chosen: Chosen) -> Function:

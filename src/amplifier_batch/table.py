@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import glob
-import io
 import json
 import math
 import re
@@ -21,6 +20,7 @@ from amplifier_batch.record.journal import Record
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
 from amplifier_batch.scores import read_scores, with_rows
 from amplifier_support.fields import to_mapping
+from amplifier_support.installation import install_command
 
 _ROWS_AT_ONCE = 5_000
 _FIRST = ("number", "row", "repeat", "outcome", "exit_code")
@@ -121,7 +121,9 @@ class Table:
             "answered_model": next(iter(models), result.get("model")),
             "reason": read_reason(result),
         }
-        return cast("Cells", self._redact(cells))
+        # Anything else has no secrets, and looking at it takes as long.
+        texts = {k: v for k, v in cells.items() if isinstance(v, (str, list, dict))}
+        return cells | cast("Cells", self._redact(texts))
 
 
 # -- conditions --------------------------------------------------------------------------
@@ -182,9 +184,10 @@ Format = Literal["csv", "jsonl", "parquet"]
 
 def as_csv(table: Table, where: Where | None = None) -> Iterator[str]:
     """The table as CSV; no cell is a formula for a spreadsheet."""
-    yield _csv_line([_csv_cell(name) for name in table.columns])
+    writer: Any = csv.writer(_Line(), lineterminator="\n")
+    yield writer.writerow([_csv_cell(name) for name in table.columns])
     for cells in table.rows(where):
-        yield _csv_line([_csv_cell(cells[name]) for name in table.columns])
+        yield writer.writerow([_csv_cell(cells[name]) for name in table.columns])
 
 
 def as_lines(table: Table, where: Where | None = None) -> Iterator[str]:
@@ -199,10 +202,11 @@ def _csv_cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
 
 
-def _csv_line(values: Sequence[Any]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(values)
-    return line.getvalue()
+class _Line:
+    """A file for `csv.writer` that hands out what is written."""
+
+    def write(self, line: str) -> str:
+        return line
 
 
 def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
@@ -217,7 +221,7 @@ def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
     except ImportError as error:
         raise ConfigError(
             "cannot write Parquet: pyarrow is not installed",
-            hint="Install it with: pip install 'amplifier[parquet]'",
+            hint=f"Install it with: {install_command('parquet')}",
         ) from error
     kinds: dict[str, set[type]] = {name: set() for name in table.columns}
     for cells in table.rows(where):

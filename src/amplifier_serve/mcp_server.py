@@ -314,7 +314,7 @@ async def _run(
             async for event in session.stream(prompt):
                 if event["type"] == "tool_start":
                     steps += 1
-                    report(steps, describe.call(event["name"], event["input"]))
+                    report(steps, describe.call(event["name"] or "", event["input"]))
                 result = event
             answer, id = api.to_answer(result), session.id
     except AppError as error:

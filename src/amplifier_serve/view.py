@@ -1,4 +1,8 @@
-"""`amplifier view`: the sessions of this machine in a browser, live and read-only."""
+"""`amplifier view`: the sessions of this machine in a browser, live and read-only.
+
+Packages add pages about folders, such as that of a batch: an entry point of the group `amplifier.pages` is called with a
+folder and returns a `FolderPage`, or None if the folder is not one of its own.
+"""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import hmac
@@ -7,11 +11,13 @@ import secrets
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from html import escape
 from http.cookies import CookieError, SimpleCookie
-from typing import Annotated, Any
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any, Protocol
 from urllib.parse import parse_qs, quote
 
 import typer
@@ -64,25 +70,32 @@ look();
 def view(
     session: Annotated[
         str | None,
-        typer.Argument(metavar="[SESSION]", help="The session to open first.", show_default=False),
+        typer.Argument(
+            metavar="[SESSION|FOLDER]",
+            help="The session, or the folder of a batch, to open first.",
+            show_default=False,
+        ),
     ] = None,
     port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 chooses one.")
     ] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
-    """Show the sessions of this machine in a browser, live and read-only, until Ctrl-C.
+    """Show the sessions of this machine, or a batch, in a browser, live and read-only, until Ctrl-C.
 
     Only the browser that opens the printed address first can read them. Secrets are replaced as in
     'amplifier session export'.
     """
-    path = "/"
-    if session is not None:
+    path, folder_page = "/", None
+    if session is not None and (folder_page := _find_page(Path(session))) is not None:
+        path = "/folder"
+    elif session is not None:
         path = f"/session/{quote(SessionStore().find(session).id)}"
 
     class Handler(_Handler):
         token = _Token()
         shown = _Sessions()
+        folder = folder_page
 
     with serving(Handler, port, "--port") as base:
         address = f"{base}{path}?token={Handler.token.once}"
@@ -91,6 +104,30 @@ def view(
         if not no_open and sys.stdout.isatty() and (displays or sys.platform == "darwin"):
             webbrowser.open(address)
         threading.Event().wait()
+
+
+class FolderPage(Protocol):
+    """A page about a folder."""
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+        ...
+
+    def version(self) -> str:
+        """A text that changes with the page."""
+        ...
+
+    def page(self) -> Iterator[str]:
+        """The HTML in pieces, without secrets."""
+        ...
+
+
+def _find_page(folder: Path) -> FolderPage | None:
+    if not folder.is_dir():
+        return None
+    pages = (entry.load()(folder) for entry in entry_points(group="amplifier.pages"))
+    return next((page for page in pages if page is not None), None)
 
 
 class _Token:
@@ -165,11 +202,7 @@ class _Sessions:
         found = SessionStore().find(session_id)
         title = found.metadata.get("title")
         shown = self._redact(title) if isinstance(title, str) else found.id
-        source = f"/session/{quote(found.id)}"
-        header = f'<header><a href="/">Sessions</a> · {escape(shown)}</header>'
-        # No script of the conversation runs, whatever it has in it.
-        frame = f'<iframe sandbox="allow-same-origin" src="{source}/page"></iframe>'
-        return _document(shown, header + frame, f"{source}/version")
+        return _frame(shown, f"/session/{quote(found.id)}")
 
     def session_page(self, session_id: str) -> str:
         """The conversation of a session, without secrets."""
@@ -192,6 +225,7 @@ class _Handler(LocalHandler):
 
     token: _Token
     shown: _Sessions
+    folder: FolderPage | None
 
     def do_GET(self) -> None:
         try:
@@ -243,6 +277,19 @@ class _Handler(LocalHandler):
                 return self.shown.session_page(id)
             case ["session", id, "version"]:
                 return self.shown.version(id)
+            case ["folder", *below] if self.folder is not None and len(below) < 2:
+                return self._folder_page(self.folder, "".join(below))
+            case _:
+                raise Refused(404, "there is no such page")
+
+    def _folder_page(self, folder: FolderPage, name: str) -> str:
+        match name:
+            case "":
+                return _frame(folder.title, "/folder")
+            case "page":
+                return "".join(folder.page())
+            case "version":
+                return folder.version()
             case _:
                 raise Refused(404, "there is no such page")
 
@@ -250,6 +297,14 @@ class _Handler(LocalHandler):
         headers = {"Referrer_Policy": "no-referrer", "X_Frame_Options": "SAMEORIGIN"}
         kind = f"{content_type}; charset=utf-8"
         self.answer(status, text.encode("utf-8", "replace"), kind, **headers)
+
+
+def _frame(title: str, source: str) -> str:
+    """The page around another one, which shows it again when it changes."""
+    header = f'<header><a href="/">Sessions</a> · {escape(title)}</header>'
+    # No script of the page runs, whatever it has in it.
+    frame = f'<iframe sandbox="allow-same-origin" src="{source}/page"></iframe>'
+    return _document(title, header + frame, f"{source}/version")
 
 
 def _document(title: str, body: str, version: str) -> str:

@@ -28,6 +28,7 @@ from pathlib import Path
 from amplifier_support.environment import absolute_entries, without_model_keys, without_secrets
 from amplifier_support.files import is_below
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.working_folder import working_folder
 
 _POLL_SECONDS = 0.1
 _PROJECT_MARKS = (".git", ".amplifier")
@@ -89,6 +90,7 @@ def _untrusted_roots(folder: str | None) -> set[str]:
     home = os.path.realpath(os.path.expanduser("~"))
     starts = {folder} if folder else set[str]()
     with contextlib.suppress(FileNotFoundError):
+        starts.add(working_folder())
         starts.add(os.getcwd())
     roots: set[str] = set()
     for start in starts:

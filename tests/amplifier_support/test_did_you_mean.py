@@ -39,8 +39,7 @@ def test_modules(name: str, meant: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
-    [("Antropic", "anthropic"), ("opneai", "openai"), ("nope", None), ("", None)],
+    ("name", "meant"), [("Antropic", "anthropic"), ("opneai", "openai"), ("nope", None), ("", None)]
 )
 def test_names(name: str, meant: str | None) -> None:
     assert nearest(name, PROVIDERS) == meant

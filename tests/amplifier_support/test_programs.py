@@ -12,11 +12,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_support.async_programs import run_in_thread
-from amplifier_support.environment import (
-    minimal_environment,
-    without_model_keys,
-    without_secrets,
-)
+from amplifier_support.environment import minimal_environment, without_model_keys, without_secrets
 from amplifier_support.programs import (
     Stopped,
     TimedOut,
@@ -25,6 +21,7 @@ from amplifier_support.programs import (
     run,
     search_path,
 )
+from amplifier_support.working_folder import working_in
 from tests.app.sources.test_git import is_running
 from tests.support.cli import child_environment, run_python
 from tests.support.waiting import eventually
@@ -86,6 +83,8 @@ def test_the_folder_to_work_in_counts_like_the_current_one(
     monkeypatch.setenv("PATH", str(file.parent))
     assert find_program("helper") == str(file)
     assert find_program("helper", str(tmp_path / "other")) is None
+    with working_in(str(tmp_path / "other")):
+        assert find_program("helper") is None
 
 
 def test_the_users_and_the_systems_programs_are_found_from_everywhere(

@@ -11,16 +11,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import pytest
 import yaml
 from pydantic import AfterValidator, TypeAdapter
 
 from amplifier_app import api
+from amplifier_app.render import event_types
+from amplifier_app.sessions.store import SessionStore
 from amplifier_batch.record.folder import is_running
 from tests.support.cli import child_environment, run_amplifier, run_python
-from tests.support.llm_server import Reply, Request, ScriptedLLM
+from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.plans import held_plan, mock_plan, module_folder
 from tests.support.waiting import eventually
 from tests.support.warm_interpreter import WarmInterpreter, WarmModule
@@ -49,12 +51,56 @@ async def test_a_session_keeps_its_conversation_and_can_be_resumed(tmp_path: Pat
         assert (await session.run("first")).text == "one"
         events = [event async for event in session.stream("second")]
     assert [event["delta"] for event in events if event["type"] == "text"] == ["two"]
-    assert events[-1]["type"] == "result"
-    assert events[-1]["response"] == "two"
+    last = events[-1]
+    assert last["type"] == "result"
+    assert last["response"] == "two"
     async with api.open_session(plan, session_id="mine") as session:
         await session.run("third")
     shown = run_amplifier("session", "show", "mine").stdout
     assert [word for word in ("first", "second", "third") if word not in shown] == []
+
+
+FIELDS: dict[str, dict[str, Any]] = {
+    kind: get_type_hints(event)
+    for event in get_args(event_types.Event)
+    for kind in get_args(get_type_hints(event)["type"])
+}
+
+
+async def test_events_have_the_types_that_are_documented(tmp_path: Path) -> None:
+    call = {"name": "task", "input": {"agent": "a", "instruction": "go"}}
+    replies = [{"text": "now", "tool_calls": [call]}, "one", "two"]
+    agents = {"a": {"description": "Does it", "tools": []}}
+    tools = [{"module": "tool-task"}]
+    plan = api.load_plan(mock_plan(tmp_path, replies, tools=tools, agents=agents))
+    events: list[api.Event] = []
+    async with api.open_session(plan, save=False) as session:
+        answer = await session.run("first", on_event=events.append)
+        events += [event async for event in session.stream("second")]
+    assert answer.text == "one", answer.error
+    kinds = {event["type"] for event in events}
+    assert {"request", "text", "tool_start", "tool_end", "sub_session_start", "result"} < kinds
+    for event in events:
+        hints = FIELDS[event["type"]]
+        assert event.keys() == hints.keys()
+        for name in hints.keys() - {"cost", "error"}:
+            TypeAdapter(hints[name]).validate_python(dict(event)[name], strict=True)
+
+
+def test_the_types_of_events_are_those_of_the_schema() -> None:
+    definitions = json.loads(run_amplifier("schema", "events").stdout)["$defs"]
+    result = json.loads(run_amplifier("schema", "result").stdout)
+    elsewhere = {
+        "result": result,
+        "check": result["$defs"]["check"],
+        "sub_session_end": result["$defs"]["sub_session"],
+    }
+    for kind, fields in FIELDS.items():
+        name = "text" if kind == "thinking" else kind
+        properties = definitions[name]["properties"] | elsewhere.get(name, {}).get("properties", {})
+        assert fields.keys() == properties.keys(), kind
+    # Written when the session opens, before its first prompt.
+    assert definitions.keys() - FIELDS.keys() == {"session"}
 
 
 async def test_errors_of_a_prompt_are_in_the_answer(tmp_path: Path) -> None:
@@ -162,6 +208,64 @@ async def mount(coordinator, config=None):
 """
 
 
+@pytest.mark.usefixtures("key")
+async def test_sessions_in_two_folders_work_at_once_each_in_its_own(tmp_path: Path) -> None:
+    for name in ("trusted", "other"):
+        project = tmp_path / name
+        (project / ".amplifier").mkdir(parents=True)
+        (project / "AGENTS.md").write_text(f"The rule of {name}.")
+        (project / "name.txt").write_text(f"content of {name}")
+    assert run_amplifier("trust", "--yes", cwd=tmp_path / "trusted").code == 0
+    both = asyncio.Barrier(2)
+
+    async def work(request: Request) -> Reply:
+        if any(message["role"] == "assistant" for message in request.body["messages"]):
+            return Reply("done")
+        await both.wait()
+        write = ToolCall("bash", {"command": "pwd > here.txt; cat name.txt > copy.txt"})
+        return Reply(tool_calls=[write, ToolCall("read_file", {"file_path": "name.txt"})])
+
+    async with ScriptedLLM([work], repeat_last=True) as server:
+        plan = api.load_plan(anthropic_plan(tmp_path, server))
+        before = os.getcwd()
+        names = ("trusted", "other")
+        answers = await asyncio.gather(
+            *(api.run(plan, "go", workdir=tmp_path / name, approve="allow") for name in names)
+        )
+        assert [answer.text for answer in answers] == ["done", "done"]
+        assert os.getcwd() == before
+        texts = [json.dumps(request.body) for request in server.completions]
+    for name, answer in zip(names, answers, strict=True):
+        project = tmp_path / name
+        assert (project / "here.txt").read_text() == f"{project}\n"
+        assert (project / "copy.txt").read_text() == f"content of {name}"
+        assert any(f"content of {name}" in text for text in texts)
+        saved = SessionStore().find(answer.result["session_id"])
+        assert saved.metadata["project"] == str(project)
+        # Only a folder that the user trusts gives instructions.
+        assert any(f"The rule of {name}" in text for text in texts) is (name == "trusted")
+
+
+async def test_a_plan_has_the_project_of_its_working_directory(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / ".amplifier" / "profiles").mkdir(parents=True)
+        profile = tmp_path / name / ".amplifier" / "profiles" / "own.yaml"
+        profile.write_text(f"extends: mock\ninstruction: I am {name}.\n")
+    with pytest.raises(api.ConfigError, match=r"project .*/a is not trusted"):
+        api.load_plan("own", workdir=tmp_path / "a")
+    plan = api.load_plan("own", workdir=tmp_path / "a", trust=True)
+    assert (await api.run(plan, "hello", save=False)).is_ok
+    # Trust in one project is none in another.
+    with pytest.raises(api.ConfigError, match=r"project .*/b is not trusted"):
+        await api.run(plan, "hello", save=False, workdir=tmp_path / "b")
+    assert run_amplifier("trust", "--yes", cwd=tmp_path / "b").code == 0
+    other = plan.in_folder(tmp_path / "b")
+    assert other.digest != plan.digest
+    assert (await api.run(other, "hello", save=False)).is_ok
+    with pytest.raises(api.ConfigError, match="missing is not a folder"):
+        plan.in_folder(tmp_path / "missing")
+
+
 async def test_many_sessions_run_at_once() -> None:
     plan = api.load_plan("mock")
     answers = await asyncio.gather(*(api.run(plan, f"n{n}", save=False) for n in range(50)))
@@ -206,25 +310,32 @@ async def answers(
     prompt: str = "row {{n}}",
     repeat: int = 1,
     workers: int = 3,
+    cache: bool = False,
 ) -> dict[str, str]:
     rows = [{"id": f"r{n}", "n": n} for n in range(6)]
-    call = api.batch(plan, rows, folder=folder, prompt=prompt, repeat=repeat, workers=workers)
+    options: dict[str, Any] = {"repeat": repeat, "workers": workers, "cache": cache}
+    call = api.batch(plan, rows, folder=folder, prompt=prompt, **options)
     return {row.id: row.answer.text async for row in call}
 
 
 @pytest.mark.usefixtures("key", "warm_workers")
 async def test_a_batch_yields_each_answer_once_and_continues_in_its_folder(tmp_path: Path) -> None:
     async with ScriptedLLM([held_rows(None)], repeat_last=True) as server:
-        plan = api.load_plan(anthropic_plan(tmp_path, server))
+        place = tmp_path / "place"
+        place.mkdir()
+        plan = api.load_plan(anthropic_plan(tmp_path, server), workdir=place)
         folder = tmp_path / "out"
         everything = {f"r{n}": f"did row {n}" for n in range(6)}
-        assert await answers(plan, folder, workers=3) == everything
+        assert await answers(plan, folder, workers=3, cache=True) == everything
         assert await answers(plan, folder) == everything
+        assert await answers(plan, tmp_path / "again", cache=True) == everything
         assert len(server.completions) == 6
         with pytest.raises(api.ConfigError, match="began with a different prompt and repeat"):
             await answers(plan, folder, prompt="other {{n}}", repeat=2)
         with pytest.raises(api.ConfigError, match="different rows"):
             await anext(api.batch(plan, [{"n": 1}], folder=folder, prompt="row {{n}}"))
+        session = json.loads((folder / "sessions" / "r0" / "metadata.json").read_text())
+        assert session["project"] == str(place)
         status = run_amplifier("batch", "status", folder)
         assert "6 of 6 rows, ended" in status.stdout
 
@@ -285,6 +396,18 @@ async def test_a_batch_that_stops_early_raises_after_its_answers(tmp_path: Path)
         await anext(api.batch(plan, [{"prompt": object()}]))
 
 
+@pytest.mark.usefixtures("warm_workers")
+async def test_a_limit_on_cost_needs_a_known_price(tmp_path: Path) -> None:
+    rows = [{"prompt": "a"}]
+    found = [row async for row in api.batch(api.load_plan("mock"), rows, max_cost=20)]
+    assert [row.answer.outcome for row in found] == ["ok"]
+    unknown = mock_plan(tmp_path, ["one"])
+    with pytest.raises(api.BatchStopped, match="cannot enforce max_cost: no price known") as caught:
+        _ = [row async for row in api.batch(api.load_plan(unknown), rows, max_cost=20)]
+    assert "run the rows without max_cost" in str(caught.value.hint)
+    assert "--" not in f"{caught.value} {caught.value.hint}"
+
+
 def held_rows(gate: asyncio.Event | None) -> Callable[[Request], Awaitable[Reply]]:
     """A model that answers with the row, once the gate is open."""
 
@@ -325,6 +448,7 @@ def test_a_plan_that_cannot_be_loaded_is_a_configuration_error(plan: str | Path,
         (("ask.py", "mock", "hello"), "You said: hello\n"),
         (("conversation.py", "mock"), "You said: Say it backwards.\nContinue with: "),
         (("batch.py", "mock", "out"), "n3: You said: What is 3 squared?\n"),
+        (("folders.py", "mock", "hello", ".", "/"), ".: You said: hello\n/: You said: hello\n"),
         (("many.py", "mock"), "What is 7 squared? You said: What is 7 squared?\n"),
     ],
 )

@@ -12,7 +12,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from amplifier_batch.engines.pool import Asked, Ended, Event, Reply, RowTask, St
 from amplifier_batch.input import PromptTemplate, Row, read_rows
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.writer import writing
+from amplifier_batch.statistics.comparison import compare
 from amplifier_batch.statistics.summary import totals
+from amplifier_batch.table import Table, as_csv
 from amplifier_batch.workdirs import Workdirs
 
 
@@ -64,7 +66,7 @@ def main() -> None:
     with source.open("w") as file:
         for number in range(rows):
             file.write(json.dumps({"id": f"row-{number}", "prompt": "x" * 100}) + "\n")
-    facts = {"input": str(source), "rows": rows, "repeat": repeat}
+    facts = {"input": str(source), "input_digest": "", "rows": rows, "repeat": repeat}
     batch = BatchFolder.create(folder / "out", facts, "")
     found: dict[str, Any] = {}
 
@@ -96,7 +98,12 @@ def main() -> None:
     start = time.process_time()
     run(runs)
     found["resume_s"] = time.process_time() - start
-    for name, look in (("status_ms", status), ("results_s", lambda: list(batch.results()))):
+    looks: list[tuple[str, Callable[[], object]]] = [
+        ("status_ms", status),
+        ("results_s", lambda: sum(len(line) for line in as_csv(Table(batch)))),
+        ("compare_s", lambda: compare(batch, batch)),
+    ]
+    for name, look in looks:
         start = time.process_time()
         look()
         found[name] = (time.process_time() - start) * (1000 if name.endswith("ms") else 1)

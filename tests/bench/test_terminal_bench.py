@@ -37,10 +37,7 @@ def test_deltas_on_a_terminal(benchmark: Any, tmp_path: Path) -> None:
 def test_prompt_painted(benchmark: Any, tmp_path: Path) -> None:
     bench = Bench("http://127.0.0.1:9", tmp_path)
     own, bare = compare(
-        benchmark,
-        lambda: bench.on_terminal("amplifier", until=PAINTED),
-        bench.hello,
-        rounds=15,
+        benchmark, lambda: bench.on_terminal("amplifier", until=PAINTED), bench.hello, rounds=15
     )
     assert PAINTED in own.stdout
     assert PAINTED in bare.stdout

@@ -4,11 +4,7 @@ import asyncio
 
 import pytest
 
-from amplifier_core.cancellation import (
-    CancellationState,
-    CancellationToken,
-    task_cancel_count,
-)
+from amplifier_core.cancellation import CancellationState, CancellationToken, task_cancel_count
 
 
 def test_states_only_advance() -> None:
@@ -28,6 +24,7 @@ def test_request_cancellation_is_graceful() -> None:
     token = CancellationToken()
     assert token.request_cancellation() is None
     assert token.is_graceful
+    assert [state.value for state in CancellationState] == ["none", "graceful", "immediate"]
 
 
 def test_running_tools_are_known_by_id_and_name() -> None:
@@ -35,6 +32,8 @@ def test_running_tools_are_known_by_id_and_name() -> None:
     token.register_tool_start("1", "bash")
     token.register_tool_start("2", "bash")
     token.register_tool_complete("unknown")
+    token.running_tools.clear()
+    token.running_tool_names.clear()
     assert token.running_tools == {"1", "2"}
     assert token.running_tool_names == ["bash", "bash"]
     token.register_tool_complete("1")
@@ -68,9 +67,7 @@ def test_a_reset_clears_only_state_and_tools() -> None:
     assert child.is_immediate
 
 
-async def test_callbacks_run_in_order_even_if_one_fails(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_callbacks_run_in_order_even_if_one_fails(caplog: pytest.LogCaptureFixture) -> None:
     token, ran = CancellationToken(), []
 
     async def later() -> None:
@@ -124,3 +121,28 @@ async def test_outside_a_task_but_in_a_loop_nothing_was_cancelled() -> None:
     counted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(lambda: counted.set_result(task_cancel_count()))
     assert await counted == 0
+
+
+def test_cyclic_child_tokens_do_not_loop() -> None:
+    first, second = CancellationToken(), CancellationToken()
+    first.register_child(second)
+    second.register_child(first)
+    first.request_immediate()
+    assert second.is_immediate
+    second.unregister_child(CancellationToken())
+
+
+async def test_a_callback_that_awaits_what_it_cancelled_does_not_stop_the_others() -> None:
+    token, ran = CancellationToken(), []
+    work = asyncio.create_task(asyncio.sleep(60))
+    await asyncio.sleep(0)
+
+    async def stop_work() -> None:
+        work.cancel()
+        await work
+
+    token.on_cancel(stop_work)
+    token.on_cancel(lambda: ran.append("other"))
+    await token.trigger_callbacks()
+    await token.trigger_callbacks()
+    assert ran == ["other", "other"]

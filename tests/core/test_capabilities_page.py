@@ -86,12 +86,8 @@ def uses_in(file: Path, private: dict[str, str]) -> Iterator[tuple[str, bool]]:
 
 def private_keys(package: Path) -> dict[str, str]:
     """Keys that a module declares for itself."""
-    declared = (
-        node
-        for file in package.rglob("*.py")
-        for node in ast.parse(file.read_text()).body
-        if "Capability[" in file.read_text()
-    )
+    texts = [file.read_text() for file in package.rglob("*.py")]
+    declared = (node for text in texts if "Capability[" in text for node in ast.parse(text).body)
     return {
         node.targets[0].id: str(node.value.args[0].value)
         for node in declared

@@ -1,8 +1,10 @@
 """Mount points, capabilities, contributions and cleanup."""
 
 import asyncio
+import inspect
 import logging
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,7 +71,7 @@ async def test_single_points_hold_the_last_one(coordinator: ModuleCoordinator) -
     await coordinator.mount("context", "first", name="ignored")
     await coordinator.mount("context", "second")
     assert coordinator.get("context", "ignored") == "second"
-    await coordinator.unmount("context")
+    await coordinator.unmount("context", "ignored")
     assert coordinator.get("context") is None
 
 
@@ -85,24 +87,19 @@ async def test_the_session_mount_point_maps_to_orchestrator_and_context(
         coordinator.mount("session", "x", name="tools")
 
 
-def test_a_mount_takes_effect_without_being_awaited(coordinator: ModuleCoordinator) -> None:
-    coordinator.mount("module-source-resolver", "resolver")
-    assert coordinator.get("module-source-resolver") == "resolver"
-
-
 @pytest.mark.parametrize(
-    ("point", "module", "error"),
+    ("point", "module", "error", "text"),
     [
-        ("nowhere", Named("x"), ValueError),
-        ("hooks", Named("x"), ValueError),
-        ("tools", object(), ValueError),
-        ("tools", Named(3), TypeError),
+        ("nowhere", Named("x"), ValueError, "Unknown mount point"),
+        ("hooks", Named("x"), ValueError, "hooks"),
+        ("tools", object(), ValueError, "Name required for"),
+        ("tools", Named(3), TypeError, "must be a string"),
     ],
 )
 def test_invalid_mounts_are_rejected(
-    coordinator: ModuleCoordinator, point: str, module: Any, error: type[Exception]
+    coordinator: ModuleCoordinator, point: str, module: Any, error: type[Exception], text: str
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error, match=text):
         coordinator.mount(point, module)
 
 
@@ -111,6 +108,7 @@ async def test_unmounting(coordinator: ModuleCoordinator) -> None:
     await coordinator.unmount("tools", "a")
     await coordinator.unmount("tools", "a")
     await coordinator.unmount("hooks")
+    assert coordinator.get("hooks") is coordinator.hooks
     assert coordinator.get("tools") == {}
     with pytest.raises(ValueError, match="Name required"):
         coordinator.unmount("tools")
@@ -128,15 +126,13 @@ def test_facts_of_the_session_are_reachable() -> None:
     assert (coordinator.injection_budget_per_turn, coordinator.injection_size_limit) == (5, 7)
     assert (coordinator.approval_system, coordinator.display_system) == ("a", "d")
     with pytest.raises(AttributeError):
-        ModuleCoordinator(object())
+        ModuleCoordinator(SimpleNamespace(session_id="s"))
 
 
 def test_without_a_session_it_is_empty(coordinator: ModuleCoordinator) -> None:
     assert (coordinator.session_id, coordinator.parent_id, coordinator.config) == ("", None, {})
     assert coordinator.session.session_id == ""
     assert coordinator.injection_size_limit is None
-    coordinator.todo_state = []  # type: ignore[attr-defined] - modules set attributes of their own
-    coordinator.session_state["shared"] = 1
 
 
 def test_capabilities(coordinator: ModuleCoordinator) -> None:
@@ -144,6 +140,8 @@ def test_capabilities(coordinator: ModuleCoordinator) -> None:
     coordinator.register_capability("x", 1)
     coordinator.register_capability("x", 2)
     assert coordinator.get_capability("x") == 2
+    with pytest.raises(TypeError):
+        coordinator.get_capability("x", "default")  # type: ignore[call-arg]
 
 
 async def test_contributions_are_in_order_without_none_and_without_failures(
@@ -158,15 +156,17 @@ async def test_contributions_are_in_order_without_none_and_without_failures(
     for name, callback in [
         ("a", lambda: ["a"]),
         ("none", lambda: None),
+        ("empty", list),
         ("broken", broken),
         ("b", later),
         ("a", lambda: ["a"]),
     ]:
         coordinator.register_contributor("c", name, callback)
-    assert await coordinator.collect_contributions("c") == [["a"], ["b"], ["a"]]
+    assert await coordinator.collect_contributions("c") == [["a"], [], ["b"], ["a"]]
     assert await coordinator.collect_contributions("unknown") == []
     assert "'broken'" in caplog.text
     assert [entry["name"] for entry in coordinator.channels["c"]][:2] == ["a", "none"]
+    assert {tuple(entry) for entry in coordinator.channels["c"]} == {("name", "callback")}
 
 
 async def test_a_contributor_that_raises_cancelled_error_ends_the_collection(
@@ -302,3 +302,65 @@ async def test_a_summary_by_name(coordinator: ModuleCoordinator) -> None:
     }
     coordinator.display_system = object()
     assert coordinator.to_dict()["has_display_service"] is True
+
+
+def test_coordinator_attributes_are_stable_and_read_only(coordinator: ModuleCoordinator) -> None:
+    assert coordinator.hooks is coordinator.hooks is coordinator.get("hooks")
+    assert coordinator.mount_points["hooks"] is coordinator.hooks
+    assert coordinator.cancellation is coordinator.cancellation
+    for name in ("hooks", "cancellation", "config", "session_id", "parent_id", "session"):
+        with pytest.raises(AttributeError):
+            setattr(coordinator, name, None)
+    coordinator.config["added"] = 1
+    assert coordinator.config == {"added": 1}
+
+
+def test_modules_and_hosts_may_set_attributes_on_a_coordinator(
+    coordinator: ModuleCoordinator,
+) -> None:
+    class Own(ModuleCoordinator):
+        pass
+
+    for made in (coordinator, Own()):
+        made.todo_state = [1]  # type: ignore[attr-defined]
+        made._tool_dispatch_contexts = {}  # type: ignore[attr-defined]
+        made.session_state = {"shared": True}
+        made.session_state["more"] = 1
+        made.loader = "loader"
+        made.approval_system = made.display_system = None
+        assert made.todo_state == [1]  # type: ignore[attr-defined]
+        assert made.session_state == {"shared": True, "more": 1}
+
+
+async def test_mounting_can_be_awaited_gathered_or_neither(coordinator: ModuleCoordinator) -> None:
+    tool = SimpleNamespace(name="t")
+    coordinator.mount("tools", tool)
+    assert not await coordinator.mount("tools", tool, "u")
+    await asyncio.gather(coordinator.mount("tools", tool, name="v"), asyncio.sleep(0))
+    assert list(coordinator.get("tools")) == ["t", "u", "v"]
+    assert inspect.isawaitable(coordinator.unmount("tools", "t"))
+    assert list(coordinator.get("tools")) == ["u", "v"]
+
+
+async def test_a_cleanup_may_register_another_and_runs_on_every_call(
+    coordinator: ModuleCoordinator,
+) -> None:
+    ran: list[str] = []
+
+    async def first() -> None:
+        ran.append("first")
+        coordinator.register_cleanup(lambda: ran.append("late"))
+
+    for cleanup in (None, "text", first):
+        coordinator.register_cleanup(cleanup)
+    await coordinator.cleanup()
+    await coordinator.cleanup()
+    assert ran == ["first", "late", "first"]
+
+
+def test_limits_follow_changes_of_the_plan(coordinator: ModuleCoordinator) -> None:
+    assert coordinator.injection_budget_per_turn is coordinator.injection_size_limit is None
+    coordinator.config["session"] = {"injection_budget_per_turn": 5, "injection_size_limit": 9}
+    assert (coordinator.injection_budget_per_turn, coordinator.injection_size_limit) == (5, 9)
+    coordinator.config["session"] = None
+    assert coordinator.injection_size_limit is None

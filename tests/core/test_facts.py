@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 
 import amplifier_core
-from amplifier_core import (
-    capabilities,
-    correlation,
-    events,
-    interfaces,
-    llm_errors,
-    module_sources,
-)
+from amplifier_core import capabilities, correlation, events, interfaces, llm_errors, module_sources
 from amplifier_core.approval import ApprovalSystem
 from amplifier_core.display import DisplaySystem
 from amplifier_core.models import ToolResult

@@ -188,13 +188,14 @@ async def test_a_message_that_cannot_be_shown_is_logged(caplog: pytest.LogCaptur
     assert "boom" in caplog.text
 
 
-@pytest.mark.parametrize("answer", ["Allow", "allow once", "ALLOW ALWAYS"])
+@pytest.mark.parametrize("answer", ["Allow", "Allow Once", "allow once", "ALLOW ALWAYS"])
 async def test_an_allowing_answer_continues(answer: str) -> None:
     approval = Approval(answer)
     result = HookResult(action="ask_user", data={"d": 1}, user_message="not shown")
     display = Display()
     left = await make(approval, display).process_hook_result(result, "e")
     assert (left.action, left.data) == ("continue", {"d": 1})
+    assert isinstance(approval.asked[0], str)
     assert approval.asked[1:] == (["Allow", "Deny"], 300.0, "deny")
     assert display.shown == []
 
@@ -237,3 +238,56 @@ async def test_other_failures_of_the_approval_system_propagate() -> None:
         await make(Approval(RuntimeError("boom"))).process_hook_result(
             HookResult(action="ask_user"), "e"
         )
+
+
+async def test_a_plain_dict_is_not_a_result() -> None:
+    with pytest.raises(AttributeError):
+        await make().process_hook_result({"action": "continue"}, "e")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("action", ["continue", "deny", "modify"])
+async def test_a_result_that_needs_no_processing_is_returned_unchanged(action: Any) -> None:
+    result = HookResult(action=action, data={"a": 1})
+    assert await make().process_hook_result(result, "e", "hook") is result
+
+
+async def test_sizes_are_counted_per_item_after_removing_control_characters() -> None:
+    context = Context()
+    coordinator = make(injection_size_limit=3)
+    await coordinator.mount("context", context)
+    result = HookResult(
+        action="inject_context",
+        context_injections=[
+            ContextInjection(content="\x00\x1babc"),
+            ContextInjection(content="def"),
+        ],
+    )
+    assert (await coordinator.process_hook_result(result, "e")).action == "continue"
+    assert [message["content"] for message in context.messages] == ["abc", "def"]
+
+
+async def test_exceptions_of_a_context_propagate() -> None:
+    class Broken:
+        async def add_message(self, message: Any) -> None:
+            raise LookupError("no room")
+
+    coordinator = make()
+    await coordinator.mount("context", Broken())
+    with pytest.raises(LookupError):
+        await coordinator.process_hook_result(
+            HookResult(action="inject_context", context_injection="x"), "e"
+        )
+
+
+async def test_a_coordinator_with_another_get_is_used_through_it() -> None:
+    context = Context()
+
+    class Other(ModuleCoordinator):
+        def get(self, mount_point: str, name: str | None = None) -> Any:
+            return context if mount_point == "context" else super().get(mount_point, name)
+
+    other = Other()
+    assert other.get_mounted("context") is context
+    result = HookResult(action="inject_context", context_injection="note")
+    await other.process_hook_result(result, "tool:post", "hook")
+    assert len(context.messages) == 1

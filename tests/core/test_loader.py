@@ -1,16 +1,20 @@
 """How a module's mount function is found, validated, bound and isolated from others."""
 
+import asyncio
+import inspect
 import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
+from amplifier_core import loader as loader_module
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.loader import (
     MODULE_FAILURE_REASONS,
@@ -23,6 +27,8 @@ from amplifier_core.loader import (
     module_failure_reason,
 )
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError, ModuleSource
+from tests.core.module_folders import HOOK, ModuleFolders
+from tests.core.module_folders import TOOL as SHOUT
 
 TOOL = """
     from amplifier_core.models import ToolResult
@@ -52,10 +58,21 @@ class Folder(ModuleSource):
         return self.path
 
 
+class Source:
+    """A source by its structure only."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        self.folder = folder
+        self.__dict__.update(more)
+
+    def resolve(self) -> Path:
+        return self.folder
+
+
 class Resolver:
     """Resolves the modules it was given and records the requests."""
 
-    def __init__(self, **sources: ModuleSource) -> None:
+    def __init__(self, **sources: Any) -> None:
         self.sources = {name.replace("_", "-"): source for name, source in sources.items()}
         self.asked: list[tuple[str, Any, Any]] = []
 
@@ -92,6 +109,10 @@ def loader_with(resolver: Any) -> ModuleLoader:
     coordinator = ModuleCoordinator()
     coordinator.mount("module-source-resolver", resolver)
     return ModuleLoader(coordinator)
+
+
+def loader_of(**sources: Any) -> ModuleLoader:
+    return loader_with(Resolver(**sources))
 
 
 async def mounted(mount: Any) -> dict[str, Any]:
@@ -226,6 +247,15 @@ async def test_a_module_unknown_to_the_resolver_may_be_installed(tmp_path: Path)
         await loader.load("tool-nowhere")
 
 
+async def test_a_source_whose_folder_is_missing_is_reported(tmp_path: Path) -> None:
+    class Gone(Folder):
+        def resolve(self) -> Path:
+            raise ModuleNotFoundError(f"{self.path} does not exist")
+
+    with pytest.raises(ModuleNotFoundError, match="does not exist"):
+        await loader_of(tool_gone=Gone(tmp_path)).load("tool-gone")
+
+
 async def test_an_id_cannot_be_loaded_from_two_folders(tmp_path: Path) -> None:
     resolver = Resolver(tool_four=Folder(package(tmp_path / "a", "amplifier_module_tool_four")))
     loader = loader_with(resolver)
@@ -241,14 +271,14 @@ async def test_an_id_cannot_be_loaded_from_two_folders(tmp_path: Path) -> None:
 async def test_the_entry_point_of_a_source_is_imported(tmp_path: Path) -> None:
     package(tmp_path, "own_name", "", plugin=dedent(TOOL).format(name="own"))
     source = Folder(tmp_path, "own_name.plugin:mount")
-    mount = await loader_with(Resolver(my_tool=source)).load("my-tool", {"a": 1})
+    mount = await loader_of(my_tool=source).load("my-tool", {"a": 1})
     assert (await mounted(mount))["own"].config == {"a": 1}
 
 
 async def test_an_entry_point_may_name_another_function_than_mount(tmp_path: Path) -> None:
     code = dedent(TOOL).format(name="renamed").replace("def mount", "def setup")
     package(tmp_path, "own_setup", code)
-    mount = await loader_with(Resolver(my_tool=Folder(tmp_path, "own_setup:setup"))).load("my-tool")
+    mount = await loader_of(my_tool=Folder(tmp_path, "own_setup:setup")).load("my-tool")
     assert list(await mounted(mount)) == ["renamed"]
 
 
@@ -256,13 +286,13 @@ async def test_an_entry_point_without_its_function_is_invalid(tmp_path: Path) ->
     package(tmp_path, "own_other")
     source = Folder(tmp_path, "own_other:missing")
     with pytest.raises(ModuleLoadError, match=r"mount_exists: own_other\.missing is missing"):
-        await loader_with(Resolver(my_tool=source)).load("my-tool")
+        await loader_of(my_tool=source).load("my-tool")
 
 
 async def test_an_entry_point_from_another_location_is_rejected(tmp_path: Path) -> None:
     source = Folder(tmp_path, "json:loads")
     with pytest.raises(ImportError, match="already loaded from"):
-        await loader_with(Resolver(my_tool=source)).load("my-tool")
+        await loader_of(my_tool=source).load("my-tool")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +306,7 @@ async def test_an_invalid_mount_function_is_not_loaded(
     with pytest.raises(
         ModuleValidationError, match=f"failed validation: mount_signature: .*{found}"
     ):
-        await loader_with(Resolver(tool_five=source)).load("tool-five")
+        await loader_of(tool_five=source).load("tool-five")
 
 
 async def test_the_current_directory_does_not_affect_loading(
@@ -286,7 +316,7 @@ async def test_the_current_directory_does_not_affect_loading(
     (tmp_path / "work" / "own_tool").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")
     source = Folder(tmp_path / "source", "own_tool:mount")
-    assert await loader_with(Resolver(my_tool=source)).load("my-tool")
+    assert await loader_of(my_tool=source).load("my-tool")
 
 
 async def test_a_resolver_module_is_not_validated(tmp_path: Path) -> None:
@@ -296,7 +326,7 @@ async def test_a_resolver_module_is_not_validated(tmp_path: Path) -> None:
             await coordinator.mount("module-source-resolver", "it")
     """
     source = Folder(package(tmp_path, "amplifier_module_resolver_x", code))
-    mount = await loader_with(Resolver(resolver_x=source)).load("resolver-x")
+    mount = await loader_of(resolver_x=source).load("resolver-x")
     coordinator = ModuleCoordinator()
     await mount(coordinator)
     assert coordinator.get("module-source-resolver") == "it"
@@ -318,7 +348,7 @@ async def test_on_session_ready_must_be_async(
     code = READY.format(ready="def")
     source = Folder(package(tmp_path, "amplifier_module_hooks_sync", code))
     with pytest.raises(ModuleValidationError, match="on_session_ready"):
-        await loader_with(Resolver(hooks_sync=source)).load("hooks-sync")
+        await loader_of(hooks_sync=source).load("hooks-sync")
     monkeypatch.syspath_prepend(tmp_path)
     with caplog.at_level(logging.WARNING):
         mount = await ModuleLoader().load("hooks-sync")
@@ -332,6 +362,32 @@ def test_the_queue_of_on_session_ready_functions() -> None:
     loader.get_on_session_ready_queue().clear()
     assert loader.get_on_session_ready_queue() == [("a", print)]
     loader.clear_on_session_ready_queue()
+    assert loader.get_on_session_ready_queue() == []
+
+
+async def test_on_session_ready_of_the_package_is_found_for_a_mount_in_a_submodule(
+    module_folders: ModuleFolders,
+) -> None:
+    module_folders.package(
+        """
+        from .part import mount
+        __amplifier_module_type__ = "hook"
+        async def on_session_ready(coordinator): ...
+        """,
+        name="amplifier_module_hooks_split",
+        part="async def mount(coordinator, config=None): ...",
+    )
+    mount = await loader_of(hooks_split=Source(module_folders.root)).load("hooks-split")
+    module_id, ready = mount.__on_session_ready__  # type: ignore[attr-defined]
+    assert (module_id, ready.__module__) == ("hooks-split", "amplifier_module_hooks_split")
+
+
+async def test_a_module_without_on_session_ready_has_no_attribute_for_it(
+    module_folders: ModuleFolders,
+) -> None:
+    module_folders.package(HOOK, name="amplifier_module_hooks_bare")
+    loader = loader_of(hooks_bare=Source(module_folders.root))
+    assert not hasattr(await loader.load("hooks-bare"), "__on_session_ready__")
     assert loader.get_on_session_ready_queue() == []
 
 
@@ -463,4 +519,220 @@ async def test_what_a_package_raises_while_it_provides_mount_is_its_own_failure(
     source.installed = True
     source.import_paths = [tmp_path]
     with pytest.raises(ModuleLoadError, match="Module 'my-tool' cannot be imported"):
-        await loader_with(Resolver(my_tool=source)).load("my-tool")
+        await loader_of(my_tool=source).load("my-tool")
+
+
+# Return values
+
+
+async def test_a_loaded_module_is_an_async_function_of_one_argument(
+    module_folders: ModuleFolders,
+) -> None:
+    module_folders.package(SHOUT, name="amplifier_module_tool_shown")
+    mount = await loader_of(tool_shown=Source(module_folders.root)).load("tool-shown")
+    assert inspect.iscoroutinefunction(mount)
+    assert list(inspect.signature(mount).parameters) == ["coordinator"]
+
+
+async def test_a_module_loaded_again_is_the_same_function_with_its_own_config(
+    module_folders: ModuleFolders,
+) -> None:
+    module_folders.package(
+        """
+        CALLS = []
+        async def mount(coordinator, config=None):
+            CALLS.append(config)
+            coordinator.hooks.register("e", print)
+        """,
+        name="amplifier_module_hooks_counted",
+    )
+    loader = loader_of(hooks_counted=Source(module_folders.root))
+    first = await loader.load("hooks-counted", {"n": 1})
+    second = await loader.load("hooks-counted", {"n": 2})
+    calls = sys.modules["amplifier_module_hooks_counted"].CALLS
+    assert calls == []  # loading mounts nothing
+    await first(ModuleCoordinator())
+    await second(ModuleCoordinator())
+    assert calls == [{"n": 1}, {"n": 2}]
+
+
+async def test_load_uses_its_coordinator_if_the_loader_has_none(
+    module_folders: ModuleFolders,
+) -> None:
+    module_folders.package(SHOUT, name="amplifier_module_tool_late")
+    coordinator = ModuleCoordinator()
+    coordinator.mount("module-source-resolver", Resolver(tool_late=Source(module_folders.root)))
+    assert await ModuleLoader().load("tool-late", None, "hint", coordinator)
+    assert ModuleLoader(coordinator).coordinator is coordinator
+
+
+# Errors
+
+
+async def test_not_found_raises_both_error_types_of_the_contracts() -> None:
+    for error in (ValueError, ModuleNotFoundError):
+        with pytest.raises(error, match="not found via entry points or filesystem") as caught:
+            await ModuleLoader().load("tool-nowhere")
+        assert module_failure_reason(caught.value) == "missing_source"
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("import surely_missing", "No module named 'surely_missing'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def mount(:", "SyntaxError"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+    ],
+)
+async def test_import_errors_name_the_module(
+    module_folders: ModuleFolders, code: str, text: str
+) -> None:
+    module_folders.package(code, name="amplifier_module_tool_bad")
+    loader = loader_of(tool_bad=Source(module_folders.root))
+    for error in (ImportError, ModuleLoadError):
+        with pytest.raises(error, match="Module 'tool-bad' cannot be imported") as caught:
+            await loader.load("tool-bad")
+        assert text in str(caught.value)
+
+
+async def test_an_entry_point_without_its_function_has_a_reason_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(module_id: str) -> Any:
+        raise AttributeError("module 'm' has no attribute 'mount'")
+
+    monkeypatch.setattr(loader_module, "installed_mount", broken)
+    with pytest.raises(ImportError, match="has no attribute 'mount'") as caught:
+        await ModuleLoader().load("tool-x")
+    assert module_failure_reason(caught.value) == "invalid_entry_point"
+    assert module_failure_reason(loader_module.ModuleImportError("m")) == "unknown"
+
+
+async def test_installed_modules_are_imported_unchanged(module_folders: ModuleFolders) -> None:
+    module_folders.package(
+        "async def mount(c, config=None): return 'plain'\nnothing = None", name="installed_here"
+    )
+    sys.path.insert(0, str(module_folders.root))
+    installed = SimpleNamespace(installed=True, entry_point="installed_here:mount")
+    loader = loader_of(
+        tool_a=installed, tool_b=Source(Path(), installed=True, entry_point="json:x")
+    )
+    assert await (await loader.load("tool-a"))(None) == "plain"
+    assert await (await loader.load("tool-a"))(None) == "plain"
+    with pytest.raises(ModuleValidationError, match="has no mount function 'json:x'"):
+        await loader.load("tool-b")
+    loader.coordinator.get("module-source-resolver").sources["tool-a"] = Source(Path())
+    with pytest.raises(ImportError, match="loaded from the environment"):
+        await loader.load("tool-a")
+
+
+async def test_a_mount_function_that_disappears_after_its_checks_is_reported(
+    module_folders: ModuleFolders,
+) -> None:
+    module_folders.package(
+        """
+        __amplifier_module_type__ = "resolver"
+        """,
+        name="amplifier_module_resolver_none",
+    )
+    with pytest.raises(ModuleValidationError, match="has no mount function") as caught:
+        await loader_of(resolver_none=Source(module_folders.root)).load("resolver-none")
+    assert caught.value.reason_code == "invalid_entry_point"
+
+
+# Sources and folders
+
+
+@pytest.mark.parametrize("kind", [Mock, MagicMock])
+async def test_only_the_folder_of_a_mock_source_is_used(
+    kind: type[Mock], module_folders: ModuleFolders
+) -> None:
+    module_folders.package(SHOUT, name="amplifier_module_tool_mocked")
+    source = kind()
+    source.resolve.return_value = module_folders.root
+    assert await loader_of(tool_mocked=source).load("tool-mocked")
+
+
+async def test_two_paths_to_one_folder_are_the_same_source(module_folders: ModuleFolders) -> None:
+    module_folders.package(SHOUT, name="real/amplifier_module_tool_linked")
+    link = module_folders.root / "link"
+    link.symlink_to(module_folders.root / "real")
+    source = Source(module_folders.root / "real")
+    loader = loader_of(tool_linked=source)
+    await loader.load("tool-linked")
+    source.folder = link
+    assert await loader.load("tool-linked")
+
+
+def test_a_package_behind_a_symlink_is_named_after_the_link(module_folders: ModuleFolders) -> None:
+    store = module_folders.package("", name="store_0123")
+    link = module_folders.root / "linked_package"
+    link.symlink_to(store)
+    assert import_from_path(link).__name__ == "linked_package"
+
+
+async def test_folders_for_dependencies_are_appended_to_sys_path(
+    module_folders: ModuleFolders,
+) -> None:
+    module_folders.package(SHOUT, name="own/amplifier_module_tool_needy")
+    required = module_folders.root / "required"
+    source = Source(module_folders.root / "own", import_paths=(required,))
+    loader = loader_of(tool_needy=source)
+    await loader.load("tool-needy")
+    assert sys.path[0] == str(module_folders.root / "own")
+    assert sys.path[-1] == str(required)
+    loader.cleanup()
+    assert str(required) not in sys.path
+
+
+async def test_a_folder_stays_importable_while_any_loader_needs_it(
+    module_folders: ModuleFolders,
+) -> None:
+    module_folders.package(SHOUT, name="amplifier_module_tool_shared")
+    folder = str(module_folders.root)
+    first, second = (loader_of(tool_shared=Source(module_folders.root)) for _ in range(2))
+    await first.load("tool-shared")
+    await second.load("tool-shared")
+    assert sys.path.count(folder) == 1
+    first.cleanup()
+    first.cleanup()
+    assert folder in sys.path
+    second.cleanup()
+    assert folder not in sys.path
+
+
+async def test_a_folder_already_on_sys_path_is_not_removed(module_folders: ModuleFolders) -> None:
+    module_folders.package(SHOUT, name="amplifier_module_tool_there")
+    folder = str(module_folders.root)
+    sys.path.append(folder)
+    loader = loader_of(tool_there=Source(module_folders.root))
+    await loader.load("tool-there")
+    loader.cleanup()
+    assert folder in sys.path
+
+
+async def test_a_folder_already_removed_from_sys_path_is_not_an_error(
+    module_folders: ModuleFolders,
+) -> None:
+    module_folders.package(SHOUT, name="amplifier_module_tool_gone")
+    loader = loader_of(tool_gone=Source(module_folders.root))
+    await loader.load("tool-gone")
+    sys.path.remove(str(module_folders.root))
+    loader.cleanup()
+
+
+# Concurrency
+
+
+async def test_modules_may_be_loaded_concurrently(module_folders: ModuleFolders) -> None:
+    for index in range(4):
+        code = SHOUT.replace('"shout"', f'"shout{index}"')
+        module_folders.package(code, name=f"{index}/amplifier_module_tool_par{index}")
+    loader = loader_of(
+        **{f"tool_par{index}": Source(module_folders.root / str(index)) for index in range(4)}
+    )
+    coordinator = ModuleCoordinator()
+    for mount in await asyncio.gather(*(loader.load(f"tool-par{index}") for index in range(4))):
+        await mount(coordinator)
+    assert sorted(coordinator.get("tools")) == ["shout0", "shout1", "shout2", "shout3"]

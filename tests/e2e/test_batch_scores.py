@@ -97,7 +97,7 @@ def test_the_table_has_the_input_the_answer_the_scores_and_the_cost(batch: Path)
     assert first["response"] == "You said: one"
     assert (first["score_length"], first["score_label"]) == (f"{len('You said: one')}.0", "de")
     # A field with the name of a column keeps both.
-    assert (first["input_cost_usd"], first["cost_usd"]) == ("mine", "")
+    assert (first["input_cost_usd"], first["cost_usd"]) == ("mine", "0.0")
     assert third["text"] == "'=five"
     assert second["session_id"] == "b"
     assert [row["row"] for row in table(batch, "--where", "language=de and row!=a")] == ["c"]
@@ -178,7 +178,7 @@ def test_a_changed_input_is_refused_and_a_missing_one_named(batch: Path) -> None
         ('response="You said: one"', ["a"]),
         ('text="black and white"', []),
         ("text!=", ["a", "b", "c"]),
-        ("cost_usd=", ["a", "b", "c"]),
+        ("cost_usd=0", ["a", "b", "c"]),
     ],
 )
 def test_conditions_compare_numbers_and_quoted_texts(
@@ -334,7 +334,7 @@ def test_a_judge_scores_answers_and_its_cost_is_apart(batch: Path) -> None:
     [mean] = json.loads(done.stdout)
     assert (mean["rows"], mean["value"], mean["agreement"]) == (3, 0.5, None)
     assert mean["cost"] == pytest.approx(3 * (10 * 3 + 5 * 15) / 1e6)
-    assert all(row["cost_usd"] == "" for row in table(batch))
+    assert all(row["cost_usd"] == "0.0" for row in table(batch))
     assert [row["score_polite"] for row in table(batch)] == ["0.5"] * 3
     # Scored again, nothing is asked.
     assert "0 scores given" in judged(batch, []).stderr

@@ -74,9 +74,7 @@ async def test_mount_accepts_every_default(module_id: str) -> None:
 
 
 @pytest.mark.parametrize("module_id", BUNDLED)
-async def test_unknown_keys_are_refused_with_the_nearest_key(
-    module_id: str,
-) -> None:
+async def test_unknown_keys_are_refused_with_the_nearest_key(module_id: str) -> None:
     properties = schema_of(module_id)["properties"]
     key = min(key for key, rule in properties.items() if not rule.get("deprecated"))
     with pytest.raises(jsonschema.ValidationError):

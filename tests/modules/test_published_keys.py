@@ -174,11 +174,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "search_engine": "mock",
         "api_key": "k",
     },
-    "tool-task": {
-        "max_recursion_depth": 1,
-        "exclude_tools": ["tool-task"],
-        "exclude_hooks": [],
-    },
+    "tool-task": {"max_recursion_depth": 1, "exclude_tools": ["tool-task"], "exclude_hooks": []},
     "tool-mcp": {
         "mcpServers": {},
         "max_content_size": 50_000,

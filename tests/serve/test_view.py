@@ -20,9 +20,9 @@ SECRET = "sk-ant-api03-" + "Ab3dEf6hIj9l" * 8
 
 
 @contextlib.contextmanager
-def viewing(*arguments: str) -> Generator[str]:
+def viewing(*arguments: str, cwd: Path | None = None) -> Generator[str]:
     """The address that `amplifier view` prints."""
-    process = start_amplifier("view", "--no-open", *arguments, stderr=subprocess.DEVNULL)
+    process = start_amplifier("view", "--no-open", *arguments, stderr=subprocess.DEVNULL, cwd=cwd)
     try:
         assert process.stdout is not None
         yield process.stdout.readline().decode().strip()
@@ -74,6 +74,29 @@ def test_a_page_changes_with_its_session(tmp_path: Path) -> None:
         assert "the answer" in client.get("/session/live/page").text
         assert client.get("/session/live/version").text != before[0]
         assert client.get("/version").text != before[1]
+
+
+def test_a_batch_has_a_page_that_changes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text(f"one {SECRET}\ntwo\n")
+    plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
+    done = run_amplifier("batch", "run", plan, "rows.txt", "-o", "out", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    with viewing("out", cwd=tmp_path) as address, browser(address) as client:
+        assert "/folder?token=" in address
+        assert 'src="/folder/page"' in client.get("/folder").text
+        page, version = client.get("/folder/page").text, client.get("/folder/version").text
+        assert "You said: two" in page
+        assert SECRET not in page
+        assert "Scores" not in page
+        score = ("batch", "score", "out", "--score", "size=echo 3")
+        done = run_amplifier(*score, cwd=tmp_path)
+        assert done.code == 0, done.stderr
+        assert client.get("/folder/version").text != version
+        assert "Scores" in client.get("/folder/page").text
+        assert client.get("/folder/other").status_code == 404
+        assert client.get("/").status_code == 200
+    with viewing() as address, browser(address) as client:
+        assert client.get("/folder").status_code == 404
 
 
 def test_one_browser_is_let_in(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ doctor
 update
 doctor --output json
 batch --help
-batch run {plan} {rows} -o {out}/fresh
+batch run {plan} {rows} -o {out}/fresh --cache
 batch status {batch}
 batch status {batch} --output json
 batch report {batch}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_support.files import NO_TEMPORARY_FOLDER, NoTemporaryFolder, temporary_folder
+from amplifier_support.working_folder import working_folder
 
 PROJECT_FOLDER = ".amplifier"
 
@@ -67,7 +68,7 @@ def working_dir() -> str:
         ConfigError: It was removed.
     """
     try:
-        return os.getcwd()
+        return working_folder()
     except FileNotFoundError:
         raise ConfigError(
             "the current directory no longer exists", hint="Change to another one."
@@ -130,7 +131,7 @@ def project_dir(start: Path | None = None) -> Path | None:
         None if there is none.
     """
     try:
-        folder = Path(os.path.realpath(start or os.getcwd()))
+        folder = Path(os.path.realpath(start or working_folder()))
     except FileNotFoundError:
         # The working directory was removed.
         return None

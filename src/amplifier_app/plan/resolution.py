@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.keys import Environment
 from amplifier_app.plan import overrides
 from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE, MergedPlan, read_profile
 from amplifier_app.plan.documents.scopes import Override, read_settings
@@ -110,9 +111,12 @@ def apply_conditions(
         names = _variables(entry)
         if names and not any(environ.get(name) for name in names):
             reason = unset(names)
+            unused = environ.unused if isinstance(environ, Environment) else {}
             if _is_fallback(entry):
                 option = f"--provider {key.removeprefix('provider-')}"
                 reason = f"it is used only with {option}, or if {' or '.join(names)} is set"
+            elif reasons := [unused[name] for name in names if name in unused]:
+                reason, names = reasons[0], ()
             dropped[key] = _dropped_entry(entry, reason, names)
         elif _is_fallback(entry):
             fallbacks[key] = entry

@@ -29,6 +29,7 @@ from amplifier_support.environment import without_secrets
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.process.with_input import run_with_input
+from amplifier_support.working_folder import working_folder
 
 Decision = Literal["allow", "deny", "ask"]
 
@@ -115,7 +116,7 @@ async def ask_program(
             command,
             stdin=json.dumps({"schema_version": 1, **question}).encode("ascii") + b"\n",
             environment=without_secrets(os.environ, passthrough=("*",)),
-            folder=os.getcwd(),
+            folder=working_folder(),
             timeout=timeout or SECONDS,
         )
     finally:

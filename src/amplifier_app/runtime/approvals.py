@@ -32,6 +32,7 @@ from amplifier_support.session_capabilities import (
     ModeControl,
     TestGuards,
 )
+from amplifier_support.working_folder import working_folder
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.approval_program import ProgramAnswer
@@ -302,7 +303,7 @@ class Approvals(AgentApprovals):
         """The decision of the program; None if the user has to be asked."""
         if self.program is None:
             return None
-        about = {"working_dir": asked.get("working_dir") or os.getcwd()}
+        about = {"working_dir": asked.get("working_dir") or working_folder()}
         answer = await self.program({**asked, **about, "session_id": self.session_id}, timeout)
         if answer.problem is not None:
             self.warn(f"the program that approves failed, so the call is denied: {answer.problem}")

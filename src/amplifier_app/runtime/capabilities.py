@@ -42,6 +42,7 @@ from amplifier_support.session_capabilities import (
     WORKING_DIR,
     Capability,
 )
+from amplifier_support.working_folder import working_folder
 
 if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) -> None:
     """Register the capabilities available to every module."""
-    WORKING_DIR.register(coordinator, os.getcwd())
+    WORKING_DIR.register(coordinator, working_folder())
     CONFIG_DIR.register(coordinator, str(paths.config_dir()))
     CACHE_DIR.register(coordinator, str(paths.cache_dir()))
     PRICES_FILE.register(coordinator, str(paths.prices_file()))
@@ -68,7 +69,7 @@ def register_trusted_dir(coordinator: Any, reads_project: bool | None) -> None:
     """
     if reads_project is False:
         return
-    working_dir = os.getcwd()
+    working_dir = working_folder()
     if reads_project:
         folder = next(iter(project_folders(working_dir)), None)
     else:
@@ -205,7 +206,7 @@ async def register_mentions(
                 failures.append(f"files of @{name} cannot be read: {folder} is not a folder")
         if folders:
             namespaces[name] = Namespace(name, folders[0], tuple(folders))
-    MENTIONS.register(coordinator, Mentions(namespaces, os.getcwd()))
+    MENTIONS.register(coordinator, Mentions(namespaces, working_folder()))
     return failures
 
 

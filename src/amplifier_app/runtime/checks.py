@@ -18,6 +18,7 @@ from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.process.commands import Command, CommandError, ProcessRunner
 from amplifier_support.sandbox.sandbox import Sandbox
 from amplifier_support.session_capabilities import SECRET_VARIABLES
+from amplifier_support.working_folder import working_folder
 
 _SHELL = "/bin/sh"
 
@@ -69,7 +70,7 @@ async def run_shell(
     names = SECRET_VARIABLES.of(coordinator) or ()
     environment = without_secrets(os.environ, secret_names=names) | dict(variables or {})
     runner = ProcessRunner(sandbox)
-    folder = os.open(".", os.O_RDONLY)
+    folder = os.open(working_folder(), os.O_RDONLY)
     try:
         argv = (_SHELL, "-c", command)
         ended = await runner.run(Command(argv, environment, folder), timeout=timeout, output=keep)

@@ -20,6 +20,7 @@ from amplifier_support.sandbox.available import remember_in
 from amplifier_support.sandbox.policy import PolicyError, is_at_least, parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 from amplifier_support.session_capabilities import SANDBOX, SESSION_DIR
+from amplifier_support.working_folder import working_folder
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def register_sandbox(coordinator: Any, config: Mapping[str, Any], plan: Resolved
         ]
         sandbox = Sandbox(
             policy,
-            folder=os.getcwd(),
+            folder=working_folder(),
             hidden=map(str, (paths.config_dir(), paths.state_dir())),
             readable=[
                 *(() if folder is None else (os.path.join(folder, "tool-output"),)),
@@ -101,7 +102,7 @@ def _use_hosts(sandbox: Sandbox, *, asks: bool) -> None:
     Raises:
         ConfigError: The file with them cannot be read.
     """
-    file, folder = paths.config_dir() / "sandbox-hosts.json", os.path.realpath(os.getcwd())
+    file, folder = paths.config_dir() / "sandbox-hosts.json", os.path.realpath(working_folder())
 
     def store(hosts: Sequence[str]) -> None:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -39,6 +38,7 @@ from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
 from amplifier_support.session_capabilities import REQUEST_LOG, RESUME, SANDBOX, SESSION_DIR, SPAWN
+from amplifier_support.working_folder import working_folder
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.attachments import AttachedImage
@@ -312,7 +312,7 @@ class OpenSession:
             session_id=self.id,
             saved=self.saved is not None,
             resumed=self._resumed,
-            working_dir=os.getcwd(),
+            working_dir=working_folder(),
             profile=self.plan.name,
             provider=name,
             model=find_model(provider),

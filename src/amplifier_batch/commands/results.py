@@ -41,12 +41,13 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
         print(json_text(found))
         return
     state = "running" if running else ("waiting to be resumed" if found["waiting"] else "ended")
+    cost = cost_in_words(counts.cost, counts.cached)
     print(
-        f"{found['ended']:,} of {found['runs']:,} {batch.unit}s, {state}{_and_cost(cost_in_words(counts.cost))}"
+        f"{found['ended']:,} of {found['runs']:,} {batch.unit}s, {state}{f', {cost}' if cost else ''}"
         f"{', at batch prices' if found['economy'] else ''}"
     )
     if found["forecast"] is not None:
-        print(f"forecast: {Forecast(**found['forecast']).text}")
+        print(f"{found['runs']:,} {batch.unit}s: {Forecast(**found['forecast']).text}")
     for open_batch in found["open_batches"]:
         name = (
             f"batch {open_batch['id']}" if open_batch["id"] else "a batch whose id is not known yet"
@@ -80,10 +81,6 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
 
 def _percent(values: Sequence[float]) -> list[str]:
     return [f"{value:.1%}" for value in values]
-
-
-def _and_cost(cost: str) -> str:
-    return f", {cost}" if cost else ""
 
 
 @takes_options(BatchOptions, "workers", "max_cost", "max_forecast", "stop_after")

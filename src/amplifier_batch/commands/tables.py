@@ -134,6 +134,6 @@ def open_scoring(
     scorers = load_scorers(chosen.plan, [*(batch.facts.get("scores") or ()), *given])
     if not scorers:
         return None
-    scoring = Scoring(scorers, request, chosen)
+    scoring = Scoring(scorers, request, chosen, cache=bool(batch.facts.get("cache")))
     run_loop(scoring.check())
     return scoring

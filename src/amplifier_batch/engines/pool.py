@@ -28,6 +28,7 @@ class RowTask(NamedTuple):
         session: The id of its session.
         begun: Whether the session exists already, and is continued.
         workdir: Its working directory.
+        run: Which of its row's runs it is, from 1.
         alone: Whether it needs a worker of its own, as it may be what killed its last one.
     """
 
@@ -37,6 +38,7 @@ class RowTask(NamedTuple):
     session: str
     begun: bool
     workdir: Workdir
+    run: int = 1
     alone: bool = False
 
 

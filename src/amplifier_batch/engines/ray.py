@@ -34,6 +34,7 @@ from amplifier_batch.engines.services import NodeServices, require_portable
 from amplifier_batch.options import parse_resources
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
+from amplifier_support.installation import install_command
 from amplifier_support.named_tuple import NamedTuple
 
 LOCAL = "local"
@@ -299,7 +300,7 @@ async def ray_engine(
         def serve(send: Callable[[bytes], Awaitable[None]]) -> NodeServices:
             if package is None:
                 raise SessionError(f"cannot read {folder / 'batch.json'}")
-            require_portable(facts["workdir"])
+            require_portable(facts)
             return NodeServices(folder, package, send, pool.fail)
 
         async def connect() -> RayLink:
@@ -389,7 +390,7 @@ def _connect(address: str, folder: Path, archive: Path | None, stack: contextlib
     except ImportError as error:
         raise ConfigError(
             f"--engine ray needs the package ray ({error})",
-            hint="Install it with: pip install 'amplifier[ray]'",
+            hint=f"Install it with: {install_command('ray')}",
         ) from error
     stack.enter_context(_output_to(folder / "log.txt"))
     stack.callback(ray.shutdown)

@@ -131,8 +131,14 @@ class NodeServices:
             await turn.record_answer(message["status"], message["headers"])
 
 
-def require_portable(workdir: str) -> None:
-    """Raise ConfigError for a working directory that a node without the disk of the batch cannot have."""
+def require_portable(facts: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a batch that a node without its disk cannot run."""
+    if facts.get("cache"):
+        raise ConfigError(
+            "--cache needs a disk that all Ray nodes share",
+            hint="Start the batch again without --cache.",
+        )
+    workdir = facts["workdir"]
     kind, _, path = workdir.partition(":")
     if kind == "same" and "{{" in path:
         raise ConfigError(

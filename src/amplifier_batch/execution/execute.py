@@ -23,13 +23,13 @@ from amplifier_app.runtime import describe
 from amplifier_batch.dispatch import OF_EVERY_ROW, Dispatcher, Limits, Stop
 from amplifier_batch.engines.pool import WorkerPool, local_engine
 from amplifier_batch.engines.ray import ray_engine
-from amplifier_batch.execution.setup import open_broker, read_limits
+from amplifier_batch.execution.setup import lacks_price, open_broker, read_limits
 from amplifier_batch.input import PromptTemplate, Row, read_batch_rows
 from amplifier_batch.options import BatchOptions
 from amplifier_batch.record.folder import RESULTS, WORK, BatchFolder, has_begun
 from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.writer import BatchWriter, writing
-from amplifier_batch.statistics.forecast import forecast_cost
+from amplifier_batch.statistics.forecast import describe_time_left, make_forecast
 from amplifier_batch.statistics.summary import (
     cost_in_words,
     failed_outcomes,
@@ -126,6 +126,7 @@ async def dispatching(
         "working_dir": facts["working_dir"],
         "economy": bool(facts.get("economy")),
         "scores": facts.get("scores") or [],
+        "cache": bool(facts.get("cache")),
     }
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     async with _engine(writer, setup, workdirs) as engine:
@@ -138,6 +139,9 @@ async def dispatching(
             lambda: _limits_now(folder),
             changed,
         )
+        is_unfinished = writer.progress.counts.ended < folder.runs
+        if dispatcher.cost_option and is_unfinished and await lacks_price(request):
+            await dispatcher.stop_without_price()
         if not setup["economy"]:
             yield dispatcher
             return
@@ -262,8 +266,11 @@ class _ProgressLine(StatusLine):
         """Report that all rows have passed."""
         if self.quiet:
             return
-        seconds = describe.duration(time.monotonic() - self._started)
-        cost = cost_in_words(writer.progress.counts.cost)
+        counts, seconds = (
+            writer.progress.counts,
+            describe.duration(time.monotonic() - self._started),
+        )
+        cost = cost_in_words(counts.cost, counts.cached)
         parts = [
             f"{self.rows:,} of {self.rows:,} {self._unit} passed",
             seconds,
@@ -284,12 +291,14 @@ class _ProgressLine(StatusLine):
             parts.append(f"failed: {in_words(failed)}")
         if parked := writer.progress.counts.outcomes[WAITING]:
             parts.append(f"{parked:,} waiting for approval")
-        if cost := cost_in_words(dispatcher.cost):
+        if cost := cost_in_words(dispatcher.cost, writer.progress.counts.cached):
             parts.append(cost)
-        if forecast := forecast_cost(writer.progress.counts, self.rows):
-            parts.append(forecast.text)
-        if rate:
-            parts.append(f"{_time_left_text((self.rows - ended) / rate)} left")
+        left = (self.rows - ended) / rate if rate else None
+        if forecast := make_forecast(writer.progress.counts, self.rows, None):
+            forecast = forecast._replace(seconds_left=left)
+            parts.append(f"{self.rows:,} {self._unit}: {forecast.text}")
+        elif left is not None:
+            parts.append(f"{describe_time_left(left)} left")
         return " · ".join(parts)
 
 
@@ -304,10 +313,3 @@ def _rate_text(rate: float, unit: str) -> str:
         (size for size in ((1, "s"), (60, "min")) if rate * size[0] >= 1), (3600, "h")
     )
     return f"{rate * seconds:,.3g} {unit}/{name}"
-
-
-def _time_left_text(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

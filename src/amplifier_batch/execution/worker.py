@@ -1,9 +1,9 @@
 """A worker of a batch: loads the plan once, then runs the rows it is given, many at once.
 
-It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy", "scores", "keys", "node"}`,
+It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy", "scores", "cache", "keys", "node"}`,
 then any number of
 
-    {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "alone", "files", "problem"}}
+    {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "run", "alone", "files", "problem"}}
     {"stop": "now" | "after the tool" | "after the request"}
     {"reply", "answer", "refused", "batch"}  to a request of a row
 
@@ -51,10 +51,11 @@ from amplifier_app.runtime.continuation import CONTINUE, finished_answer, prompt
 from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import Level, Renderer
-from amplifier_app.runtime.session import OpenSession
+from amplifier_app.runtime.session import OpenSession, ToolSelection
 from amplifier_app.runtime.turns.turn import EventHandler
 from amplifier_app.sessions.lock import InUse
 from amplifier_app.sessions.waiting import prompt_of_answers
+from amplifier_batch.answer_cache import AnswerCache
 from amplifier_batch.engines.pool import RowTask, StopTime
 from amplifier_batch.execution.node import Node, NodeRow, take_keys
 from amplifier_batch.open_files import allow_many_files
@@ -89,6 +90,7 @@ class Worker:
         scoring: The scores that the outcome of a row depends on; None if there are none.
         node: The rows' files, on a node that does not share the disk of the batch.
         economy: Whether rows get their answers at batch prices, from the parent.
+        cache: Whether they get answers from the cache that batches share.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Worker:
         node: Node | None = None,
         *,
         economy: bool = False,
+        cache: bool = False,
     ) -> None:
         self._request = request
         self._chosen = chosen
@@ -108,6 +111,7 @@ class Worker:
         self._output = output
         self._scoring = scoring
         self._economy = economy
+        self._cache = cache
         self._schema = read_schema(request)
         self._checks = checks_of_run(request, chosen.plan)
         self._rows: dict[asyncio.Task[None], RowRun] = {}
@@ -157,7 +161,12 @@ class Worker:
         request = self._request._replace(session=task.session)
         resume = session_to_resume(request) if task.begun else None
         chosen = self._chosen._replace(resume=resume)
-        return open_chosen(request, chosen, approvals, notices, self._sources, opening, row=task.id)
+        adjustment = None if request.tools is None else ToolSelection.parse(request.tools)
+        if self._cache:
+            adjustment = AnswerCache(str(task.run), adjustment)
+        return open_chosen(
+            *(request, chosen, approvals, notices, self._sources, opening, adjustment), row=task.id
+        )
 
     def score_checks(
         self, session: OpenSession, task: RowTask, result: Callable[[], dict[str, Any]]
@@ -413,17 +422,19 @@ def _totals(session: OpenSession) -> dict[str, Any]:
     return {"usage": dict(usage.tokens), "cost": cost_object(cost)}
 
 
-async def _open_scoring(request: Request, chosen: Chosen, given: Sequence[str]) -> Scoring | None:
+async def _open_scoring(
+    request: Request, chosen: Chosen, setup: Mapping[str, Any]
+) -> Scoring | None:
     """Load the scores that the outcome of a row depends on; their processes end with this one."""
     if "scores" not in chosen.plan.tree.items:
         return None
     from amplifier_batch.scores import load_scorers
     from amplifier_batch.scoring import Scoring
 
-    scorers = [scorer for scorer in load_scorers(chosen.plan, given) if scorer.threshold]
+    scorers = [scorer for scorer in load_scorers(chosen.plan, setup["scores"]) if scorer.threshold]
     if not scorers:
         return None
-    scoring = Scoring(scorers, request, chosen)
+    scoring = Scoring(scorers, request, chosen, cache=setup["cache"])
     await scoring.load()
     return scoring
 
@@ -446,8 +457,9 @@ async def _serve(output: Output) -> NoReturn:
         hint = "See what the files and the environment of the node change: amplifier plan show"
         raise ConfigError("the plan on the node is not the one of the batch", hint=hint)
     sources = await open_sources(request, chosen)
-    scoring = await _open_scoring(request, chosen, setup["scores"])
-    worker = Worker(request, chosen, sources, output, scoring, node, economy=setup["economy"])
+    scoring = await _open_scoring(request, chosen, setup)
+    economy, cache = setup["economy"], setup["cache"]
+    worker = Worker(request, chosen, sources, output, scoring, node, economy=economy, cache=cache)
     worker.report({"ready": True})
     while line := await reader.readline():
         worker.handle(json.loads(line))

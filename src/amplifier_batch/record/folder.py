@@ -59,7 +59,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "rows": int,
     "repeat": (int, NoneType),
     "request": (dict, NoneType),
-    "economy": (bool, NoneType),
+    **dict.fromkeys(("economy", "cache"), (bool, NoneType)),
     **dict.fromkeys(("working_dir", "input", "prompt", "workdir", "shard"), _TEXT),
     **dict.fromkeys(("plan_digest", "lock_digest", "input_digest"), _TEXT),
     **_CHANGEABLE,
@@ -372,7 +372,10 @@ class BatchFolder:
                 if not left and found == counts.ended:
                     for *_, offset, number in sorted(places):
                         file.seek(offset)
-                        yield _result_in(path, number, file.readline())
+                        record = lines.parse(file.readline())
+                        if record is None:  # It was changed since it was checked.
+                            raise damage_error(path, number)
+                        yield record
         except OSError as error:
             raise SessionError(f"cannot read {path}: {error.strerror}") from error
         if left or found != counts.ended:

@@ -3,15 +3,16 @@
     {"event": "begun", "batch", "facts"}                the facts in batch.json that stay the same; the first record
     {"event": "claimed", "id", "attempt", "session"}    a row is about to run
     {"event": "released", "id", "why", "cost"}          it stopped before its end, and will be continued
-    {"event": "ended", "id", "attempt", "outcome", "cost", "size", "runs"}
-    {"event": "reopened", "rows": {id: {"outcome", "cost"}}, "file", "size"}
+    {"event": "ended", "id", "attempt", "outcome", "cost", "seconds", "cached", "size", "runs"}
+    {"event": "reopened", "rows": {id: {"outcome", "cost", "cached"}}, "file", "size"}
     {"event": "sending", "key", "service", "at", "items": [[row, session, step], …]}
     {"event": "sent", "key", "id"}                      a batch of requests is at the provider
     {"event": "dropped", "key"}                         the provider did not get or refused it
     {"event": "answered", "key"}                        it has ended, and its answers were read
 
 `size` is that of results.jsonl after the record. `cost` is in US dollars: what the row cost since it was
-claimed, or, in a reopened row, what its session has cost so far. `runs`, with `--repeat`, is how many runs of the
+claimed, or, in a reopened row, what its session has cost so far. `seconds` is how long the row ran. `cached` is how many answers of its session came from the
+cache. `runs`, with `--repeat`, is how many runs of the
 row have ended by then, and how many of them have passed; runs that wait for approval have neither.
 
 A batch of requests is recorded before it is sent, and its id at the provider before it is waited for. A session
@@ -113,6 +114,9 @@ class Counts:
         priced: How often a row has ended whose cost is known.
         ended_cost: The sum of these costs, in US dollars, from when each row was claimed.
         squares: The sum of their squares.
+        timed: How often a row has ended whose time is known; earlier versions did not record it.
+        seconds: The sum of these times.
+        cached: Answers that came from the cache.
         size: Bytes of results.jsonl that belong to ended rows.
         replaced: The file that was to replace results.jsonl last, if any.
         open_batches: The batches of requests whose answers were not read yet, by key.
@@ -124,8 +128,8 @@ class Counts:
         self.cells: Counter[Cell] = Counter()
         self.running = 0
         self.cost = Decimal(0)
-        self.priced = 0
-        self.ended_cost = self.squares = 0.0
+        self.priced = self.timed = self.cached = 0
+        self.ended_cost = self.squares = self.seconds = 0.0
         self.size = 0
         self.replaced: str | None = None
         self.open_batches: dict[str, SentBatch] = {}
@@ -144,6 +148,10 @@ class Counts:
             self.running -= 1
             self.outcomes[Ending(record["outcome"]).value] += 1
             self.size = _size_in(record)
+            self.cached += int(record.get("cached", 0))
+            if "seconds" in record:
+                self.timed += 1
+                self.seconds += float(record["seconds"])
             if record.get("cost") is not None:
                 self.priced += 1
                 self.ended_cost += (cost := float(read_cost(record)))
@@ -153,6 +161,8 @@ class Counts:
         elif event == "reopened":
             self.cells.clear()  # `Progress` knows them.
             self.outcomes -= Counter(row["outcome"] for row in record["rows"].values())
+            continued = (row for row in record["rows"].values() if row["outcome"] in _GO_ON)
+            self.cached -= sum(row.get("cached", 0) for row in continued)
             self.size, self.replaced = _size_in(record), str(record["file"])
             if not REPLACEMENT.fullmatch(self.replaced):
                 raise ValueError(self.replaced)
@@ -189,6 +199,9 @@ class Counts:
             "priced": self.priced,
             "ended_cost": self.ended_cost,
             "squares": self.squares,
+            "timed": self.timed,
+            "seconds": self.seconds,
+            "cached": self.cached,
             "size": self.size,
             "replaced": self.replaced,
             "open_batches": list(self.open_batches.values()),
@@ -206,7 +219,9 @@ class Counts:
         counts.outcomes.update({name: _count(rows) for name, rows in data["outcomes"].items()})
         counts.running, counts.size = _count(data["running"]), _count(data["size"])
         counts.cost = Decimal(data["cost"])
-        counts.priced = _count(data.get("priced", 0))
+        for name in ("priced", "timed", "cached"):
+            setattr(counts, name, _count(data.get(name, 0)))
+        counts.seconds = float(data.get("seconds", 0))
         counts.ended_cost = float(data.get("ended_cost", 0))
         counts.squares = float(data.get("squares", 0))
         counts.replaced = data["replaced"]

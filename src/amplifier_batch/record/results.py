@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import NoneType
 from typing import Any
 
@@ -65,9 +66,15 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 """The fields that readers use; checking them is faster than the schema."""
 
 
+@cache
+def _have_types(kinds: tuple[type, ...]) -> bool:
+    """Return True if the values of these types are valid; few combinations occur in very many lines."""
+    return all(map(issubclass, kinds, _TYPES.values()))
+
+
 def is_result(line: Mapping[str, Any]) -> bool:
     """Return True if a line has the fields that readers use."""
-    if not all(isinstance(line.get(name, ...), types) for name, types in _TYPES.items()):
+    if not _have_types(tuple(type(line.get(name, ...)) for name in _TYPES)):
         return False
     error, cost, usage = line["error"] or {}, line["cost"] or {}, line["usage"] or {}
     numbers = (line["duration_ms"], cost.get("usd"), usage.get("total_tokens"))
@@ -80,6 +87,11 @@ def is_result(line: Mapping[str, Any]) -> bool:
 def read_dollars(result: Mapping[str, Any]) -> float | None:
     """Return the cost of a row's session; None if unknown."""
     return (result.get("cost") or {}).get("usd")
+
+
+def read_cached(result: Mapping[str, Any]) -> int:
+    """Return how many answers of a row's session came from the cache."""
+    return (result.get("usage") or {}).get("cached_calls", 0)
 
 
 def read_seconds(result: Mapping[str, Any]) -> float:

@@ -18,7 +18,7 @@ from amplifier_app.sessions.lock import InUse, SessionLock
 from amplifier_batch.record.folder import RESULTS, BatchFolder, fixed_facts, read_facts
 from amplifier_batch.record.journal import Appender, Record, check_lines, damage_error, scan
 from amplifier_batch.record.progress import REPLACEMENT, WAITING, Progress
-from amplifier_batch.record.results import is_result, read_dollars
+from amplifier_batch.record.results import is_result, read_cached, read_dollars, read_seconds
 from amplifier_batch.record.waiting_rows import find_waiting
 from amplifier_support import journal as lines
 
@@ -127,6 +127,7 @@ class BatchWriter:
                         rows[self.folder.build_key(result)] = {
                             "outcome": result["outcome"],
                             "cost": read_dollars(result),
+                            "cached": read_cached(result),
                         }
                     else:
                         size += kept.write(lines.encode(result))
@@ -180,6 +181,8 @@ class BatchWriter:
             "attempt": result["attempts"],
             "outcome": result["outcome"],
             "cost": None if total is None else _number(Decimal(str(total)) - before),
+            "seconds": read_seconds(result),
+            "cached": read_cached(result),
             "size": size,
         }
         if self.folder.repeat > 1 and result["outcome"] != WAITING:

@@ -18,18 +18,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_pipe, one_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import redactor
-from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.folder import SCORES, BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import WAITING, Counts
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
 from amplifier_batch.reports.session_pages import SessionPages
+from amplifier_batch.statistics.forecast import describe_time_left
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
+from amplifier_batch.statistics.score_means import batch_means, mean_in_words
+from amplifier_batch.statistics.summary import forecast_batch
 from amplifier_support.named_tuple import NamedTuple
 
 # -- the distribution of a measure over the rows, and its histogram as SVG ---------------
@@ -303,6 +307,7 @@ def as_page(folder: BatchFolder, pages: SessionPages | None = None) -> Iterator[
     yield "".join(f"<li>{_text(fact)}</li>" for fact in _facts(folder, found, is_running))
     yield "</ul></header>\n"
     yield from _sums(folder, counts, found)
+    yield from _scores(folder)
     yield _plots(found)
     yield from _reasons(found)
     yield from _table(counts, found)
@@ -418,9 +423,24 @@ def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
         yield _sum("Waiting", f"{counts.outcomes[WAITING]:,}", "for an answer: batch approve")
     if waiting:
         yield _sum("Not ended", f"{waiting:,}", "continue with: batch resume")
-    if counts.cost:
-        each = describe.cost(counts.cost / counts.ended) if counts.ended else ""
-        yield _sum("Cost", describe.cost(counts.cost), f"{each} per {folder.unit}" if each else "")
+    if counts.cost or counts.cached:
+        notes = (
+            [f"{describe.cost(counts.cost / counts.ended)} per {folder.unit}"]
+            if counts.ended
+            else []
+        )
+        if counts.cached:
+            notes.append(f"{describe.count(counts.cached, 'answer')} cached")
+        yield _sum("Cost", describe.cost(counts.cost), ", ".join(notes))
+    if forecast := forecast_batch(folder, counts):
+        if forecast.cost is not None:
+            _, low, high = (_dollars(amount or 0) for amount in forecast[:3])
+            yield _sum(
+                "Forecast", _dollars(forecast.cost), f"{low} to {high}, for all {folder.unit}s"
+            )
+        if forecast.seconds_left is not None:
+            left = describe_time_left(forecast.seconds_left)
+            yield _sum("Time left", f"about {left}", f"for {waiting:,} more {folder.unit}s")
     if found.time.ordered:
         yield _sum("Time", describe.duration(found.time.total), "of all rows together")
     yield "</dl>\n"
@@ -435,6 +455,18 @@ def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
     yield "</ul>\n"
     if rates:
         yield f"<p class=note>Intervals: {CONFIDENCE:.0%}.</p>\n"
+
+
+def _scores(folder: BatchFolder) -> Iterator[str]:
+    means = batch_means(folder) if (folder.path / SCORES).exists() else []
+    if not means:
+        return
+    yield f"<h2>Scores</h2>\n<table class=reasons><thead><tr><th>Score<th>Mean ({CONFIDENCE:.0%} interval)"
+    yield "<th class=n>Rows<th class=n>Missing</tr></thead>\n"
+    for mean in means:
+        yield f"<tr><td>{_text(mean.name)}<td>{_text(mean_in_words(mean))}"
+        yield f"<td class=n>{mean.rows:,}<td class=n>{mean.missing:,}</tr>\n"
+    yield "</table>\n"
 
 
 def _kind(outcome: str) -> str:
@@ -541,3 +573,38 @@ def _part(name: str) -> str:
 def _hash(text: str) -> str:
     """The hash of a style or script, as a Content-Security-Policy has it."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+# -- the same page in `amplifier view` ----------------------------------------------------
+
+
+_VERSIONS = 200
+"""How often the page of a batch that runs is made again, at most: it reads all results."""
+
+
+class BatchPage:
+    """The page of a batch for `amplifier view`; `find_page` is its entry point of the group `amplifier.pages`."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = BatchFolder(path)
+        self.title = f"Batch {self._folder.path.name}"
+
+    def version(self) -> str:
+        """A text that changes with the page."""
+        counts, is_running = self._folder.counts()
+        scores = self._folder.path / SCORES
+        size = scores.stat().st_size if scores.exists() and not is_running else 0
+        part = (
+            counts.ended // max(1, self._folder.runs // _VERSIONS) if is_running else counts.ended
+        )
+        return f"{part} {size} {is_running}"
+
+    def page(self) -> Iterator[str]:
+        """The page in pieces."""
+        self._folder.refresh()
+        return as_page(self._folder)
+
+
+def find_page(path: Path) -> BatchPage | None:
+    """Return the page of a folder; None if it has no batch."""
+    return BatchPage(path) if (path / "batch.json").is_file() else None

@@ -8,7 +8,6 @@ from typing import Literal
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.junit import Case, suite
-from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.record.folder import SCORES, BatchFolder
 from amplifier_batch.record.journal import Record
@@ -17,6 +16,7 @@ from amplifier_batch.record.results import read_reason, read_seconds
 from amplifier_batch.record.waiting_rows import approve_command, find_waiting
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
 from amplifier_batch.statistics.score_means import batch_means, group_means, mean_in_words
+from amplifier_batch.statistics.summary import cost_in_words
 
 _Problem = Literal["failure", "error", "skipped"]
 _PROBLEMS: Mapping[str, _Problem] = {
@@ -37,9 +37,9 @@ def as_markdown(folder: BatchFolder) -> Iterator[str]:
         yield f"| {name} | {number:,} |\n"
     yield from _rates(folder, counts)
     yield from _means(folder)
-    if counts.cost:
+    if cost := cost_in_words(counts.cost, counts.cached):
         prices = ", at batch prices" if folder.facts.get("economy") else ""
-        yield f"\nCost: {describe.cost(counts.cost)}{prices}\n"
+        yield f"\nCost: {cost}{prices}\n"
     failed = (
         result
         for result in folder.results(by_number=True)

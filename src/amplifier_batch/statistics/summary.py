@@ -9,10 +9,11 @@ from typing import Any
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.runtime import describe
+from amplifier_batch.options import DEFAULT_WORKERS
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.progress import WAITING, Counts, SentBatch
 from amplifier_batch.record.waiting_rows import approve_command
-from amplifier_batch.statistics.forecast import forecast_cost
+from amplifier_batch.statistics.forecast import Forecast, make_forecast
 from amplifier_batch.statistics.pass_rates import pass_rates, rates_as_data, rates_in_words
 from amplifier_support.clock import utc_time
 
@@ -69,7 +70,7 @@ def in_words(outcomes: Counter[str]) -> str:
 def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, Any]:
     """The progress of a batch, as JSON data."""
     runs = folder.runs
-    forecast = forecast_cost(counts, runs)
+    forecast = forecast_batch(folder, counts)
     return {
         "schema_version": 1,
         "folder": folder.shown,
@@ -81,12 +82,19 @@ def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, A
         "waiting": runs - counts.ended - (counts.running if running else 0),
         "outcomes": dict(sorted(counts.outcomes.items())),
         "pass_rates": rates_as_data(pass_rates(folder, counts)),
-        "cost": {"usd": float(counts.cost)},
+        "cost": {"usd": float(counts.cost), "cached_calls": counts.cached},
         "forecast": None if forecast is None else forecast._asdict(),
         "is_running": running,
         "economy": bool(folder.facts.get("economy")),
         "open_batches": [_as_data(batch) for batch in _open_batches(folder, counts)],
     }
+
+
+def forecast_batch(folder: BatchFolder, counts: Counts) -> Forecast | None:
+    """Return the forecast of a batch; None if there is none yet, or any more."""
+    workers = folder.facts.get("workers") or DEFAULT_WORKERS
+    # At batch prices rows wait for the provider, however many work.
+    return make_forecast(counts, folder.runs, None if folder.facts.get("economy") else workers)
 
 
 def _open_batches(folder: BatchFolder, counts: Counts) -> list[SentBatch]:
@@ -99,6 +107,9 @@ def _as_data(batch: SentBatch) -> dict[str, Any]:
     return {"id": batch.id, "requests": batch.number, "sent": sent}
 
 
-def cost_in_words(cost: Decimal) -> str:
-    """`$1.24`; empty if nothing was paid."""
-    return describe.cost(cost) if cost else ""
+def cost_in_words(cost: Decimal, cached: int) -> str:
+    """`$1.24 (12 answers cached)`; empty if nothing was paid and nothing was cached."""
+    if not cached:
+        return describe.cost(cost) if cost else ""
+    paid = describe.cost(cost) if cost else "$0"
+    return f"{paid} ({describe.count(cached, 'answer')} cached)"

@@ -26,13 +26,9 @@ from amplifier_extras.provider_replay.recording_writer import (
     is_of_a_call,
     open_shared,
 )
-from amplifier_extras.provider_replay.requests import (
-    Plain,
-    plain,
-    plain_request,
-    to_exception,
-    to_response,
-)
+from amplifier_extras.provider_replay.requests import Plain, plain_request, to_exception
+from amplifier_modules._shared.history.stored_response import plain, to_response
+from amplifier_modules._shared.loop.streaming import find_stream
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import announced_events, event_ids
 from amplifier_modules._shared.privacy import session_secrets
@@ -298,10 +294,7 @@ def recorder_for(
     inner: Any, name: str, recording: Recording, *, configured_model: str | None = None
 ) -> Recorder:
     """Create a recorder with the same methods as the provider."""
-    streams = hasattr(type(inner), "stream_complete") or inspect.isasyncgenfunction(
-        getattr(inner, "stream_complete", None)
-    )
-    kind = StreamingRecorder if streams else Recorder
+    kind = Recorder if find_stream(inner) is None else StreamingRecorder
     return kind(inner, name, recording, configured_model)
 
 

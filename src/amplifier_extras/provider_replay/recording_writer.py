@@ -34,11 +34,11 @@ from amplifier_extras.provider_replay.requests import (
     fingerprint,
     folder_pattern,
     ids_in,
-    plain,
     plain_error,
     rewrite_texts,
     same,
 )
+from amplifier_modules._shared.history.stored_response import plain
 from amplifier_support.clock import utc_now
 from amplifier_support.files import open_regular, open_to_read
 from amplifier_support.named_tuple import NamedTuple

@@ -38,6 +38,7 @@ from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput, failure, read_input
 from amplifier_modules._shared.process.output import OutputCapture, output_dir
 from amplifier_support.files import open_private_in
+from amplifier_support.installation import install_command
 from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_support.session_capabilities import ACCEPTED_TOOLS, OFFLINE
 
@@ -451,15 +452,10 @@ class Hub(Listener):
         """Start all servers, and wait for those that are required.
 
         Raises:
-            RuntimeError: The SDK is not installed, or a required server is not ready.
+            RuntimeError: A required server is not ready.
         """
         if not self._servers:
             return
-        if find_spec("mcp") is None:
-            raise RuntimeError(
-                f"{MODULE_ID}: the MCP SDK is not installed; install it with: "
-                "pip install 'amplifier[mcp]'"
-            )
         if OFFLINE.of(self._coordinator):
             self._leave_out_remote_ones()
         # Most hooks are mounted after tools: earlier events are emitted when the session begins.
@@ -704,12 +700,15 @@ def _is_wanted(name: str, config: ServerConfig) -> bool:
 
 
 def _import_sdk() -> None:
+    if find_spec("mcp") is None:
+        command = install_command("mcp")
+        raise CannotStart(f"the MCP SDK is not installed; install it with: {command}")
     try:
         import amplifier_extras.tool_mcp.client as _  # noqa: F401
     except ImportError as error:
         raise CannotStart(
             f"the installed MCP SDK is unusable ({error}); version 2 is required, "
-            "install it with: pip install 'amplifier[mcp]'"
+            f"install it with: {install_command('mcp')}"
         ) from error
 
 
@@ -724,7 +723,7 @@ async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable
         A cleanup function that stops all servers.
 
     Raises:
-        RuntimeError: The SDK is not installed, or a required server is not ready in time.
+        RuntimeError: A required server is not ready in time.
     """
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(MCP_EVENTS))
     hub = Hub(coordinator, settings)

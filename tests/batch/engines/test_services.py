@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amplifier_app.base.errors import AppError
+from amplifier_app.base.errors import AppError, ConfigError
 from amplifier_batch.engines.package import Package
-from amplifier_batch.engines.services import NodeServices
+from amplifier_batch.engines.services import NodeServices, require_portable
 from amplifier_batch.workdirs import Workdir
 
 PACKAGE = Package({}, "sha256:0", {}, {})
@@ -79,3 +80,16 @@ async def test_the_requests_of_all_nodes_wait_for_the_pace_of_their_key(tmp_path
         async with asyncio.timeout(0.3):
             await replies.get()
     other.close()
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        ({"workdir": "same:{{path}}"}, "--workdir same:{{path}} needs a folder"),
+        ({"workdir": "same", "cache": True}, "--cache needs a disk"),
+    ],
+)
+def test_what_needs_a_shared_disk_is_refused(facts: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        require_portable(facts)
+    require_portable({"workdir": "copy:{{path}}"})

@@ -53,6 +53,22 @@ def rows(batch: BatchFolder) -> list[tuple[str, str]]:
     return [(one["row"], one["outcome"]) for one in batch.results()]
 
 
+def test_cached_answers_and_times_are_summed_and_those_of_a_continued_session_count_once(
+    batch: BatchFolder,
+) -> None:
+    with writing(batch) as writer:
+        for outcome, cached in (("budget", 2), ("ok", 3)):
+            writer.claim("a", 1, "a")
+            usage = {"cached_calls": cached}
+            writer.end({**result("a", outcome), "usage": usage, "duration_ms": 1500})
+            if outcome == "budget":
+                assert writer.reopen(lambda _: True) == 1
+        writer.claim("b", 1, "b")
+        writer.end({**result("b"), "duration_ms": 500})
+    counts, _ = batch.counts()
+    assert (counts.cached, counts.timed, counts.seconds) == (3, 3, 3.5)
+
+
 def test_rows_that_ended_are_counted_and_others_wait(batch: BatchFolder) -> None:
     with writing(batch) as writer:
         writer.claim("a", 1, "a")

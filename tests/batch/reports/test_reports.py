@@ -23,6 +23,7 @@ from amplifier_batch.record.writer import writing
 from amplifier_batch.reports import page
 from amplifier_batch.reports.page import Distribution, histogram, nice_step
 from amplifier_batch.reports.session_pages import SessionPages
+from amplifier_batch.scores import store_score
 from tests.batch.record.test_folder import FACTS
 
 HOSTILE = (
@@ -124,6 +125,24 @@ class Page(HTMLParser):
 
 def html(batch: BatchFolder, pages: SessionPages | None = None) -> str:
     return "".join(report(batch, "html", pages))
+
+
+def test_a_page_has_the_forecast_and_the_means_of_the_scores(tmp_path: Path) -> None:
+    batch = BatchFolder.create(tmp_path / "out", {**FACTS, "rows": 820, "workers": 4}, "")
+    with writing(batch) as writer:
+        for number in range(1, 21):
+            line = result(number, cost=0.5, steps=2)
+            writer.claim(line["row"], 1, line["row"])
+            writer.end(line)
+            score = {"name": "<f1>", "by": "x", "reason": None}
+            value = None if number > 18 else number % 2
+            store_score(batch.path, line, {**score, "value": value})
+    text = Page(html(batch)).texts
+    assert {"$410.00", "$410.00 to $410.00, for all rows", "about 10 min"} <= {
+        *text["dd"],
+        *text["small"],
+    }
+    assert text["td"][:4] == ["<f1>", "0.5 (0.244 to 0.756)", "18", "2"]
 
 
 def test_a_page_runs_only_its_own_script_and_loads_nothing(tmp_path: Path) -> None:

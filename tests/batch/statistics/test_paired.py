@@ -38,12 +38,16 @@ def test_few_rows_have_the_p_of_all_changes_of_sign() -> None:
     assert 0 < more < p
 
 
-def test_many_rows_have_about_the_p_of_the_normal_distribution() -> None:
+@pytest.mark.parametrize("rows", [300, 5003], ids=["each by itself", "in groups"])
+def test_many_rows_have_about_the_p_of_the_normal_distribution(rows: int) -> None:
     draw = random.Random(3)
-    differences = [draw.gauss(0.1, 1) for _ in range(300)]
-    mean = sum(differences) / 300
-    z = mean / math.sqrt(sum((value - mean) ** 2 for value in differences) / 299 / 300)
-    assert paired_test(differences).p == pytest.approx(math.erfc(abs(z) / math.sqrt(2)), abs=0.02)
+    differences = [draw.gauss(1.7 / math.sqrt(rows), 1) for _ in range(rows)]
+    mean = sum(differences) / rows
+    error = math.sqrt(sum((value - mean) ** 2 for value in differences) / (rows - 1) / rows)
+    test = paired_test(differences)
+    assert test.p == pytest.approx(math.erfc(abs(mean / error) / math.sqrt(2)), abs=0.02)
+    assert test.low == pytest.approx(mean - 2.326 * error, abs=error / 4)
+    assert test.high == pytest.approx(mean + 2.326 * error, abs=error / 4)
 
 
 @pytest.mark.timeout(900)

@@ -13,12 +13,7 @@ from amplifier_core.hooks import HookRegistry
 from amplifier_core.interfaces import Orchestrator
 from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, ToolCallBlock
 from amplifier_core.models import HookResult, ToolResult
-from amplifier_core.testing import (
-    MockContextManager,
-    MockProvider,
-    MockTool,
-    TestCoordinator,
-)
+from amplifier_core.testing import MockContextManager, MockProvider, MockTool, TestCoordinator
 
 
 def says(text: str) -> ChatResponse:
@@ -65,21 +60,9 @@ class Loop:
     async def execute(
         self, prompt: str, context: Any, providers: Any, tools: Any, hooks: Any
     ) -> str:
-        if not providers:
-            raise ValueError("At least one provider required")
-        if not prompt or not prompt.strip():
-            raise ValueError("Prompt cannot be empty")
-        try:
-            return await self.turn(prompt, context, providers, tools, hooks)
-        except Exception as error:
-            await self.complete(hooks, 0, "error", error=str(error))
-            raise
-
-    async def turn(self, prompt: str, context: Any, providers: Any, tools: Any, hooks: Any) -> str:
         await hooks.emit("prompt:submit", {"prompt": prompt})
         await context.add_message({"role": "user", "content": prompt})
         provider = next(iter(providers.values()))
-        iteration = 0
         for iteration in range(self.max_iterations):
             messages = await context.get_messages_for_request(provider=provider)
             await hooks.emit("provider:request", {"messages": messages, "iteration": iteration})
@@ -91,11 +74,11 @@ class Loop:
             if not wanted:
                 text = self.read_text(response)
                 await hooks.emit("prompt:complete", {"response": text})
-                await self.complete(hooks, iteration + 1, "success")
+                data = {"orchestrator": self.name, "turn_count": iteration + 1, "status": "success"}
+                await hooks.emit("orchestrator:complete", data)
                 return text
             for call in wanted:
                 await self.call(call, tools, context, hooks)
-        await self.complete(hooks, iteration + 1, "incomplete")
         return "Max iterations reached"
 
     async def ask(self, provider: Any, request: dict[str, Any], hooks: Any) -> Any:
@@ -115,11 +98,7 @@ class Loop:
         result = await tool.execute(call["input"])
         await hooks.emit("tool:post", {"tool_name": call["name"], "result": result})
         await context.add_message(
-            {
-                "role": "tool",
-                "tool_call_id": call["id"],
-                "content": result.get_serialized_output(),
-            }
+            {"role": "tool", "tool_call_id": call["id"], "content": result.get_serialized_output()}
         )
 
     def read_text(self, response: Any) -> str:
@@ -127,10 +106,6 @@ class Loop:
             if block.get("type") == "text":
                 return block.get("text", "")
         return ""
-
-    async def complete(self, hooks: Any, turns: int, status: str, **more: Any) -> None:
-        data = {"orchestrator": self.name, "turn_count": turns, "status": status, **more}
-        await hooks.emit("orchestrator:complete", data)
 
 
 class StreamingLoop(Loop):
@@ -150,23 +125,12 @@ EVENTS = [
 ]
 
 
-@pytest.fixture
-def seen() -> list[tuple[str, dict[str, Any]]]:
-    return []
-
-
-@pytest.fixture
-def hooks(seen: list[tuple[str, dict[str, Any]]]) -> HookRegistry:
-    registry = HookRegistry()
-    for event in EVENTS:
-        registry.register(event, lambda e, d: seen.append((e, dict(d))))
-    return registry
-
-
 @pytest.mark.parametrize("kind", [Loop, StreamingLoop])
-async def test_a_turn_with_a_tool(
-    kind: type[Loop], hooks: HookRegistry, seen: list[tuple[str, dict[str, Any]]]
-) -> None:
+async def test_a_turn_with_a_tool(kind: type[Loop]) -> None:
+    seen: list[tuple[str, dict[str, Any]]] = []
+    hooks = HookRegistry()
+    for event in EVENTS:
+        hooks.register(event, lambda e, d: seen.append((e, dict(d))))
     provider = Provider(calls("echo", text="a"), says("done"))
     tool = MockTool(name="echo", description="Echo", return_value="mock result")
     context = MockContextManager()
@@ -182,12 +146,8 @@ async def test_a_turn_with_a_tool(
     assert result == "done"
     assert tool.call_count == 1
     assert tool.last_input == {"text": "a"}
-    assert [message["role"] for message in context.messages] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-    ]
+    roles = [message["role"] for message in context.messages]
+    assert roles == ["user", "assistant", "tool", "assistant"]
     assert context.messages[2]["content"] == "mock result"
     stream = ["provider:stream"] * 2 if kind is StreamingLoop else []
     assert [event for event, _ in seen] == [
@@ -203,40 +163,8 @@ async def test_a_turn_with_a_tool(
         "prompt:complete",
         "orchestrator:complete",
     ]
-    final = seen[-1][1]
-    assert (final["orchestrator"], final["turn_count"], final["status"]) == (
-        loop.name,
-        2,
-        "success",
-    )
-
-
-async def test_a_loop_that_never_ends_is_incomplete(
-    hooks: HookRegistry, seen: list[tuple[str, dict[str, Any]]]
-) -> None:
-    provider = Provider(*[calls("echo", text="a") for _ in range(3)])
-    result = await Loop({"max_iterations": 3}).execute(
-        "go", MockContextManager(), {"p": provider}, {"echo": MockTool("echo")}, hooks
-    )
-    assert result == "Max iterations reached"
-    assert (seen[-1][1]["turn_count"], seen[-1][1]["status"]) == (3, "incomplete")
-
-
-async def test_a_failing_turn_is_reported_and_raised(
-    hooks: HookRegistry, seen: list[tuple[str, dict[str, Any]]]
-) -> None:
-    with pytest.raises(IndexError):
-        await Loop({}).execute("go", MockContextManager(), {"p": Provider()}, {}, hooks)
-    assert seen[-1][0] == "orchestrator:complete"
-    assert seen[-1][1]["status"] == "error"
-
-
-@pytest.mark.parametrize(
-    ("prompt", "providers"), [("  ", {"p": Provider()}), ("", {"p": Provider()}), ("go", {})]
-)
-async def test_inputs_are_checked(prompt: str, providers: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"required|empty"):
-        await Loop({}).execute(prompt, MockContextManager(), providers, {}, HookRegistry())
+    final = {"orchestrator": loop.name, "turn_count": 2, "status": "success"}
+    assert final.items() <= seen[-1][1].items()
 
 
 async def guarded(tool: MockTool, call: ToolCall, hooks: HookRegistry, context: Any) -> ToolResult:
@@ -298,9 +226,3 @@ async def test_a_loop_mounts_in_either_form_and_declares_its_events() -> None:
     await mount(coordinator)
     assert isinstance(coordinator.get("orchestrator"), Loop)
     assert await coordinator.collect_contributions("observability.events") == [["my-loop:started"]]
-
-
-def test_a_provider_is_chosen_by_name_or_else_the_first() -> None:
-    providers = {"a": 1, "b": 2}
-    for config, chosen in [({}, 1), ({"default_provider": "b"}, 2)]:
-        assert providers[config.get("default_provider", next(iter(providers)))] == chosen

@@ -1,10 +1,6 @@
 """Truncation and redaction of data for logs."""
 
-from amplifier_core.utils.truncate import (
-    SENSITIVE_KEYS,
-    redact_secrets,
-    truncate_values,
-)
+from amplifier_core.utils.truncate import SENSITIVE_KEYS, redact_secrets, truncate_values
 
 
 def test_long_strings_are_truncated_with_a_note() -> None:

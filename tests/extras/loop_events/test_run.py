@@ -8,10 +8,7 @@ from pathlib import Path
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan
 
-STEPS = [
-    {"name": "draft", "prompt": "Write it."},
-    {"name": "fix", "prompt": "Fix it."},
-]
+STEPS = [{"name": "draft", "prompt": "Write it."}, {"name": "fix", "prompt": "Fix it."}]
 
 
 def session(**config: object) -> dict[str, object]:

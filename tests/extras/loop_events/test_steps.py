@@ -102,8 +102,7 @@ async def test_a_handler_redirects_at_the_end_of_a_step(rig: Events) -> None:
         {"name": "thank", "prompt": "Say thanks."},
     ]
     rig.change(
-        "step:end",
-        lambda data: {"next": "draft"} if data["response"] == "Not good." else None,
+        "step:end", lambda data: {"next": "draft"} if data["response"] == "Not good." else None
     )
     assert await rig.run("go") == "Thanks."
     assert rig.steps_run() == ["draft", "review", "draft", "review", "thank"]

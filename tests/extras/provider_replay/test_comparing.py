@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.llm_errors import (
-    InvalidRequestError,
-)
+from amplifier_core.llm_errors import InvalidRequestError
 from tests.extras.provider_replay.support import (
     ask,
     called,

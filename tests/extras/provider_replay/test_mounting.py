@@ -8,19 +8,14 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.llm_errors import (
-    InvalidRequestError,
-)
+from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatResponse, TextBlock
-from amplifier_core.validation import ProviderValidator
-from amplifier_core.validation.behavioral import ProviderBehaviorTests
 from amplifier_extras import provider_replay
 from tests.extras.provider_replay.support import (
     Foreign,
     ask,
     coordinator_in,
     lines_of,
-    record,
     recording,
     replaying,
 )
@@ -128,19 +123,3 @@ async def test_settings_that_make_no_sense_are_refused(tmp_path: Path):
     ):
         with pytest.raises(ValueError, match=reported):
             await provider_replay.mount(coordinator_in(tmp_path), config)
-
-
-async def test_it_passes_the_validator(tmp_path: Path):
-    await record(tmp_path, ask())
-    config = {"replay": str(tmp_path / "rec.jsonl")}
-    result = await ProviderValidator().validate("amplifier_extras.provider_replay", config=config)
-    assert result.passed, result.summary() + str(result.errors)
-
-
-class TestBehavior(ProviderBehaviorTests):
-    @pytest.fixture
-    async def provider_module(self, tmp_path: Path):
-        async with recording(tmp_path, *["ok"] * 20) as coordinator:
-            await coordinator.get("providers", "mock").complete(ask())
-        async with replaying(tmp_path) as coordinator:
-            yield coordinator.get("providers", "mock")

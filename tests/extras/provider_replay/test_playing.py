@@ -10,12 +10,7 @@ import pytest
 
 from amplifier_core.content_models import TextContent, ToolCallContent
 from amplifier_core.interfaces import Provider
-from amplifier_core.llm_errors import (
-    AbortError,
-    LLMError,
-    RateLimitError,
-    StreamError,
-)
+from amplifier_core.llm_errors import AbortError, LLMError, RateLimitError, StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.testing import MockCoordinator
 from amplifier_extras import provider_replay

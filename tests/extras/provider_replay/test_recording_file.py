@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.llm_errors import (
-    AbortError,
-    LLMError,
-)
+from amplifier_core.llm_errors import AbortError, LLMError
 from tests.extras.provider_replay.support import (
     ask,
     chunks_of,

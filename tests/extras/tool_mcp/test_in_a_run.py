@@ -75,11 +75,7 @@ def test_an_unavailable_required_server_is_a_plan_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("numbers", "code"),
-    [
-        ([signal.SIGINT, signal.SIGINT], 130),
-        ([signal.SIGTERM], 143),
-        ([signal.SIGKILL], -9),
-    ],
+    [([signal.SIGINT, signal.SIGINT], 130), ([signal.SIGTERM], 143), ([signal.SIGKILL], -9)],
 )
 def test_a_signal_leaves_no_server(tmp_path: Path, numbers: list[int], code: int) -> None:
     word = mark()

@@ -34,7 +34,6 @@ from tests.support.results import read_text, to_exception
 
 BACKEND = Path(__file__).parents[2] / "support" / "keyring_backend"
 LOGIN = "amplifier mcp login far"
-_URL = re.compile(r"^https?://\S+$", re.MULTILINE)
 
 
 @pytest.fixture

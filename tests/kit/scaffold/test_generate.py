@@ -130,8 +130,7 @@ def test_a_new_module_is_mounted_by_a_plan_next_to_it(made: Made) -> None:
 
 def test_a_setting_a_new_module_does_not_know_is_refused(made: Made) -> None:
     done = run_amplifier(
-        *("module", "validate", ".", "-c", "max_charcters=5", "--output", "json"),
-        cwd=made("tool"),
+        *("module", "validate", ".", "-c", "max_charcters=5", "--output", "json"), cwd=made("tool")
     )
     failed = {c["name"]: c["message"] for c in json.loads(done.stdout)["checks"] if not c["passed"]}
     assert done.code == 3
@@ -144,9 +143,7 @@ def test_what_is_made_is_clean(kind: str, made: Made, tmp_path: Path) -> None:
     folder = made(kind)
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
-            [tool_of("ruff"), *command, "--no-cache", str(folder)],
-            capture_output=True,
-            text=True,
+            [tool_of("ruff"), *command, "--no-cache", str(folder)], capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]

@@ -9,14 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.kit.validation.samples import (
-    SAMPLES,
-    TOOL,
-    named,
-    spoiled,
-    validated,
-    write_module,
-)
+from tests.kit.validation.samples import SAMPLES, TOOL, named, spoiled, validated, write_module
 from tests.support.cli import run_amplifier
 from tests.support.module_repositories import SEED_TOOL, write_files
 from tests.support.packages import index, wheel

@@ -65,13 +65,6 @@ def test_a_resumed_session_doubles_nothing_and_loses_nothing(tmp_path: Path) -> 
     assert asked(home) == [["first"], ["first", "second"], ["first", "second", "third"]]
 
 
-def test_both_files_are_owner_only(tmp_path: Path) -> None:
-    home = run(plan_of(tmp_path, ["one"]), "first").home
-    folder = home / "sessions" / "s"
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / "context.jsonl").stat().st_mode & 0o777 == 0o600
-
-
 def test_where_its_file_knows_more_the_transcript_follows(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, ["one", "two"], hooks=LOGGED)
     home = run(plan, "first").home

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.interfaces import ContextManager
-from amplifier_core.validation import ContextValidator
 from amplifier_modules import context_persistent
 from amplifier_modules.context_persistent.manager import JournalError, PersistentContextManager
 from tests.modules._shared.context.conversations import (
@@ -91,43 +90,6 @@ async def test_what_the_file_holds_counts_not_what_it_is_given(tmp_path: Path, c
     end()
 
 
-async def test_a_new_session_takes_the_messages_it_is_given(tmp_path: Path) -> None:
-    context, end = await mounted(tmp_path)
-    await context.set_messages([user("from elsewhere")])
-    await context.add_message(user("more"))
-    end()
-    again, end = await mounted(tmp_path)
-    assert await again.get_messages() == [user("from elsewhere"), user("more")]
-    end()
-
-
-async def test_once_cleared_it_can_be_given_messages_again(tmp_path: Path) -> None:
-    context, end = await mounted(tmp_path)
-    await context.add_message(user("old"))
-    end()
-    again, end = await mounted(tmp_path)
-    await again.clear()
-    assert await again.get_messages() == []
-    await again.set_messages([user("new")])
-    end()
-    assert [message for message in find_file(tmp_path) if "role" in message] == [user("old")]
-    last, end = await mounted(tmp_path)
-    assert await last.get_messages() == [user("new")]
-    end()
-
-
-async def test_a_cleared_conversation_stays_cleared(tmp_path: Path) -> None:
-    context, end = await mounted(tmp_path)
-    await context.add_message(user("old"))
-    await context.clear()
-    end()
-    again, end = await mounted(tmp_path)
-    assert await again.get_messages() == []
-    await again.set_messages([user("a stale transcript")])
-    assert await again.get_messages() == []
-    end()
-
-
 async def test_a_message_that_cannot_be_saved_is_not_stored(tmp_path: Path) -> None:
     context, end = await mounted(tmp_path)
     await context.add_message(user("a"))
@@ -183,6 +145,9 @@ steps = st.lists(
 )
 
 
+@example([("set", ["from elsewhere"]), ("add", "more"), ("reopen", None)])
+@example([("add", "old"), ("reopen", None), ("clear", None), ("set", ["new"]), ("reopen", None)])
+@example([("add", "old"), ("clear", None), ("reopen", None), ("set", ["stale"])])
 @given(steps)
 async def test_whatever_is_done_the_file_holds_what_the_conversation_does(
     tmp_path_factory: Any, taken: list[tuple[str, Any]]
@@ -303,9 +268,3 @@ async def test_a_mounted_context_learns_from_usage_until_its_end(tmp_path: Path)
 async def test_wrong_settings_keep_it_from_mounting(config: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="context-persistent"):
         await mounted(None, **config)
-
-
-async def test_the_validator_passes() -> None:
-    result = await ContextValidator().validate("amplifier_modules.context_persistent")
-    assert result.errors == []
-    assert result.passed

@@ -6,7 +6,6 @@ import pytest
 
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation import ContextValidator
 from amplifier_modules import context_simple
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.modules._shared.context.conversations import user
@@ -40,12 +39,6 @@ async def test_wrong_settings_keep_it_from_mounting():
     with pytest.raises(ValueError, match="max_tokens"):
         await context_simple.mount(coordinator, {"max_tokenz": 1})
     assert coordinator.get("context") is None
-
-
-async def test_the_validator_passes():
-    result = await ContextValidator().validate("amplifier_modules.context_simple")
-    assert result.errors == []
-    assert result.passed
 
 
 async def test_it_works_on_the_coordinator_for_tests():

@@ -43,10 +43,7 @@ async def test_the_folder_a_command_begins_in_counts(start: Any) -> None:
     s.write("sub/a.txt", "0\n")
     s.write("other/a.txt", "0\n")
     await s.turn(
-        "first",
-        ran("cd sub"),
-        ran("rm a.txt"),
-        ran("rm a.txt", working_directory="../other"),
+        "first", ran("cd sub"), ran("rm a.txt"), ran("rm a.txt", working_directory="../other")
     )
     assert s.files() == {}
     await s.undo()

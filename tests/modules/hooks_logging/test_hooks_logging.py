@@ -205,12 +205,7 @@ class TestValues:
         await session.emit(response=ChatResponse(content=[TextBlock(text="hi")], usage=usage))
         assert session.data()["response"] == {
             "content": [{"type": "text", "text": "hi"}],
-            "usage": {
-                "input_tokens": 1,
-                "output_tokens": 2,
-                "total_tokens": 3,
-                "cost_usd": "0.5",
-            },
+            "usage": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3, "cost_usd": "0.5"},
         }
 
     async def test_data_that_refers_to_itself_is_cut_off(self, session: Session) -> None:

@@ -267,11 +267,7 @@ async def test_keys_are_not_in_its_environment(
     monkeypatch.setenv("NAMED", "sk-named-value")
     monkeypatch.setenv("DEPLOY_TOKEN", "passed-on")
     monkeypatch.setenv("PATH", f".:{os.environ['PATH']}::bin")
-    spec = {
-        "command": "env > got",
-        "env_passthrough": ["DEPLOY_*"],
-        "environment": {"MINE": "a=b"},
-    }
+    spec = {"command": "env > got", "env_passthrough": ["DEPLOY_*"], "environment": {"MINE": "a=b"}}
     coordinator = MockCoordinator()
     coordinator.register_capability("session.working_dir", str(tmp_path))
     coordinator.register_capability("secrets.variables", ("NAMED",))

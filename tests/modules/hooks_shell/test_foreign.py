@@ -339,12 +339,7 @@ def test_hooks_of_a_plugin_find_their_files(tmp_path: Path) -> None:
             {"file_path": "/a", "edits": []},
         ),
         ("grep", {"pattern": "a", "ignore_case": True}, "Grep", {"pattern": "a", "-i": True}),
-        (
-            "task",
-            {"agent": "a", "instruction": "b"},
-            "Task",
-            {"subagent_type": "a", "prompt": "b"},
-        ),
+        ("task", {"agent": "a", "instruction": "b"}, "Task", {"subagent_type": "a", "prompt": "b"}),
         ("mcp_github_get_issue", {"n": 1}, "mcp__github__get_issue", {"n": 1}),
         ("own_tool", {"x": 1}, "own_tool", {"x": 1}),
     ],

@@ -36,10 +36,7 @@ def run(tmp_path: Path, commands: list[str], specs: list[dict[str, Any]], *more:
         tmp_path,
         [{"tool_calls": calls}, "done"],
         tools=[{"module": "tool-bash"}],
-        hooks=[
-            {"module": "hooks-shell", "config": {"hooks": specs}},
-            {"module": "hooks-logging"},
-        ],
+        hooks=[{"module": "hooks-shell", "config": {"hooks": specs}}, {"module": "hooks-logging"}],
     )
     work = tmp_path / "work"
     work.mkdir(exist_ok=True)

@@ -74,106 +74,11 @@ FEATURES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {},
         {"messages": [user(text("hello ä😀"))], "max_tokens": 32_000},
     ),
-    "system": (
+    "conversation": (
         {
             "messages": [
                 {"role": "system", "content": "be brief"},
                 {"role": "developer", "content": "be kind"},
-                {"role": "user", "content": "hello"},
-            ]
-        },
-        {},
-        {
-            "system": [text("be brief"), text("be kind")],
-            "messages": [user(text("hello"))],
-            "max_tokens": 32_000,
-        },
-    ),
-    "tools": (
-        {
-            "messages": [
-                {"role": "user", "content": "hello"},
-                {
-                    "role": "assistant",
-                    "content": [
-                        text("reading"),
-                        {"type": "tool_call", "id": "t1", "name": "read", "input": {"path": "x"}},
-                    ],
-                },
-                {"role": "tool", "tool_call_id": "t1", "content": "contents"},
-            ],
-            "tools": [READ],
-            "tool_choice": "auto",
-        },
-        {},
-        {
-            "messages": [
-                user(text("hello")),
-                assistant(
-                    text("reading"),
-                    {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "x"}},
-                ),
-                user({"type": "tool_result", "tool_use_id": "t1", "content": "contents"}),
-            ],
-            "tools": [READ],
-            "tool_choice": {"type": "auto"},
-            "max_tokens": 32_000,
-        },
-    ),
-    "forced tool": (
-        {
-            "messages": [{"role": "user", "content": "hello"}],
-            "tools": [READ],
-            "tool_choice": {"type": "function", "function": {"name": "read"}},
-        },
-        {},
-        {
-            "messages": [user(text("hello"))],
-            "tools": [READ],
-            "tool_choice": {"type": "tool", "name": "read"},
-            "max_tokens": 32_000,
-        },
-    ),
-    "failed tool": (
-        {
-            "messages": [
-                {"role": "user", "content": "hello"},
-                {
-                    "role": "assistant",
-                    "content": "",
-                    "tool_calls": [
-                        {
-                            "id": "t1",
-                            "type": "function",
-                            "function": {"name": "read", "arguments": '{"path": "x"}'},
-                        }
-                    ],
-                },
-                {"role": "tool", "tool_call_id": "t1", "content": "no such file", "is_error": True},
-            ],
-            "tools": [READ],
-        },
-        {},
-        {
-            "messages": [
-                user(text("hello")),
-                assistant({"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "x"}}),
-                user(
-                    {
-                        "type": "tool_result",
-                        "tool_use_id": "t1",
-                        "content": "no such file",
-                        "is_error": True,
-                    }
-                ),
-            ],
-            "tools": [READ],
-            "max_tokens": 32_000,
-        },
-    ),
-    "images": (
-        {
-            "messages": [
                 {
                     "role": "user",
                     "content": [
@@ -181,99 +86,77 @@ FEATURES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
                         {"type": "image", "source": PNG},
                         {"type": "image", "source": URL},
                     ],
-                }
-            ]
-        },
-        {},
-        {
-            "messages": [
-                user(
-                    text("look"), {"type": "image", "source": PNG}, {"type": "image", "source": URL}
-                )
-            ],
-            "max_tokens": 32_000,
-        },
-    ),
-    "thinking": (
-        {
-            "messages": [
-                {"role": "user", "content": "hello"},
-                {"role": "assistant", "content": [SIGNED, text("hi")]},
+                },
+                {
+                    "role": "assistant",
+                    "content": [
+                        SIGNED,
+                        text("reading"),
+                        {"type": "tool_call", "id": "t1", "name": "read", "input": {"path": "x"}},
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "t1", "content": "no such file", "is_error": True},
                 {"role": "user", "content": "again"},
-            ]
-        },
-        {"thinking": {"budget_tokens": 2048}, "max_tokens": 9000},
-        {
-            "messages": [user(text("hello")), assistant(SIGNED, text("hi")), user(text("again"))],
-            "thinking": {"type": "enabled", "budget_tokens": 2048},
-            "max_tokens": 9000,
-        },
-    ),
-    "adaptive thinking and effort": (
-        {"messages": [{"role": "user", "content": "hello"}], "reasoning_effort": "xhigh"},
-        {"thinking": "adaptive", "model": "claude-opus-4-8"},
-        {
-            "model": "claude-opus-4-8",
-            "messages": [user(text("hello"))],
-            "thinking": {"type": "adaptive", "display": "summarized"},
-            "output_config": {"effort": "xhigh"},
-            "max_tokens": 32_000,
-        },
-    ),
-    "limits": (
-        {
-            "messages": [{"role": "user", "content": "hello"}],
-            "max_output_tokens": 50,
+            ],
+            "tools": [READ],
+            "tool_choice": "auto",
+            "max_output_tokens": 9000,
             "stop": ["END"],
             "metadata": {"user_id": "u1"},
         },
-        {},
+        {"thinking": {"budget_tokens": 2048}, "prompt_caching": True},
         {
-            "messages": [user(text("hello"))],
-            "max_tokens": 50,
+            "system": [text("be brief"), text("be kind", **MARK)],
+            "messages": [
+                user(
+                    text("look"),
+                    {"type": "image", "source": PNG},
+                    {"type": "image", "source": URL, **MARK},
+                ),
+                assistant(
+                    SIGNED,
+                    text("reading"),
+                    {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "x"}},
+                ),
+                user(
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "t1",
+                        "content": "no such file",
+                        "is_error": True,
+                    },
+                    text("again", **MARK),
+                ),
+            ],
+            "tools": [{**READ, **MARK}],
+            "tool_choice": {"type": "auto"},
+            "thinking": {"type": "enabled", "budget_tokens": 2048},
+            "max_tokens": 9000,
             "stop_sequences": ["END"],
             "metadata": {"user_id": "u1"},
         },
     ),
-    "structured output": (
+    "schema and effort": (
         {
             "messages": [{"role": "user", "content": "hello"}],
+            "reasoning_effort": "xhigh",
             "response_format": {
                 "type": "json_schema",
                 "schema": {"type": "object", "properties": {}, "additionalProperties": False},
             },
         },
-        {},
+        {"thinking": "adaptive", "model": "claude-opus-4-8"},
         {
+            "model": "claude-opus-4-8",
             "messages": [user(text("hello"))],
+            "thinking": {"type": "adaptive", "display": "summarized"},
             "output_config": {
+                "effort": "xhigh",
                 "format": {
                     "type": "json_schema",
                     "schema": {"type": "object", "properties": {}, "additionalProperties": False},
-                }
+                },
             },
-            "max_tokens": 32_000,
-        },
-    ),
-    "caching": (
-        {
-            "messages": [
-                {"role": "system", "content": "be brief"},
-                {"role": "user", "content": "hello"},
-                {"role": "assistant", "content": "hi"},
-                {"role": "user", "content": "again"},
-            ],
-            "tools": [READ],
-        },
-        {"prompt_caching": True},
-        {
-            "system": [text("be brief", **MARK)],
-            "messages": [
-                user(text("hello", **MARK)),
-                assistant(text("hi")),
-                user(text("again", **MARK)),
-            ],
-            "tools": [{**READ, **MARK}],
             "max_tokens": 32_000,
         },
     ),

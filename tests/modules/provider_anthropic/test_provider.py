@@ -11,7 +11,6 @@ import pytest
 
 from amplifier_core.interfaces import Provider
 from amplifier_core.llm_errors import AuthenticationError, ConfigurationError, NotFoundError
-from amplifier_core.message_models import ChatRequest, Message
 from amplifier_core.models import ProviderInfo
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.provider_anthropic import mount
@@ -24,7 +23,7 @@ from amplifier_modules.provider_anthropic.request import (
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
 from amplifier_support.price_lists import Tokens
 from tests.modules.provider_anthropic.support import HELLO, READ, playing
-from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall, Usage, closed_port
+from tests.support.llm_server import Reply, ScriptedLLM, Status, Usage, closed_port
 
 pytestmark = pytest.mark.usefixtures("each_client")
 
@@ -166,30 +165,6 @@ async def test_an_unknown_model_is_not_found():
 # -- requests --------------------------------------------------------------------------------
 
 
-async def test_typed_and_plain_requests_are_the_same():
-    plain = {
-        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "hello"}],
-        "max_tokens": 77,
-        "tools": [READ],
-    }
-    typed = ChatRequest.model_validate(
-        {
-            "messages": [
-                Message(role="system", content="s"),
-                Message(role="user", content="hello"),
-            ],
-            "max_output_tokens": 77,
-            "tools": [{"name": "read", "description": "Reads.", "parameters": {"type": "object"}}],
-        }
-    )
-    async with playing("x", "x") as setting:
-        await setting.provider.complete(plain)
-        await setting.provider.complete(typed)
-        first, second = setting.server.requests
-        assert first.body == second.body
-        assert first.body["max_tokens"] == 77
-
-
 async def test_keywords_replace_fields_of_the_request():
     async with playing("x") as setting:
         await setting.provider.complete(HELLO, model="claude-opus-5", max_output_tokens=9, x=1)
@@ -204,23 +179,6 @@ async def test_a_time_limit_of_the_request_is_kept():
     async with playing(slow, max_retries=0) as setting:
         with pytest.raises(LLMTimeoutError, match="time limit"):
             await setting.provider.complete({**HELLO, "timeout": 0.1})
-
-
-async def test_a_conversation_with_tools_and_thinking_is_accepted_by_a_strict_service():
-    call = ToolCall("read", {"path": "x"})
-    replies = [Reply("reading", thinking="hm", tool_calls=[call]), "done"]
-    async with playing(*replies) as setting:
-        request: dict[str, Any] = {**HELLO, "tools": [READ]}
-        first = await setting.provider.complete(request)
-        request["messages"] = [
-            *HELLO["messages"],
-            {"role": "assistant", "content": [b.model_dump() for b in first.content]},
-            {"role": "tool", "tool_call_id": call.id, "content": "contents"},
-        ]
-        second = await setting.provider.complete(request)
-        assert second.content[0].text == "done"
-        assert setting.server.rejections == []
-        assert setting.body["messages"][1]["content"][0]["thinking"] == "hm"
 
 
 async def test_omitted_settings_are_reported():

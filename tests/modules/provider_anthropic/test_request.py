@@ -139,12 +139,6 @@ def test_thinking_goes_back_unchanged_and_in_order():
     assert body(messages)["messages"][1]["content"] == blocks
 
 
-def test_thinking_without_a_signature_is_left_out():
-    blocks = [{"type": "thinking", "thinking": "unsigned"}, text("done")]
-    messages = [USER, {"role": "assistant", "content": blocks}, USER]
-    assert body(messages)["messages"][1]["content"] == [text("done")]
-
-
 def test_kernel_fields_of_blocks_stay_here():
     blocks = [{"type": "text", "text": "hi", "visibility": "internal", "citations": [1]}]
     messages = [USER, {"role": "assistant", "content": blocks}, USER]

@@ -8,11 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from amplifier_core.interfaces import Provider
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.models import ProviderInfo
-from amplifier_core.validation import ProviderValidator
-from amplifier_modules.provider_openai import __amplifier_module_type__, mount
+from amplifier_modules.provider_openai import mount
 from amplifier_modules.provider_openai.provider import (
     DEFAULT_MODEL,
     OPENAI_URL,
@@ -155,18 +153,6 @@ async def test_models_are_listed(llm_server, mounted):
     server = await llm_server([], models=["b", "a"])
     listed = await (await mounted(server)).list_models()
     assert [model.id for model in listed] == ["b", "a"]
-
-
-async def test_it_is_a_provider(mounted):
-    provider = await mounted("http://127.0.0.1:1")
-    assert isinstance(provider, Provider)
-    assert __amplifier_module_type__ == "provider"
-
-
-async def test_it_passes_the_validator():
-    config = {"base_url": "http://127.0.0.1:1", "model": "m"}
-    result = await ProviderValidator().validate(PACKAGE, config=config)
-    assert result.passed, result.summary() + str(result.errors)
 
 
 def test_the_price_list_is_dated_and_whole():

@@ -243,12 +243,6 @@ async def test_developer_messages_become_system_messages_for_other_servers(llm_s
     assert body["messages"][0] == {"role": "system", "content": "be brief"}
 
 
-async def test_an_interrupted_history_is_repaired_before_it_is_sent(llm_server, mounted):
-    messages = conversation("c1", "c2")[:3]
-    body = await sent(llm_server, mounted, {"messages": messages})
-    assert [m["role"] for m in body["messages"]] == ["user", "assistant", "tool", "tool"]
-
-
 def refuses(parameter: str, message: str):
     """A server that answers 400 as long as the parameter is there."""
 

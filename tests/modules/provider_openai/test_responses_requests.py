@@ -13,6 +13,7 @@ from amplifier_modules._shared.history.request import normalise
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.provider import OPENAI_URL, OpenAIProvider
 from amplifier_modules.provider_openai.responses import wire_input
+from amplifier_support.provider_access import Access
 from tests.modules.provider_anthropic.test_validity import IDS, MESSAGES
 from tests.modules.provider_openai.conftest import Mounted, ask
 from tests.support.fixtures import StartLLM
@@ -154,13 +155,6 @@ async def test_reasoning_is_requested_only_once_from_models_without_it(llm_serve
     assert ["include" in request.body for request in server.requests] == [True, False, False]
 
 
-async def test_other_servers_use_chat_completions(llm_server, mounted):
-    server = await llm_server(["fine"])
-    provider = await mounted(server)
-    await provider.complete(ask())
-    assert server.requests[-1].path == "/v1/chat/completions"
-
-
 @pytest.mark.parametrize(
     ("url", "model", "api", "speaks"),
     [
@@ -177,14 +171,14 @@ async def test_other_servers_use_chat_completions(llm_server, mounted):
     ],
 )
 def test_models_that_need_it_to_reason_with_tools_use_it(url, model, api, speaks):
-    provider = OpenAIProvider(OpenAIConfig(api=api), url, "k")
+    provider = OpenAIProvider(OpenAIConfig(api=api), Access({"api_key": "k"}, url, "base_url"))
     assert provider._speaks_responses(model) is speaks
 
 
 def test_capabilities_depend_on_the_api():
     def able(api: str) -> list[str]:
         config = OpenAIConfig(api=api, model="gpt-6-astra")
-        return OpenAIProvider(config, OPENAI_URL, "k").get_info().capabilities
+        return OpenAIProvider(config, Access({"api_key": "k"}, None, "")).get_info().capabilities
 
     assert "tools" in able("auto")
     assert "tools" not in able("chat")

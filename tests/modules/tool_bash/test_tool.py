@@ -16,7 +16,6 @@ import pytest
 
 from amplifier_core.models import ToolResult
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation import ToolValidator
 from amplifier_modules import tool_filesystem
 from amplifier_modules._shared.process.sandbox import command_environment
 from tests.support.processes import is_alive
@@ -24,11 +23,6 @@ from tests.support.thorough import Scale
 from tests.support.waiting import eventually
 
 Run = Callable[..., Awaitable[ToolResult]]
-
-
-async def test_the_package_is_a_valid_tool() -> None:
-    result = await ToolValidator().validate("src/amplifier_modules/tool_bash")
-    assert result.passed, result.errors
 
 
 async def test_output_and_exit_code_are_reported(start: Any) -> None:

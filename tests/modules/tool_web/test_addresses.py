@@ -176,9 +176,7 @@ async def test_hosts_allowed_by_the_config_are_fetched(
     config: dict[str, Any], host: str, allowed: bool
 ) -> None:
     names = Names(
-        site_test=[["127.0.0.1"]],
-        sitetest=[["127.0.0.1"]],
-        metadata_test=[["169.254.169.254"]],
+        site_test=[["127.0.0.1"]], sitetest=[["127.0.0.1"]], metadata_test=[["169.254.169.254"]]
     )
     async with counting_server() as (port, connected):
         hosts = config.get("allow_hosts", [])

@@ -122,9 +122,7 @@ async def test_search_needs_a_configured_service() -> None:
     "search",
     [{}, {"url": "searx.example"}, {"url": "file:///etc/passwd"}, {"url": "http://x", "q": 1}],
 )
-async def test_an_invalid_service_is_a_config_error(
-    search: dict[str, Any],
-) -> None:
+async def test_an_invalid_service_is_a_config_error(search: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"tool-web: config is not valid: .*search"):
         async with tools(search=search):
             pass

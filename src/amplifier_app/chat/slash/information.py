@@ -30,7 +30,10 @@ from amplifier_core._foreign import find_module
 from amplifier_core.module_sources import SECTION_KINDS
 from amplifier_support.session_capabilities import REGISTER_APPROVAL_PROVIDER
 
-_COUNTS = {"estimated_calls": "calls with estimated tokens"}
+_COUNTS = {
+    "estimated_calls": "calls with estimated tokens",
+    "cached_calls": "answers from the cache of batches",
+}
 
 
 @command("/status", "Session, profile, model and directory", during_turn=True)

@@ -8,7 +8,6 @@ another author does not count is added at the end of each turn. A resumed sessio
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import BUDGET, SPENT, ModeControl, SessionBudget
 from amplifier_support.usage import dollars
+from amplifier_support.working_folder import working_folder
 
 if TYPE_CHECKING:
     from amplifier_app.sessions.folder import SavedSession
@@ -144,8 +144,8 @@ class Resumption:
         """Yield how the session differs from when it was last used, one line each."""
         before, plan = self._before, self._plan
         folder = before.get("project")
-        if folder and folder != os.getcwd():
-            yield f"the session was started in {folder}; its tools now work in {os.getcwd()}"
+        if folder and folder != (here := working_folder()):
+            yield f"the session was started in {folder}; its tools now work in {here}"
         if self._as_saved:
             yield from _options(before, plan)
         elif before.get("plan_digest") not in (None, now.plan_digest):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -34,6 +33,7 @@ from amplifier_support.journal import parse
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import REPLICATE
 from amplifier_support.usage import add_counts
+from amplifier_support.working_folder import working_folder
 
 _KEY = "sub_sessions"
 _MOST = 100
@@ -150,7 +150,7 @@ def saved_session(
     elif save:
         saved = SessionStore().create(
             session_id,
-            project=os.getcwd(),
+            project=working_folder(),
             plan_yaml=plan.to_yaml(),
             profile=plan.name,
             plan_digest=plan.digest,

@@ -203,6 +203,7 @@ _TOKEN_FIELDS = (
     "cache_write_tokens",
     # Calls that were stopped: the service bills them but did not report on them.
     "estimated_calls",
+    "cached_calls",
 )
 
 

@@ -49,7 +49,7 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
     Raises:
         StreamError: The stream ended before the complete answer.
     """
-    stream_complete = _find_stream(provider)
+    stream_complete = find_stream(provider)
     if stream_complete is None:
         return await complete(provider, request, channel, span)
     chunks: Any = stream_complete(request)
@@ -127,7 +127,7 @@ def _names_in(block: Mapping[str, Any]) -> dict[str, Any]:
     return {key: block[key] for key in ("id", "name", "visibility") if key in block}
 
 
-def _find_stream(provider: Any) -> Callable[[Any], Any] | None:
+def find_stream(provider: Any) -> Callable[[Any], Any] | None:
     """The provider's `stream_complete`, if it has one.
 
     It counts if the provider's class has it, or if it is an async generator function: an object

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from tests.kit.validation.corpus.case import (
-    MOUNT_TOOL,
-    MOUNTED_TOOL,
-    TYPE,
-    Case,
-    project,
-)
+from tests.kit.validation.corpus.case import MOUNT_TOOL, MOUNTED_TOOL, TYPE, Case, project
 
 IMPORT = [
     Case(

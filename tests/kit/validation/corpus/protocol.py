@@ -15,23 +15,6 @@ PROTOCOL = [
         severity="warning",
     ),
     Case(
-        "no description",
-        "tool",
-        (("Gives a text back in capitals.", " "),),
-        "tool_description",
-        "description is empty",
-        "write `description: str`",
-        severity="warning",
-    ),
-    Case(
-        "a sync execute",
-        "tool",
-        (("async def execute", "def execute"),),
-        "tool_execute",
-        "execute is not async",
-        "write `async def execute(self, input: dict) -> ToolResult`",
-    ),
-    Case(
         "a property that raises",
         "tool",
         (
@@ -44,24 +27,5 @@ PROTOCOL = [
         "tool_name",
         "name raised OSError: gone",
         "write `name: str`",
-    ),
-    Case(
-        "an info that is a dict",
-        "provider",
-        (("return ProviderInfo(", "return dict("),),
-        "provider_get_info",
-        "get_info returned dict",
-        "write `def get_info(self) -> ProviderInfo`",
-    ),
-    Case(
-        "a handler that is returned and not async",
-        "hook",
-        (
-            ("async def watch", "def watch"),
-            ('return coordinator.hooks.register("tool:pre", watch, name="watch")', "return watch"),
-        ),
-        "hook_call",
-        "is not async",
-        "write `async def __call__(self, event, data) -> HookResult`",
     ),
 ]

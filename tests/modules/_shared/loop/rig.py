@@ -64,11 +64,7 @@ async def shout(input: dict[str, Any]) -> ToolResult:
 
 
 def echo_tool(name: str = "echo") -> FunctionTool:
-    schema = {
-        "type": "object",
-        "properties": {"text": {"type": "string"}},
-        "required": ["text"],
-    }
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
     return FunctionTool(name, shout, schema)
 
 

@@ -60,11 +60,7 @@ async def test_model_calls(rig: Rig) -> None:
     tool = working(limited(rig, max_steps=3))
 
     assert await rig.run() == "Budget reached: 3 of 3 model calls"
-    assert ending(rig) == (
-        "incomplete",
-        "budget",
-        {"limit": "max_steps", "allowed": 3, "spent": 3},
-    )
+    assert ending(rig) == ("incomplete", "budget", {"limit": "max_steps", "allowed": 3, "spent": 3})
     assert len(rig.of("provider:request")) == 3
     assert len(tool.inputs) == 3
     assert rig.context.roles() == ["user", *["assistant", "tool"] * 3]
@@ -402,9 +398,7 @@ async def test_an_answer_that_a_hook_refuses_was_paid_for(rig: Rig) -> None:
     assert await rig.run() == "Budget reached: 120 of 100 tokens"
 
 
-async def test_an_answer_counts_though_the_turn_is_stopped_while_hooks_look_at_it(
-    rig: Rig,
-) -> None:
+async def test_an_answer_counts_though_the_turn_is_stopped_while_hooks_look_at_it(rig: Rig) -> None:
     limited(rig, max_tokens=100)
     rig.replies({"text": "whole", "usage": {"input_tokens": 90, "output_tokens": 30}}, "more")
 

@@ -82,9 +82,7 @@ async def test_every_event_of_a_turn_has_all_ids_and_every_span_its_parent(rig: 
     assert len(set(ends.values())) == len(ends), "a span for each call"
 
 
-async def test_every_call_has_one_end_and_every_error_says_all_there_is_to_say(
-    rig: Rig,
-) -> None:
+async def test_every_call_has_one_end_and_every_error_says_all_there_is_to_say(rig: Rig) -> None:
     add_tools(rig)
     rig.plan["session"]["budget"] = {"max_tool_calls": 7}
     asked = [

@@ -42,8 +42,7 @@ async def two_providers(
             {"base_url": first.base_url, "model": "claude-sonnet-4-5", "priority": 1, **common},
         ),
         await provider_openai.mount(
-            rig.coordinator,
-            {"base_url": second.openai_base_url, "model": "gpt-4o", **common},
+            rig.coordinator, {"base_url": second.openai_base_url, "model": "gpt-4o", **common}
         ),
     ]
     rig.providers = rig.coordinator.get("providers")

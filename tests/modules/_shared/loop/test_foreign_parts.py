@@ -60,10 +60,19 @@ async def test_content_in_any_form_is_read(rig: Rig, content: Any, text: str) ->
     assert await rig.run() == text
 
 
-async def test_calls_in_the_form_of_chat_completions_are_read(rig: Rig) -> None:
+FUNCTION = {"name": "echo", "arguments": '{"text": "a"}'}
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        {"content": None, "tool_calls": [{"id": "c1", "type": "function", "function": FUNCTION}]},
+        {"content": [{"type": "tool_use", "id": "c1", "name": "echo", "input": {"text": "a"}}]},
+    ],
+    ids=["chat completions", "messages"],
+)
+async def test_calls_in_the_form_of_either_vendor_are_read(rig: Rig, asks: Any) -> None:
     tool = rig.add_tool(echo_tool())
-    function = {"name": "echo", "arguments": '{"text": "a"}'}
-    asks = {"content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
     rig.providers["answers"] = Answers(asks, {"content": "done"})
 
     assert await rig.run() == "done"

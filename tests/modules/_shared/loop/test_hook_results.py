@@ -110,8 +110,7 @@ class TestDeny:
         rig = streaming_rig
         rig.replies({"text": "one two three four"}, chunk_size=4)
         rig.on(
-            "content_block:delta",
-            lambda data: deny("enough") if "two" in data["delta"] else None,
+            "content_block:delta", lambda data: deny("enough") if "two" in data["delta"] else None
         )
 
         assert await rig.run() == "Denied: enough"
@@ -216,8 +215,7 @@ class TestModify:
 
     @pytest.mark.parametrize("key", ["tool_result", "result"])
     @pytest.mark.parametrize(
-        "replacement",
-        [ToolResult(output="clean"), {"success": True, "output": "clean"}, "clean"],
+        "replacement", [ToolResult(output="clean"), {"success": True, "output": "clean"}, "clean"]
     )
     async def test_tool_result_in_any_form(self, rig: Rig, key: str, replacement: Any) -> None:
         rig.add_tool(echo_tool())
@@ -307,10 +305,7 @@ class TestInject:
         self, rig: Rig, alone: bool
     ) -> None:
         provider = rig.replies("ok")
-        rig.on(
-            "prompt:submit",
-            inject("note", ephemeral=True, append_to_last_tool_result=True),
-        )
+        rig.on("prompt:submit", inject("note", ephemeral=True, append_to_last_tool_result=True))
 
         await rig.run("hi", alone=alone)
 
@@ -333,13 +328,7 @@ class TestInject:
 
         roles = rig.context.roles()
         injected = 3 if event == "tool:pre" else 2 if event == "tool:post" else 1
-        assert roles == [
-            "user",
-            "assistant",
-            *["tool"] * 3,
-            *["system"] * injected,
-            "assistant",
-        ]
+        assert roles == ["user", "assistant", *["tool"] * 3, *["system"] * injected, "assistant"]
 
     async def test_several_hooks_at_once_keep_their_own_ways(self, rig: Rig, alone: bool) -> None:
         provider = rig.replies("ok")
@@ -377,29 +366,6 @@ async def test_an_injection_over_the_limit_is_dropped_and_logged(
 
 class TestAskUser:
     ASK = HookResult(action="ask_user", approval_prompt="Really?")
-
-    async def test_allowed_tool_runs(self, rig: Rig) -> None:
-        approval = Approval("Allow")
-        rig.with_people(approval)
-        tool = rig.add_tool(echo_tool())
-        rig.replies(calls(call(text="a")), "done")
-        rig.on("tool:pre", self.ASK)
-
-        await rig.run()
-
-        assert approval.asked == ["Really?"]
-        assert tool.inputs == [{"text": "a"}]
-
-    async def test_refused_tool_does_not_run(self, rig: Rig) -> None:
-        rig.with_people(Approval("Deny"))
-        tool = rig.add_tool(echo_tool())
-        rig.replies(calls(call(id="c1", text="a")), "done")
-        rig.on("tool:pre", self.ASK)
-
-        await rig.run()
-
-        assert tool.inputs == []
-        assert rig.context.results() == {"c1": "Error: denied: User denied: Really?"}
 
     async def test_no_answer_in_time_counts_as_the_default(self, rig: Rig) -> None:
         rig.with_people(Approval(ApprovalTimeoutError("late")))
@@ -440,7 +406,7 @@ class TestAskUser:
         assert approval.asked == ["run t0?", "run t1?", "run t2?"]
         assert tool.inputs == [{"text": "t0"}, {"text": "t2"}]
         assert rig.context.results()["c0"] == "T0"
-        assert "denied" in rig.context.results()["c1"]
+        assert rig.context.results()["c1"] == "Error: denied: User denied: run t1?"
 
     async def test_refused_prompt_ends_the_turn(self, rig: Rig) -> None:
         rig.with_people(Approval("Deny"))

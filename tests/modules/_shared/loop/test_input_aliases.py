@@ -71,10 +71,7 @@ async def test_a_guard_for_either_name_keeps_the_file_tools_out(
 
     await rig.run()
 
-    assert rig.context.results() == {
-        "c1": f"Error: denied: {guarded} is outside",
-        "c2": "in work",
-    }
+    assert rig.context.results() == {"c1": f"Error: denied: {guarded} is outside", "c2": "in work"}
 
 
 @pytest.mark.parametrize("given", ["path", "file_path"])

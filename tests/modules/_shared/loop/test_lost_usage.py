@@ -120,10 +120,7 @@ async def test_attempts_before_an_answer_count_too() -> None:
 )
 async def test_a_call_that_was_refused_counts_nothing(dialect: str, fault: Any) -> None:
     rig = Rig(StreamingOrchestrator)
-    async with (
-        ScriptedLLM([fault]) as server,
-        provided(rig, dialect, server, max_retries=0),
-    ):
+    async with ScriptedLLM([fault]) as server, provided(rig, dialect, server, max_retries=0):
         with pytest.raises(LLMError):
             await rig.run("go")
     spent = find_budget(rig.coordinator).spent

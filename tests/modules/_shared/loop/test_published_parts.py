@@ -328,19 +328,6 @@ async def test_a_context_that_returns_nothing_is_named(rig: Rig) -> None:
     assert origin.text.startswith("context 'tests': get_messages_for_request() returned None")
 
 
-async def test_a_tool_that_returns_none_has_failed(rig: Rig) -> None:
-    async def forgets(input: dict[str, Any]) -> None: ...
-
-    rig.add_tool(FunctionTool("forgets", forgets))
-    rig.replies(calls(call("forgets", id="c1")), "done")
-
-    assert await rig.run() == "done"
-
-    message = "tool 'forgets' returned None, expected a ToolResult"
-    assert rig.context.results() == {"c1": f"Error: {message}"}
-    assert rig.last("tool:error")["error"] == {"type": "InvalidResult", "message": message}
-
-
 async def _late() -> str:
     return "late"
 
@@ -348,6 +335,7 @@ async def _late() -> str:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
+        (lambda: None, "None, expected a ToolResult"),
         (lambda: (line for line in "ab"), "a value of type generator, expected a ToolResult"),
         (
             lambda: ToolResult(output=iter(["a"])),
@@ -355,7 +343,7 @@ async def _late() -> str:
         ),
         (lambda: _late, "a value of type function, expected a ToolResult"),
     ],
-    ids=["a generator", "an iterator", "a function"],
+    ids=["nothing", "a generator", "an iterator", "a function"],
 )
 async def test_a_tool_that_returns_code_instead_of_data_has_failed(
     rig: Rig, make: Any, said: str
@@ -368,6 +356,7 @@ async def test_a_tool_that_returns_code_instead_of_data_has_failed(
     assert await rig.run() == "done"
     message = f"tool 'forgets' returned {said}"
     assert rig.context.results() == {"c1": f"Error: {message}"}
+    assert rig.last("tool:error")["error"] == {"type": "InvalidResult", "message": message}
 
 
 async def test_an_invalid_result_is_described_without_the_text_of_pydantic(rig: Rig) -> None:

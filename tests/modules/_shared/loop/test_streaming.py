@@ -148,9 +148,7 @@ async def test_chunks_of_another_form_are_passed_on(streaming_rig: Rig) -> None:
     assert rig.last("content_block:end")["block"] == {"type": "text", "text": "ab"}
 
 
-async def test_stream_complete_may_be_a_coroutine_that_gives_the_stream(
-    streaming_rig: Rig,
-) -> None:
+async def test_stream_complete_may_be_a_coroutine_that_gives_the_stream(streaming_rig: Rig) -> None:
     class Awaited(Streamer):
         async def stream_complete(self, request: Any, **kwargs: Any) -> Any:
             return Streamer.stream_complete(self, request)

@@ -92,19 +92,14 @@ async def test_unknown_tool_is_answered_with_what_there_is(rig: Rig) -> None:
 
     assert await rig.run() == "sorry"
 
-    assert rig.context.results() == {
-        "c1": "Error: unknown tool 'ecco'; available tools: echo",
-    }
+    assert rig.context.results() == {"c1": "Error: unknown tool 'ecco'; available tools: echo"}
     assert rig.last("tool:error")["error"]["type"] == "UnknownTool"
     assert rig.of("tool:pre") == []
 
 
 @pytest.mark.parametrize(
     ("input", "said"),
-    [
-        ({}, "'text' is a required property"),
-        ({"text": 5}, "text: 5 is not of type 'string'"),
-    ],
+    [({}, "'text' is a required property"), ({"text": 5}, "text: 5 is not of type 'string'")],
 )
 async def test_invalid_arguments_are_answered_without_running(
     rig: Rig, input: dict[str, Any], said: str
