@@ -19,7 +19,8 @@ import pytest
 
 from amplifier_batch.engines.ray import RayWorker
 from amplifier_support.installation import install_command
-from tests.e2e.test_batch_e2e import KEY, Batches, counting
+from tests.e2e.test_batch_e2e import counting
+from tests.support.batches import KEY, Batches
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.ray_cluster import AUTHENTICATED, TOKEN, Cluster
@@ -264,7 +265,9 @@ def test_nodes_need_no_disk_in_common_and_no_key(nodes: Nodes) -> None:
     assert [file.read_text() for file in works] == ["0\n1\n"] * 4
     assert len(list((out / "sessions").glob("*/transcript.jsonl"))) == 4
     key = nodes.KEY.encode()
-    assert key not in nodes.cluster.environments()
+    environments = nodes.cluster.environments()
+    assert TOKEN.encode() in environments
+    assert key not in environments
     for folder in (out, nodes.cluster.place):
         files = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
         assert [file for file in files if key in file.read_bytes()] == []

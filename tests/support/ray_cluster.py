@@ -108,7 +108,7 @@ class Cluster:
 
     def kill(self, node: int) -> None:
         """Kill all processes of a node."""
-        _kill_marked(f"{self.place}/{node}")
+        _kill_all(self._nodes[node].pid, f"{self.place}/{node}")
         self._nodes[node].wait()
 
     def kill_all(self) -> None:
@@ -179,16 +179,18 @@ class Cluster:
         return folder / "bin" / "python"
 
 
-def _kill_marked(value: str) -> None:
-    """Kill the processes whose environment marks them as those of a node."""
+def _kill_all(session: int, value: str) -> None:
+    """Kill the processes of a session, and those that the environment marks as those of a node: some overwrite theirs."""
     mark = f"{_MARK}={value}".encode()
 
     def find() -> list[int]:
         found: list[int] = []
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if mark in (process / "environ").read_bytes().split(b"\0"):
-                    found.append(int(process.name))
+                pid = int(process.name)
+                is_marked = mark in (process / "environ").read_bytes().split(b"\0")
+                if is_marked or (os.getsid(pid) == session and not _is_zombie(process)):
+                    found.append(pid)
         return found
 
     def is_dead() -> bool:
@@ -199,3 +201,7 @@ def _kill_marked(value: str) -> None:
         return not pids
 
     wait_until(is_dead)
+
+
+def _is_zombie(process: Path) -> bool:
+    return (process / "stat").read_text().rpartition(")")[2].split()[0] == "Z"

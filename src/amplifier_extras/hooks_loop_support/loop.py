@@ -32,8 +32,8 @@ from amplifier_modules._shared.loop.channel import OUT_OF_BUDGET, Channel
 from amplifier_modules._shared.loop.conversation import last_answer
 from amplifier_modules._shared.loop.dispatch import NOT_ALLOWED
 from amplifier_modules._shared.loop.interrupt import interruptible
-from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.loop.replies import lost_usage, read_usage, with_lost
+from amplifier_modules._shared.loop.turn import LoopOrchestrator
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.providers.base import collecting
 from amplifier_support.delegate import Delegate
