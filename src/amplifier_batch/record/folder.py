@@ -49,6 +49,8 @@ _TEXT = (str, NoneType)
 _CHANGEABLE: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("workers", "waiting"), (int, NoneType)),
     **dict.fromkeys(("max_cost", "max_forecast", "stop_after", "engine", "address"), _TEXT),
+    "cpus": (int, float, NoneType),
+    "resources": _TEXT,
     "deadline": (int, float, NoneType),
 }
 """The fields of batch.json that commands change, with their types."""

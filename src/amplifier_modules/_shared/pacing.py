@@ -48,12 +48,12 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from amplifier_modules._shared.http.client import Enter, Turn, enter_at_once
+from amplifier_modules._shared.http.client import enter_at_once
 from amplifier_modules._shared.http.errors import retry_after
 from amplifier_support.files import make_private_folder, open_private, try_lock
 from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.session_capabilities import PACE_DIR
+from amplifier_support.session_capabilities import PACE, Enter, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -614,9 +614,16 @@ def find_pacing(coordinator: Any) -> Enter:
     """
 
     async def enter(account: str, size: int) -> Turn:
-        folder = None if coordinator is None else PACE_DIR.of(coordinator)
-        if folder is None:
-            return await enter_at_once(account, size)
+        paced = None if coordinator is None else PACE.of(coordinator)
+        return await (paced or enter_at_once)(account, size)
+
+    return enter
+
+
+def pace_in(folder: str) -> Enter:
+    """Return the function that shares the pace of each key with all processes that use a folder."""
+
+    async def enter(account: str, size: int) -> Turn:
         return await find_rate_limiter(folder, account).enter(size)
 
     return enter

@@ -31,6 +31,7 @@ from amplifier_core._foreign import describe_exception
 from amplifier_support.fields import to_mapping
 from amplifier_support.journal import parse
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.session_capabilities import REPLICATE
 from amplifier_support.usage import add_counts
 from amplifier_support.working_folder import working_folder
 
@@ -219,12 +220,14 @@ class SessionRecord:
                 f"amplifier session fork {short_id(self.saved.id)} --at STEP",
             ) from error
 
-    def _record(self, record: dict[str, Any]) -> None:
+    async def _record(self, record: dict[str, Any]) -> None:
         while self._unrecorded:
             self.saved.append(self._unrecorded[0])
             self._unrecorded.pop(0)
         self.saved.append(record)
         self.is_resumable = True
+        if (replicate := REPLICATE.of(self._coordinator)) is not None:
+            await replicate(self.saved.path)
 
     def _remarks(self) -> list[Remark]:
         remarks: list[Remark] = []
