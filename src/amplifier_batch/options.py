@@ -336,10 +336,10 @@ class BatchOptions(NamedTuple):
 
     def settings(self) -> dict[str, Any]:
         """The fields of batch.json that these options set."""
-        given = {name: value for name, value in self._asdict().items() if value is not None}
+        values = {name: value for name, value in self._asdict().items() if value is not None}
         if self.deadline is not None:
-            given["deadline"] = time.time() + parse_duration(self.deadline, "--deadline")
-        return {name: None if value == _NO_LIMIT else value for name, value in given.items()}
+            values["deadline"] = time.time() + parse_duration(self.deadline, "--deadline")
+        return {name: None if value == _NO_LIMIT else value for name, value in values.items()}
 
 
 def parse_resources(text: str | None) -> dict[str, float]:

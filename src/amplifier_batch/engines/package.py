@@ -54,7 +54,7 @@ _LIST_SECONDS = 60.0
 
 
 class Package(NamedTuple):
-    """What a worker needs to know, besides the archive.
+    """The facts that a worker needs besides the archive.
 
     Attributes:
         request: The plan and the options of every row; its paths are relative to the archive.

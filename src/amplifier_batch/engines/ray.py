@@ -182,23 +182,23 @@ class RayLink:
         try:
             if not self._started.is_set():
                 await self._start()
-            found = await self._actor.receive.remote()
+            message = await self._actor.receive.remote()
             services = self._services
             while (
                 services is not None
-                and isinstance(found, bytes)
-                and services.takes(json.loads(found))
+                and isinstance(message, bytes)
+                and services.takes(json.loads(message))
             ):
-                found = await self._actor.receive.remote()
+                message = await self._actor.receive.remote()
         except self._ray.exceptions.RayActorError as error:
             logging.getLogger("ray").warning("%s", error)
             if self._has_lost_node(error):
                 self._how = NODE_LOST
             return None
-        if isinstance(found, str):
-            self._how = found
+        if isinstance(message, str):
+            self._how = message
             return None
-        return found
+        return message
 
     async def wait_for_end(self) -> str:
         """See `Link`."""
@@ -432,7 +432,7 @@ def _require_answer(address: str) -> None:
 @contextlib.contextmanager
 def _keep_signals_and_imports() -> Generator[None]:
     """Keep the handlers of signals, and keep Ray from importing code from the working directory."""
-    handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     folder = os.getcwd()
     os.chdir("/")
     try:
