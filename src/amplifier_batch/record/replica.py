@@ -17,7 +17,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ _KINDS = (stat.S_ISREG, stat.S_ISLNK, stat.S_ISDIR)
 _MAX_BYTES = 500_000_000
 """Of the changes that are sent at once; they are in memory."""
 
+_UNFINISHED = ".amplifier.unfinished"
+
 
 class _State(NamedTuple):
     inode: int
@@ -61,7 +63,13 @@ class Replica:
     def __init__(self, root: Path, folders: Iterable[str] = (), *, known: bool = False) -> None:
         self.root = root
         self.folders = dict.fromkeys(folders)
-        self._known: dict[str, _State] = dict(self._scan()) if known else {}
+        self._known: dict[str, _State] = {}
+        if known:
+            # Opening a session removes an incomplete last record, so the logs are sent as a whole once more.
+            self._known = {
+                path: state._replace(inode=0) if _is_log(path) else state
+                for path, state in self._scan()
+            }
 
     def changes(self) -> list[Change]:
         """Return what changed; it counts as sent.
@@ -73,22 +81,31 @@ class Replica:
         now, total = dict(self._scan()), 0
         for path, state in list(now.items()):
             before = self._known.get(path)
-            if state != before:
+            if state == before:
+                continue
+            total += state.size - _sent(path, state, before)
+            if total > _MAX_BYTES:
+                raise SessionError(
+                    f"cannot send the folder of a row: {self.root / path} and the other files "
+                    f"have more than {_MAX_BYTES // 1_000_000} MB",
+                    hint="Use a folder that all nodes share, or smaller ones.",
+                )
+            try:
                 change, now[path] = self._read(path, state, before)
+            except FileNotFoundError:  # removed meanwhile
+                del now[path]
+            except OSError as error:
+                reason = describe_reason(error)
+                raise SessionError(f"cannot read {self.root / path}: {reason}") from error
+            else:
                 changes.append(change)
-                total += len(change.get("data", ""))
-                if total > _MAX_BYTES:
-                    raise SessionError(
-                        f"cannot send the folder of a row: {self.root / path} and the other files "
-                        f"have more than {_MAX_BYTES // 1_000_000} MB",
-                        hint="Use a folder that all nodes share, or smaller ones.",
-                    )
         removed = self._known.keys() - now.keys()
-        gone = ({"path": path} for path in removed if os.path.dirname(path) not in removed)
+        changes += ({"path": path} for path in removed if _is_last(path, now, removed))
         self._known = now
-        # A transcript may be ahead of the session's metadata, but not the other way round.
-        changes.sort(key=lambda change: change["path"].endswith("/metadata.json"))
-        return [*gone, *changes]
+        # A transcript may be behind the files that its calls have written, and ahead of the session's metadata, but
+        # not the other way round.
+        changes.sort(key=lambda change: _rank(change["path"]))
+        return changes
 
     def _scan(self) -> Iterator[tuple[str, _State]]:
         for folder in self.folders:
@@ -104,31 +121,47 @@ class Replica:
 
     def _read(self, path: str, state: _State, before: _State | None) -> tuple[Change, _State]:
         file = self.root / path
-        try:
-            if stat.S_ISLNK(state.mode):
-                return {"path": path, "link": os.readlink(file)}, state
-            if stat.S_ISDIR(state.mode):
-                return {"path": path, "mode": stat.S_IMODE(state.mode)}, state
-            with open(open_regular(file, os.O_RDONLY), "rb") as opened:
-                # Another file may have taken the place since.
-                state = _state(os.fstat(opened.fileno()))
-                # The logs of a session are only ever appended to.
-                is_log = path.startswith(f"{SESSIONS}/") and path.endswith(".jsonl")
-                is_same = is_log and before is not None and before.inode == state.inode
-                at = before.size if is_same and before and before.size <= state.size else 0
-                opened.seek(at)
-                # What is appended meanwhile is sent the next time.
-                data = base64.b64encode(opened.read(state.size - at)).decode()
-            mode = stat.S_IMODE(state.mode)
-            return {"path": path, "mode": mode, "at": at, "data": data}, state
-        except OSError as error:
-            raise SessionError(f"cannot read {file}: {describe_reason(error)}") from error
+        if stat.S_ISLNK(state.mode):
+            return {"path": path, "link": os.readlink(file)}, state
+        if stat.S_ISDIR(state.mode):
+            return {"path": path, "mode": stat.S_IMODE(state.mode)}, state
+        with open(open_regular(file, os.O_RDONLY), "rb") as opened:
+            # Another file may have taken the place since.
+            state = _state(os.fstat(opened.fileno()))
+            at = _sent(path, state, before)
+            opened.seek(at)
+            # What is appended meanwhile is sent the next time.
+            data = base64.b64encode(opened.read(state.size - at)).decode()
+        mode = stat.S_IMODE(state.mode)
+        return {"path": path, "mode": mode, "at": at, "data": data}, state
 
 
 def _state(status: os.stat_result) -> _State:
     if stat.S_ISDIR(status.st_mode):
         return _State(0, 0, 0, status.st_mode)
     return _State(status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode)
+
+
+def _sent(path: str, state: _State, before: _State | None) -> int:
+    """Return how many bytes of a file need not be sent again."""
+    if before is None or not _is_log(path) or before.inode != state.inode:
+        return 0
+    return before.size if before.size <= state.size else 0
+
+
+def _is_log(path: str) -> bool:
+    """Return True for the logs of a session, which are only ever appended to."""
+    return path.startswith(f"{SESSIONS}/") and path.endswith(".jsonl")
+
+
+def _is_last(path: str, now: Mapping[str, _State], removed: Set[str]) -> bool:
+    """Return True if a removed path does not go together with its folder."""
+    parent = os.path.dirname(path)
+    return parent not in removed and (parent not in now or stat.S_ISDIR(now[parent].mode))
+
+
+def _rank(path: str) -> tuple[bool, bool]:
+    return path.startswith(f"{SESSIONS}/"), path.endswith("/metadata.json")
 
 
 def _is_lock(path: str) -> bool:
@@ -183,11 +216,13 @@ def apply_changes(root: Path, changes: Sequence[Change]) -> None:
 
 
 def _apply(change: Change, name: str, folder: int) -> None:
-    new = f".{name}.unfinished"
     if "data" in change:
         data, at = base64.b64decode(change["data"]), change["at"]
-        flags = os.O_WRONLY | os.O_NOFOLLOW | (0 if at else os.O_CREAT | os.O_TRUNC)
-        with open(os.open(name if at else new, flags, 0o600, dir_fd=folder), "wb") as file:
+        _remove(_UNFINISHED, folder)
+        flags = os.O_WRONLY | os.O_NOFOLLOW | (0 if at else os.O_CREAT)
+        with open(os.open(name if at else _UNFINISHED, flags, 0o600, dir_fd=folder), "wb") as file:
+            if os.fstat(file.fileno()).st_size < at:
+                raise OSError(errno.EINVAL, "what comes before the change is missing")
             file.seek(at)
             file.write(data)
             file.truncate()
@@ -197,7 +232,7 @@ def _apply(change: Change, name: str, folder: int) -> None:
         if not at:
             if _is_folder(name, folder):
                 _remove(name, folder)
-            os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(_UNFINISHED, name, src_dir_fd=folder, dst_dir_fd=folder)
     elif "mode" not in change or not _is_folder(name, folder):
         _remove(name, folder)
         if "link" in change:

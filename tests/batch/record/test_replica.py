@@ -70,6 +70,70 @@ def test_a_copy_follows_every_kind_of_change(here: Path) -> None:
     follow()
 
 
+def test_a_copy_follows_a_log_whose_incomplete_end_is_removed_first(here: Path) -> None:
+    there, log = here.parent / "there", here / "sessions/a/transcript.jsonl"
+    log.write_text('{"role": "user"}\n{"tool')
+    apply_changes(there, Replica(here, ["sessions/a"]).changes())
+    replica = Replica(here, ["sessions/a"], known=True)
+    with log.open("r+") as file:
+        file.truncate(len('{"role": "user"}\n'))
+        file.seek(0, os.SEEK_END)
+        file.write('{"role": "assistant", "content": "done"}\n')
+    apply_changes(there, replica.changes())
+    assert (there / "sessions/a/transcript.jsonl").read_text() == log.read_text()
+
+
+def test_a_copy_never_has_a_transcript_without_the_files_that_it_reports(here: Path) -> None:
+    replica = Replica(here, ["sessions/a", "work/a"])
+    (here / "work/a/before").write_text("moved later")
+    replica.changes()
+    (here / "work/a/before").rename(here / "work/a/after")
+    (here / "sessions/a/transcript.jsonl").write_text("{}\n")
+    (here / "sessions/a/metadata.json").write_text("{}")
+    paths = [change["path"] for change in replica.changes()]
+    assert paths == [
+        "work/a/after",
+        "work/a/before",
+        "sessions/a/transcript.jsonl",
+        "sessions/a/metadata.json",
+    ]
+
+
+def test_an_append_to_what_the_copy_lacks_is_refused(here: Path) -> None:
+    log = here / "sessions/a/transcript.jsonl"
+    log.write_text("{}\n")
+    change = {"path": "sessions/a/transcript.jsonl", "mode": 0o600, "at": 9, "data": "eA=="}
+    with pytest.raises(SessionError, match="what comes before the change is missing"):
+        apply_changes(here, [change])
+    assert log.read_text() == "{}\n"
+
+
+def test_files_that_disappear_meanwhile_are_left_out(here: Path) -> None:
+    class Disappearing(Replica):
+        def _scan(self) -> Any:
+            yield from [*super()._scan()]
+            (here / "work/a/temporary").unlink(missing_ok=True)
+
+    (here / "work/a/temporary").write_text("for a moment")
+    replica = Disappearing(here, ["work/a"])
+    assert [change["path"] for change in replica.changes()] == ["work/a"]
+    assert replica.changes() == []
+
+
+def test_files_are_not_read_if_they_are_too_large(here: Path) -> None:
+    with (here / "work/a/large").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(SessionError, match="have more than 500 MB"):
+        Replica(here, ["work/a"]).changes()
+
+
+def test_the_longest_names_are_copied(here: Path) -> None:
+    (here / "work/a" / ("n" * 255)).write_text("long")
+    there = here.parent / "there"
+    apply_changes(there, Replica(here, ["work/a"]).changes())
+    assert contents(there / "work") == contents(here / "work")
+
+
 def test_locks_are_not_copied_and_sub_sessions_are_found(here: Path) -> None:
     (here / "sessions" / "a" / "lock").write_text("{}")
     (here / "sessions" / "a" / "metadata.json").write_text(
