@@ -27,9 +27,6 @@ from amplifier_support.session_capabilities import PACE, REPLICATE, SECRET_VARIA
 Ask: TypeAlias = Callable[..., Awaitable[Mapping[str, Any]]]
 """Sends the fields of a message to the driver and waits for the reply."""
 
-_OF_LIMITS = ("ratelimit", "retry-after", "date")
-"""Parts of the names of headers about rate limits."""
-
 
 def take_keys(values: Mapping[str, str | None]) -> None:
     """Set the variables with the plan's secrets; one without a value is that of the node, if it has one."""
@@ -145,6 +142,10 @@ class NodeRow:
         Raises:
             SessionError: A file cannot be read.
         """
+        # A row that is stopped meanwhile sends its last changes after these.
+        await asyncio.shield(self._send_changes())
+
+    async def _send_changes(self) -> None:
         async with self._sending:
             changes = await asyncio.to_thread(self._replica.changes)
             if changes:
@@ -173,12 +174,8 @@ class _DriverTurn(Turn):
         self._turn = turn
 
     async def record_answer(self, status: int, headers: Mapping[str, str]) -> None:
-        limits = {
-            name.lower(): value
-            for name, value in headers.items()
-            if any(part in name.lower() for part in _OF_LIMITS)
-        }
-        await self._ask(turn=self._turn, status=status, headers=limits)
+        named = {name.lower(): value for name, value in headers.items()}
+        await self._ask(turn=self._turn, status=status, headers=named)
 
     async def record_failure(self) -> None:
         await self._ask(turn=self._turn, status=None, headers={})

@@ -1,0 +1,34 @@
+"""The rows of a worker on a node, with the driver's side in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from amplifier_batch.engines.pool import RowTask
+from amplifier_batch.execution.node import Node, NodeRow
+from amplifier_batch.record.replica import Replica, apply_changes
+from amplifier_batch.workdirs import Workdir
+
+
+async def test_a_row_that_is_stopped_while_it_sends_loses_no_record(tmp_path: Path) -> None:
+    there, log = tmp_path / "there", tmp_path / "here" / "sessions" / "s1" / "transcript.jsonl"
+    there.mkdir()
+    log.parent.mkdir(parents=True)
+    log.write_text("{}\n")
+
+    async def ask(**fields: Any) -> dict[str, Any]:
+        apply_changes(there, fields["changes"])
+        return {}
+
+    task = RowTask("r1", "go", {}, "s1", False, Workdir("same", "", ""))
+    row = NodeRow(Node.__new__(Node), task, Replica(tmp_path / "here", ["sessions/s1"]), ask)
+    sending = asyncio.create_task(row.send_changes())
+    await asyncio.sleep(0.0)
+    sending.cancel()
+    await asyncio.wait([sending])
+    with log.open("a") as file:
+        file.write('{"role": "assistant"}\n')
+    await row.send_changes()
+    assert (there / "sessions/s1/transcript.jsonl").read_text() == log.read_text()
