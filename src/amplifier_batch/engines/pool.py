@@ -303,7 +303,7 @@ class WorkerPool:
 
     def report_death(self, rows: list[str], how: str, *, ready: bool) -> None:
         """Report that a worker has ended unexpectedly."""
-        self._false_starts = 0 if ready else self._false_starts + 1
+        self._false_starts = 0 if ready else self._false_starts + (how != NODE_LOST)
         if self._false_starts >= _STARTS:
             hint = "See what they wrote in log.txt of the batch folder."
             self.fail(ModuleError(f"the workers failed to start ({how})", hint=hint))

@@ -158,16 +158,18 @@ class RayLink:
         actor: The handle of a `RayWorker`.
         serve: Makes the services for a worker on a node that does not share the disk.
         log: Descriptor of the batch's log.
+        running: The links whose workers have started.
     """
 
-    def __init__(self, ray: Any, actor: Any, serve: Serve, log: int) -> None:
+    def __init__(self, ray: Any, actor: Any, serve: Serve, log: int, running: set[RayLink]) -> None:
         self._ray = ray
         self._actor = actor
         self._serve = serve
         self._log = log
         self._place: Mapping[str, str] | None = None
         self._services: NodeServices | None = None
-        self._starting = actor.start.remote()
+        self._running = running
+        self._starting = asyncio.ensure_future(actor.start.remote())
         self._started = asyncio.Event()
         self._to_send: asyncio.Queue[bytes] = asyncio.Queue()
         self._sending = asyncio.create_task(self._send())
@@ -208,8 +210,10 @@ class RayLink:
     async def close(self) -> None:
         """See `Link`."""
         self._sending.cancel()
+        self._starting.cancel()
+        self._running.discard(self)
         if self._services is not None:
-            self._services.close()
+            await self._services.close()
         # An actor that has died cannot be closed.
         with contextlib.suppress(self._ray.exceptions.RayError, TimeoutError):
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -224,13 +228,14 @@ class RayLink:
 
     async def _start(self) -> None:
         try:
-            async with asyncio.timeout(_START_SECONDS):
-                started = Started(*await self._starting)
-        except TimeoutError:
-            raise AppError(
-                f"Ray started no worker within {_START_SECONDS / 60:.0f} min",
-                hint="See whether the cluster has free CPUs: ray status",
-            ) from None
+            while not (await asyncio.wait([self._starting], timeout=_START_SECONDS))[0]:
+                # Rows of others may need the CPUs for hours.
+                if not self._running:
+                    raise AppError(
+                        f"Ray started no worker within {_START_SECONDS / 60:.0f} min",
+                        hint="See whether the cluster has free CPUs: ray status",
+                    )
+            started = Started(*self._starting.result())
         except self._ray.exceptions.RayTaskError as error:
             raise AppError(
                 f"a worker on the Ray cluster cannot be started: {error.cause}",
@@ -241,6 +246,7 @@ class RayLink:
         if started.place is not None:
             self._services, self._place = self._serve(self.send), started.place
         self._how = RAY_WORKER_DIED
+        self._running.add(self)
         self._started.set()
 
     async def _send(self) -> None:
@@ -303,9 +309,11 @@ async def ray_engine(
             require_portable(facts)
             return NodeServices(folder, package, send, pool.fail)
 
+        running = set[RayLink]()
+
         async def connect() -> RayLink:
             actor = actors.remote(str(folder), facts["batch"], dict(environment))
-            return RayLink(ray, actor, serve, writer.log)
+            return RayLink(ray, actor, serve, writer.log, running)
 
         def count_places() -> int:
             nodes = (node["Resources"] for node in ray.nodes() if node["Alive"])
@@ -324,7 +332,7 @@ async def ray_engine(
 
         places = count_places()
         pool = WorkerPool(lambda: places, setup, connect, rows_share=rows_share)
-        watching = asyncio.create_task(_watch(ray, pool, adjust))
+        watching = asyncio.create_task(watch(ray, pool, adjust))
         try:
             yield pool
         finally:
@@ -335,7 +343,7 @@ async def ray_engine(
                 ray.autoscaler.sdk.request_resources(bundles=[])
 
 
-async def _watch(ray: Any, pool: WorkerPool, adjust: Callable[[], Awaitable[None]]) -> None:
+async def watch(ray: Any, pool: WorkerPool, adjust: Callable[[], Awaitable[None]]) -> None:
     """Follow the size of the cluster, and report that it has stopped; Ray itself would wait without a message."""
     context = ray.get_runtime_context()
     here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
@@ -349,9 +357,9 @@ async def _watch(ray: Any, pool: WorkerPool, adjust: Callable[[], Awaitable[None
                 for address in addresses:
                     _, writer = await asyncio.open_connection(*address)
                     writer.close()
-            misses = 0
             await adjust()
-        except (OSError, TimeoutError):
+            misses = 0
+        except (OSError, TimeoutError, ray.exceptions.RayError):
             misses += 1
     hint = "Start it, then continue with: amplifier batch resume FOLDER"
     pool.fail(AppError("the Ray cluster stopped", hint=hint))

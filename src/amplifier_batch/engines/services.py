@@ -51,7 +51,7 @@ class NodeServices:
         self._enter = pace_in(str(paths.state_dir() / "pace"))
         self._turns: dict[int, Turn] = {}
         self._sessions: dict[str, set[str]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], bool] = {}
 
     async def translate(self, line: bytes, place: Mapping[str, str]) -> bytes:
         """Return a message for the worker as the node needs it.
@@ -82,17 +82,21 @@ class NodeServices:
 
     def takes(self, message: Mapping[str, Any]) -> bool:
         """Answer a question that is for the driver's disk or pace; False for any other message."""
+        if message.keys() & {"result", "stopped"}:
+            self._sessions.pop(message["id"], None)
         if not message.keys() & {"changes", "account", "turn"}:
             return False
         task = asyncio.create_task(self._answer(message))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = "account" in message
+        task.add_done_callback(self._tasks.pop)
         return True
 
-    def close(self) -> None:
-        """Answer nothing more."""
-        for task in self._tasks:
-            task.cancel()
+    async def close(self) -> None:
+        """Let no more requests be sent, and wait for what is being stored: another worker may get the files next."""
+        for task, waits_for_pace in self._tasks.items():
+            if waits_for_pace:
+                task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _answer(self, message: Mapping[str, Any]) -> None:
         reply: dict[str, Any] = {"reply": message["ask"]}

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from amplifier_app.base.errors import AppError, ModuleError
+from amplifier_batch.engines import ray
 from amplifier_batch.engines.pool import NODE_LOST, RAY_WORKER_DIED, RowTask, Stopped, WorkerPool
 from amplifier_batch.engines.ray import RayLink, Started
 from amplifier_batch.workdirs import Workdir
@@ -101,6 +103,18 @@ async def test_rows_with_processes_of_their_own_wait_for_capacity(tmp_path: Path
     await pool.close()
 
 
+@pytest.mark.parametrize(("how", "is_failure"), [(NODE_LOST, False), ("exit code 1", True)])
+async def test_workers_that_are_lost_with_their_node_before_they_are_ready_fail_no_batch(
+    tmp_path: Path, how: str, *, is_failure: bool
+) -> None:
+    pool = WorkerPool(lambda: 1, {}, lambda: pytest.fail("none starts"), rows_share=False)
+    for _ in range(20):
+        pool.report_death(["r0"], how, ready=False)
+    events = [pool.event() for _ in range(20)]
+    results = await asyncio.gather(*events, return_exceptions=True)
+    assert any(isinstance(result, ModuleError) for result in results) == is_failure
+
+
 class RayActorError(Exception):
     """As Ray raises it for a call to an actor that has died."""
 
@@ -125,6 +139,17 @@ class ActorUnavailableError(RayActorError):
     """As Ray raises it while an actor cannot be reached."""
 
 
+RAY = SimpleNamespace(
+    exceptions=SimpleNamespace(
+        RayActorError=RayActorError,
+        ActorUnavailableError=ActorUnavailableError,
+        RayError=RayActorError,
+        RayTaskError=RuntimeError,
+    ),
+    kill=lambda actor: None,
+)
+
+
 @pytest.mark.parametrize(
     ("error", "how"),
     [
@@ -140,13 +165,56 @@ async def test_a_lost_ray_node_is_told_from_an_actor_that_died(
 ) -> None:
     """With a double of Ray; `tests/e2e/test_batch_ray.py` has the real one."""
     actor = SimpleNamespace(start=Remote(Started()), receive=Remote(error), close=Remote(error))
-    exceptions = SimpleNamespace(
-        RayActorError=RayActorError,
-        ActorUnavailableError=ActorUnavailableError,
-        RayError=RayActorError,
-        RayTaskError=RuntimeError,
-    )
-    ray = SimpleNamespace(exceptions=exceptions, kill=lambda actor: None)
-    link = RayLink(ray, actor, lambda send: pytest.fail("the node shares the disk"), 1)
+    link = RayLink(RAY, actor, lambda send: pytest.fail("the node shares the disk"), 1, set())
     assert await link.receive() is None
     assert await link.wait_for_end() == how
+
+
+async def test_a_ray_worker_waits_for_a_cpu_while_others_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Waiting:
+        async def remote(self) -> Started:
+            await free.wait()
+            return Started()
+
+    monkeypatch.setattr(ray, "_START_SECONDS", 0.05)
+    free, running = asyncio.Event(), set[RayLink]()
+    closed = Remote(RayActorError())
+
+    def start(actor: SimpleNamespace) -> RayLink:
+        return RayLink(RAY, actor, lambda send: pytest.fail("it shares the disk"), 1, running)
+
+    first = start(SimpleNamespace(start=Remote(Started()), receive=Remote(b"{}"), close=closed))
+    assert await first.receive() == b"{}"
+    second = start(SimpleNamespace(start=Waiting(), receive=Remote(b"{}"), close=closed))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await second.receive()
+    await first.close()
+    with pytest.raises(AppError, match="Ray started no worker"):
+        await second.receive()
+    await second.close()
+
+
+async def test_errors_of_a_cluster_that_cannot_be_asked_end_the_batch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ray, "_WATCH_SECONDS", 0.01)
+
+    async def adjust() -> None:
+        raise RayActorError("no answer")
+
+    async with await asyncio.start_server(
+        lambda _, writer: writer.close(), "127.0.0.1", 0
+    ) as server:
+        port = server.sockets[0].getsockname()[1]
+        node = {"NodeID": "n", "NodeManagerAddress": "127.0.0.1", "NodeManagerPort": port}
+        context = SimpleNamespace(gcs_address=f"127.0.0.1:{port}", get_node_id=lambda: "n")
+        cluster = SimpleNamespace(
+            exceptions=RAY.exceptions, get_runtime_context=lambda: context, nodes=lambda: [node]
+        )
+        pool = WorkerPool(lambda: 1, {}, lambda: pytest.fail("none starts"), rows_share=False)
+        await ray.watch(cluster, pool, adjust)
+    with pytest.raises(AppError, match="the Ray cluster stopped"):
+        await pool.event()

@@ -14,6 +14,7 @@ from amplifier_app.base.errors import AppError, ConfigError
 from amplifier_batch.engines.package import Package
 from amplifier_batch.engines.services import NodeServices, require_portable
 from amplifier_batch.workdirs import Workdir
+from tests.support.waiting import eventually
 
 PACKAGE = Package({}, "sha256:0", {}, {})
 
@@ -50,6 +51,22 @@ async def test_a_node_changes_only_the_folders_of_its_row(tmp_path: Path) -> Non
     assert not services.takes({"id": "r1", "cost": 0.1})
 
 
+async def test_what_is_being_stored_is_stored_when_the_services_end(tmp_path: Path) -> None:
+    async def send(line: bytes) -> None:
+        pass  # The worker has died.
+
+    services = NodeServices(tmp_path, PACKAGE, send, lambda error: pytest.fail(error.message))
+    workdir = Workdir("fresh", str(tmp_path), str(tmp_path / "work" / "s1"))
+    row = {"id": "r1", "session": "s1", "workdir": workdir}
+    await services.translate(json.dumps({"row": row}).encode(), {})
+    names = [f"work/s1/{number}" for number in range(300)]
+    changes = [{"path": name, "mode": 0o600, "at": 0, "data": "eA=="} for name in names]
+    assert services.takes({"id": "r1", "ask": 1, "changes": changes})
+    await eventually(lambda: (tmp_path / names[0]).exists())
+    await services.close()
+    assert (tmp_path / names[-1]).exists()
+
+
 async def test_a_row_without_its_folder_is_sent_with_the_problem(tmp_path: Path) -> None:
     async def send(line: bytes) -> None:
         pytest.fail("nothing was asked")
@@ -79,7 +96,7 @@ async def test_the_requests_of_all_nodes_wait_for_the_pace_of_their_key(tmp_path
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
             await replies.get()
-    other.close()
+    await other.close()
 
 
 @pytest.mark.parametrize(
