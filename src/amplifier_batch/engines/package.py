@@ -238,7 +238,8 @@ def _folder_files(folder: Path, left_out: Path) -> Iterator[tuple[str, Path]]:
         ConfigError: They are too large.
     """
     size, root = 0, folder.resolve()
-    for name in _listed_by_git(folder) or [name for name, _ in content_files(folder)]:
+    names = _listed_by_git(folder)
+    for name in [name for name, _ in content_files(folder)] if names is None else names:
         file = folder / name
         real = str(file.resolve())
         if is_below(str(file), str(left_out)) or not is_below(real, str(root)):

@@ -73,3 +73,11 @@ async def test_secrets_in_the_plan_itself_are_refused(project: Path) -> None:
     plan.write_text(PLAN.replace("${MY_PRIVATE_KEY}", "sk-ant-api03-abcdefghijklmnop"))
     with pytest.raises(ConfigError, match="the plan contains secrets"):
         await packed(project)
+
+
+def test_a_folder_whose_files_git_ignores_is_packed_empty(project: Path) -> None:
+    (project / ".gitignore").write_text("*\n")
+    (project / ".env").write_text("secret")
+    subprocess.run(["git", "init", "-q", project], check=True)
+    _, archive = asyncio.run(packed(project))
+    assert not any(name.startswith("batch/folder/") for name in archive.namelist())
