@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+from amplifier_support.environment import is_set_for_modules
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import without_login
 
@@ -56,7 +57,10 @@ def choose_access(
     variable = next(iter(found), "")
     pair = f"{variable} and {address_variable} ({without_login(address)}) belong together"
     if not base_url:
-        if keys and found and address and not set(keys.values()) & set(found.values()):
+        # An address that was stored belongs to the stored key, not to others of the environment.
+        is_stored = is_set_for_modules(address_variable)
+        own = {key for name, key in found.items() if is_set_for_modules(name) or not is_stored}
+        if keys and found and address and not own & set(keys.values()):
             ignored = f"{address_variable} is not used for {next(iter(keys))}: {pair}"
             return Access(keys, None, "base_url", ignored)
         return Access(keys or found, address or None, address_variable)

@@ -21,6 +21,7 @@ import jsonschema
 import pytest
 import yaml
 
+from amplifier_app.base.keys import Address, KeyStore
 from amplifier_batch.input import compute_digest
 from amplifier_batch.record.folder import fixed_facts
 from tests.support.cli import Finished, run_amplifier, start_amplifier
@@ -377,6 +378,24 @@ def test_a_cost_limit_is_refused_before_a_request_if_the_price_is_unknown(
         assert done.code == 7, done.stderr
         assert f"cannot enforce {limit}: no price known for this model" in done.stderr
         assert server.completions == []
+
+
+def test_commands_of_rows_do_not_get_the_address_of_a_stored_key(tmp_path: Path) -> None:
+    replies = [Reply(tool_calls=[ToolCall("bash", {"command": "env"})]), "done"]
+    with ScriptedLLM.running(replies, api_key="sk-stored-0123456789") as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(1)
+        KeyStore().store(
+            "ANTHROPIC_API_KEY",
+            server.api_key or "",
+            address=Address("ANTHROPIC_BASE_URL", server.base_url),
+        )
+        arguments = batches.arguments("run", "--max-cost", "1")
+        done = run_amplifier(*arguments, cwd=tmp_path, cold=True)
+        assert done.code == 0, done.stderr
+        sent = str(server.completions[1].body)
+    assert "PATH=" in sent
+    assert "BASE_URL" not in sent
 
 
 def test_rows_that_find_the_provider_busy_wait_and_none_fails(tmp_path: Path) -> None:

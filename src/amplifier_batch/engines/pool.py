@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from amplifier_app.base.errors import AppError, ModuleError
 from amplifier_batch.workdirs import Workdir
+from amplifier_support.environment import inherited_environment
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
 
@@ -432,7 +433,7 @@ async def local_engine(
     """
 
     async def connect() -> WorkerProcess:
-        process = WorkerProcess(log, {**os.environ, **environment})
+        process = WorkerProcess(log, {**inherited_environment(), **environment})
         await process.start()
         return process
 
