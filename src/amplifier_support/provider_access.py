@@ -67,9 +67,10 @@ def choose_access(
     target = without_login(base_url)
     is_other = bool(address) and not is_same_address(base_url, address)
     if found and is_other and not keys:
+        setting = "auth_token" if variable.endswith("AUTH_TOKEN") else "api_key"
         ignored = (
             f"{variable} is not sent to base_url ({target}): {pair}; to use the key there as well, "
-            f"set api_key: ${{{variable}}} next to base_url"
+            f"set {setting}: ${{{variable}}} next to base_url"
         )
         return Access({}, base_url, "base_url", ignored)
     ignored = f"{address_variable} is not used: base_url is {target}" if is_other else ""

@@ -46,6 +46,15 @@ def test_addresses_are_named_without_their_login():
     assert "pw" not in access.ignored
 
 
+@pytest.mark.parametrize(
+    ("variable", "setting"), [("X_API_KEY", "api_key"), ("X_AUTH_TOKEN", "auth_token")]
+)
+def test_the_setting_for_a_key_at_another_address_is_named(variable: str, setting: str):
+    environ = {variable: "k", "A": GATEWAY}
+    access = choose_access({}, "http://here", environ, [variable], "A")
+    assert f"set {setting}: ${{{variable}}} next to base_url" in access.ignored
+
+
 def test_a_stored_address_is_not_used_for_another_key_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ):
