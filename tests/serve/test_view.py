@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import struct
 import subprocess
@@ -21,16 +22,15 @@ SECRET = "sk-ant-api03-" + "Ab3dEf6hIj9l" * 8
 
 @contextlib.contextmanager
 def viewing(*arguments: str, cwd: Path | None = None) -> Generator[str]:
-    """The address that `amplifier view` prints."""
-    process = start_amplifier("view", "--no-open", *arguments, stderr=subprocess.DEVNULL, cwd=cwd)
+    """The address that `amplifier view` prints; Ctrl-C ends it quietly."""
+    process = start_amplifier("view", "--no-open", *arguments, stderr=subprocess.PIPE, cwd=cwd)
     try:
         assert process.stdout is not None
         yield process.stdout.readline().decode().strip()
     finally:
-        process.terminate()
-        assert process.wait(60) == 143
-        assert process.stdout is not None
-        process.stdout.close()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60) == (b"", b"")
+        assert process.returncode == 130
 
 
 @contextlib.contextmanager

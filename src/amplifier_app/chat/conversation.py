@@ -171,9 +171,9 @@ async def resume_header(session: OpenSession, recorded: Recorded) -> Group:
         if changed:
             lines.append(Text(describe.changed_since(changed), style="yellow"))
     parts = build_parts(last_prompts(recorded, 1), session.renderer.visibility)
-    shown = [part for part in parts if part.kind in ("prompt", "answer")]
-    answers = [part for part in shown if part.kind == "answer"]
-    last = [*shown[:1], *answers[-1:]] if prompts else answers[-1:]
+    exchange = [part for part in parts if part.kind in ("prompt", "answer")]
+    answers = [part for part in exchange if part.kind == "answer"]
+    last = [*exchange[:1], *answers[-1:]] if prompts else answers[-1:]
     lines.append(ConversationView(last, style="dim", max_lines=_MAX_HEADER_LINES))
     if prompts > 1:
         lines.append(
@@ -691,16 +691,23 @@ class Conversation:
             self.terminal.refresh()
         background, self._background = self._background, _Background.NO
         if background is _Background.LEFT:
-            raise ToBackground(self._prompt_for_background())
+            raise ToBackground(await self._prompt_for_background())
         if background is _Background.REQUESTED:
             self.renderer.notice("the prompt has ended in the chat", "info", "chat")
 
-    def _prompt_for_background(self) -> str:
-        """The messages that the turn has not used, or else the prompt that continues it."""
+    async def _prompt_for_background(self) -> str:
+        """The messages that the turn has not used, with their files, or else the prompt that continues it."""
         waiting = [*self.session.steering.take_back(), *self._upcoming]
         if self.terminal.draft.strip():
             self.renderer.notice(f"not sent: {self.terminal.draft}", "warning", "chat")
-        return "\n\n".join(text for text in waiting if not is_command(text)) or CONTINUE
+        texts = [self.files.add_to(text) for text in waiting if not is_command(text)]
+        try:
+            for text in texts:
+                self.session.attach(self.files.take_images(text))
+        except AppError as error:
+            show_outcome(self.renderer, to_outcome(error), "error")
+        await self.session.add_images()
+        return "\n\n".join(texts) or CONTINUE
 
     async def _end_for_background(self, event: str, data: dict[str, Any]) -> HookResult:
         if self._background is _Background.NO:
@@ -799,8 +806,8 @@ class Conversation:
 
     def _waiting(self) -> Sequence[str]:
         """Return lines on the messages that were sent and have not been used."""
-        shown = self._as_shown
+        display = self._as_shown
         return waiting_lines(
-            [shown(text) for text in self.session.steering.waiting()],
-            [shown(text) for text in self._upcoming],
+            [display(text) for text in self.session.steering.waiting()],
+            [display(text) for text in self._upcoming],
         )

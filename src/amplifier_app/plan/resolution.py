@@ -93,15 +93,17 @@ class Dropped(NamedTuple):
 
 
 def apply_conditions(
-    entries: Sequence[MapNode], environ: Mapping[str, str], chosen: str | None
+    entries: Sequence[MapNode], environ: Mapping[str, str] | None, chosen: str | None
 ) -> tuple[list[MapNode], list[Dropped]]:
     """The entries whose conditions hold, without their `when`.
 
     Args:
         entries: Normalised provider entries.
-        environ: The environment; an empty variable counts as unset.
+        environ: The environment; an empty variable counts as unset. None keeps all entries as they are.
         chosen: The key of an entry to keep regardless of its condition.
     """
+    if environ is None:
+        return list(entries), []
     dropped: dict[str, Dropped] = {}
     fallbacks: dict[str, MapNode] = {}
     for entry in entries:
@@ -227,20 +229,21 @@ def resolve(
         tree, added = with_provider(merged, tree, chosen.provider, environ)
     tree = _with_fallbacks(tree, problems)
     tree = chosen.traffic.stand_ins(tree)
+    conditions = None if chosen.keep_conditions else environ
     try:
-        tree, dropped = _with_providers(tree, chosen, environ)
+        tree, dropped = _with_providers(tree, chosen, conditions)
     except PlanError as error:
         problems.extend(error.problems)
         rest = chosen._replace(provider=None, model=None)
-        tree, dropped = _with_providers(tree, rest, environ)
+        tree, dropped = _with_providers(tree, rest, conditions)
     notes: list[str] = []
-    tree = with_agents(tree, lambda name, agent: _with_conditions(name, agent, environ, notes))
+    tree = with_agents(tree, lambda name, agent: _with_conditions(name, agent, conditions, notes))
     warnings = [*added, *_unknown_exclusions(tree)]
     keep_unset = keep_unset or lenient
     resolved = interpolate(tree, environ, problems, keep_unset=keep_unset)
     assert isinstance(resolved, MapNode)
     # Check every source; paths are relative to the file that contains them.
-    resolved = with_sources(resolved, lambda one: _absolute(merged, one, problems), problems)
+    resolved = with_sources(resolved, lambda source: _absolute(merged, source, problems), problems)
     resolved = _with_namespaces(merged, resolved, problems, warnings)
     requires = _requires(merged, resolved, problems)
     written = interpolate(
@@ -280,7 +283,7 @@ def _with_sets(tree: MapNode, chosen: overrides.Overrides, problems: Problems) -
 
 
 def _with_providers(
-    tree: MapNode, chosen: overrides.Overrides, environ: Mapping[str, str]
+    tree: MapNode, chosen: overrides.Overrides, environ: Mapping[str, str] | None
 ) -> tuple[MapNode, list[Dropped]]:
     providers = list_entries(tree, "providers")
     named = overrides.find_provider(providers, chosen.provider) if chosen.provider else None
@@ -320,7 +323,7 @@ def _with_entries(tree: MapNode, kept: Sequence[Node]) -> MapNode:
 
 
 def _with_conditions(
-    name: str, agent: MapNode, environ: Mapping[str, str], notes: list[str]
+    name: str, agent: MapNode, environ: Mapping[str, str] | None, notes: list[str]
 ) -> MapNode:
     """An agent with the conditions of its providers applied; adds notes on those that are skipped."""
     kept, dropped = apply_conditions(list_entries(agent, "providers"), environ, None)
@@ -374,7 +377,7 @@ def _with_namespaces(
     namespaces = tree.items.get("namespaces")
     if not isinstance(namespaces, MapNode):
         return tree
-    found: dict[str, Node] = {}
+    resolved: dict[str, Node] = {}
     for name, sources in namespaces.items.items():
         assert isinstance(sources, ListNode)
         absolute: list[Node] = []
@@ -392,8 +395,8 @@ def _with_namespaces(
                     problems.add(error.message, item.at, error.hint)
                 continue
             absolute.append(item if text is None else item._replace(value=text))
-        found[name] = ListNode(absolute, sources.at)
-    return tree.with_item("namespaces", with_items(namespaces, found))
+        resolved[name] = ListNode(absolute, sources.at)
+    return tree.with_item("namespaces", with_items(namespaces, resolved))
 
 
 def _refuse_changing(text: str) -> None:
@@ -531,7 +534,9 @@ def _named(offered: _Offered, name: str, *, has_others: bool) -> tuple[MapNode, 
         if module in known and module.startswith(PROVIDER_PREFIX):
             return MapNode({"module": Scalar(module, _OPTION)}, _OPTION), f"--provider {name}"
     providers = [
-        one.removeprefix(PROVIDER_PREFIX) for one in known if one.startswith(PROVIDER_PREFIX)
+        module_id.removeprefix(PROVIDER_PREFIX)
+        for module_id in known
+        if module_id.startswith(PROVIDER_PREFIX)
     ]
     message = f"the plan has no {'such ' if has_others else ''}provider, and {name!r} is unknown"
     raise PlanError([Problem(message, _OPTION, suggest(name, providers))])

@@ -102,10 +102,10 @@ class AnswerSchema:
         strict = True if _is_closed(self._schema) else None
         return {"type": "json_schema", "schema": self._schema, "strict": strict}
 
-    def instruct(self, prompt: str) -> str:
-        """The prompt with the instruction to answer in JSON."""
-        schema = json.dumps(self._schema, indent=2, ensure_ascii=False)
-        return f"{prompt}\n\n{_INSTRUCTION}{schema}"
+    @property
+    def instruction(self) -> str:
+        """The instruction to answer in JSON, for each request."""
+        return f"{_INSTRUCTION}{json.dumps(self._schema, indent=2, ensure_ascii=False)}"
 
     def feedback(self, answer: Answer | None) -> str:
         """The prompt after an answer that does not match."""
@@ -180,8 +180,8 @@ class TypedAnswerSchema(AnswerSchema):
         except ValidationError as error:
             listed = error.errors()[:_MAX_ERRORS]
             return [
-                f"{'.'.join(('$', *map(str, one['loc'])))}: {cut_text(one['msg'], _MAX_ERROR)}"
-                for one in listed
+                f"{'.'.join(('$', *map(str, fault['loc'])))}: {cut_text(fault['msg'], _MAX_ERROR)}"
+                for fault in listed
             ]
         return []
 
@@ -192,7 +192,7 @@ def _is_closed(schema: Any) -> bool:
     Services enforce only such schemas exactly, and refuse to do so for others.
     """
     if isinstance(schema, list):
-        return all(_is_closed(one) for one in cast("list[Any]", schema))
+        return all(_is_closed(item) for item in cast("list[Any]", schema))
     if not isinstance(schema, dict):
         return True
     fields = cast("dict[str, Any]", schema)

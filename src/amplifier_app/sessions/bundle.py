@@ -28,7 +28,7 @@ from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
 from amplifier_app.sessions.fork import unfinished_session
 from amplifier_app.sessions.store import SessionStore, new_session_id
-from amplifier_app.sessions.summary import ID, SCHEMA_VERSION
+from amplifier_app.sessions.summary import ID, SCHEMA_VERSION, WAITING_FILE
 from amplifier_support import journal
 from amplifier_support.fields import to_mapping
 from amplifier_support.files import (
@@ -41,7 +41,7 @@ from amplifier_support.named_tuple import NamedTuple
 
 FORMAT = "amplifier-sessions"
 
-_FILES = ("metadata.json", "transcript.jsonl", "plan.yaml", "context.jsonl", "waiting.jsonl")
+_FILES = ("metadata.json", "transcript.jsonl", "plan.yaml", "context.jsonl", WAITING_FILE)
 _EVENTS = re.compile(r"events\.jsonl(\.[0-9]{1,4})?")
 _OUTPUT = re.compile(r"tool-output/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MAX_FILES = 20_000
@@ -286,7 +286,7 @@ def _require_conversation(session_id: str, files: Mapping[str, bytes]) -> None:
     try:
         records = journal.read(files.get("transcript.jsonl", b"")).records
         journal.current_items(
-            records, lambda one: not isinstance(one, dict) or "control" not in one
+            records, lambda record: not isinstance(record, dict) or "control" not in record
         )
     except (journal.Damaged, journal.UnknownControl) as error:
         raise SessionError(
@@ -314,7 +314,7 @@ def import_bundle(store: SessionStore, bundle: Bundle, *, new_ids: bool = False)
     ids = {session_id: session_id for session_id in bundle.files}
     if new_ids:
         root = new_session_id()
-        ids = {one: f"{root}-{n}" for n, one in enumerate(ids)} | {bundle.root: root}
+        ids = {old: f"{root}-{n}" for n, old in enumerate(ids)} | {bundle.root: root}
     ordered = [bundle.root, *(file for file in bundle.files if file != bundle.root)]
     # Left in reverse order: a session gets its name after those that it spawned.
     with ExitStack() as folders:

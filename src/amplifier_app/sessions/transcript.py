@@ -40,10 +40,10 @@ def read_transcript(path: Path) -> Reading:
     with _reported(path):
         try:
             with open(open_regular(path, os.O_RDONLY), "rb") as file:
-                found = journal.read(file)
+                content = journal.read(file)
         except FileNotFoundError:
             return Reading([])
-        return Reading(journal.current_items(found.records, is_message), found)
+        return Reading(journal.current_items(content.records, is_message), content)
 
 
 class SavedRecords:
@@ -53,16 +53,17 @@ class SavedRecords:
 
     Args:
         path: The file.
+        size: Its bytes to read; by default all.
 
     Raises:
         SessionError: It cannot be opened; while iterating, a record other than an incomplete last one
             is invalid.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, size: int | None = None) -> None:
         self._path = path
         with self._open() as file:
-            self._size = os.fstat(file.fileno()).st_size
+            self._size = os.fstat(file.fileno()).st_size if size is None else size
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (record for record, _ in self.with_lines())

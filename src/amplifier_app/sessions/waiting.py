@@ -27,12 +27,11 @@ from typing import Any, Literal
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redactor
-from amplifier_app.sessions.summary import time_text
+from amplifier_app.sessions.summary import WAITING_FILE, time_text
 from amplifier_support import journal
 from amplifier_support.files import make_private_folder, write_private
 from amplifier_support.named_tuple import NamedTuple
 
-FILE = "waiting.jsonl"
 _KEY_FILE, _USED_FILE = "waiting.key", "waiting.used.jsonl"
 
 WEEK = 7 * 24 * 3600.0
@@ -150,18 +149,20 @@ class Waiting:
         self._used = _read_used()
         self.questions: dict[str, Question] = {}
         try:
-            data = (folder / FILE).read_bytes()
+            data = (folder / WAITING_FILE).read_bytes()
         except FileNotFoundError:
             data = b""
         except OSError as error:
-            raise SessionError(f"cannot read {folder / FILE}: {error.strerror}") from error
+            raise SessionError(f"cannot read {folder / WAITING_FILE}: {error.strerror}") from error
         for record in journal.readable_records(data):
             self._apply(record)
 
     def _apply(self, record: Mapping[str, Any]) -> None:
         name = str(record.get("id"))
         if record.get("record") == "asked":
-            key, text, agent = (str(record.get(one) or "") for one in ("key", "question", "agent"))
+            key, text, agent = (
+                str(record.get(field) or "") for field in ("key", "question", "agent")
+            )
             tool = record.get("tool")
             self.questions[name] = Question(name, key, tool, record.get("input"), text, agent)
         elif (question := self.questions.get(name)) is None:
@@ -169,7 +170,9 @@ class Waiting:
         elif record.get("record") == "used":
             self.questions[name] = question._replace(is_used=True)
         elif record.get("record") == "answered":
-            seal, decision, expires = (record.get(one) for one in ("seal", "decision", "expires"))
+            seal, decision, expires = (
+                record.get(field) for field in ("seal", "decision", "expires")
+            )
             answer = Answer(
                 decision if decision in ("allow", "answer") else "deny",
                 str(record.get("text") or ""),
@@ -184,9 +187,11 @@ class Waiting:
         """Store a record, and return when it is on disk. Raises SessionError."""
         record = {**record, "at": time_text(time.time())}
         try:
-            journal.append(self._folder, FILE, record)
+            journal.append(self._folder, WAITING_FILE, record)
         except OSError as error:
-            raise SessionError(f"cannot write {self._folder / FILE}: {error.strerror}") from error
+            raise SessionError(
+                f"cannot write {self._folder / WAITING_FILE}: {error.strerror}"
+            ) from error
         self._apply(record)
 
     @staticmethod
@@ -304,7 +309,7 @@ def prompt_of_answers(folder: Path) -> str | None:
     Raises:
         SessionError: The questions cannot be read.
     """
-    if not (folder / FILE).exists():
+    if not (folder / WAITING_FILE).exists():
         return None
     lines: list[str] = []
     for question in Waiting(folder).answered:

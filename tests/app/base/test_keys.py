@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -143,26 +144,33 @@ DAMAGED = {
     "a bad variable": json.dumps(entry(address={"variable": "A=B", "url": "https://h"})).encode(),
     "a line break": json.dumps(entry(value=KEY + "\nPATH=/evil")).encode(),
     "deeply nested": b"[" * 100_000,
-    "huge": b" " * (1 << 20) + b"{}",
+    "huge": b" " * (1 << 20) + json.dumps(entry()).encode(),
 }
 
 
-@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_damaged_file_ends_with_78_and_is_never_overwritten(home: Path, data: bytes) -> None:
+def test_a_damaged_file_is_reported_and_never_overwritten(home: Path) -> None:
     file = home / "keys" / "keys.json"
     file.parent.mkdir(parents=True)
-    file.write_bytes(data)
-    file.chmod(0o600)
+    uses: list[Callable[[KeyStore], object]] = [
+        lambda store: store.read("A_KEY"),
+        lambda store: store.store("A_KEY", KEY),
+        lambda store: store.forget("A_KEY"),
+    ]
+    for name, data in DAMAGED.items():
+        file.write_bytes(data)
+        file.chmod(0o600)
+        for use in uses:
+            with pytest.raises(ConfigError, match="damaged") as refused:
+                use(KeyStore())
+            problem = refused.value
+            assert str(file) in str(problem.location), name
+            assert "amplifier init" in (problem.hint or ""), name
+            assert KEY not in f"{problem}{problem.hint}", name
+        assert file.read_bytes() == data, name
     done = run_amplifier("run", "--profile", "mock", "hi")
     assert done.code == 78
     assert str(file) in done.stderr
     assert "amplifier init" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert KEY not in done.stdout + done.stderr
-    for change in (lambda s: s.store("A_KEY", KEY), lambda s: s.forget("A_KEY")):
-        with pytest.raises(ConfigError, match="damaged"):
-            change(KeyStore())
-    assert file.read_bytes() == data
 
 
 def test_a_file_of_a_newer_version_is_left_alone(home: Path) -> None:

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
-
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.sanitize import one_line, visible
-from amplifier_app.chat.slash.layout import Rows, lines
+from amplifier_app.chat.slash.layout import Lines, Rows, lines
 from amplifier_app.chat.slash.registry import (
     Chat,
     Reply,
@@ -23,7 +20,7 @@ from amplifier_app.chat.slash.registry import (
     describe_error,
     parse_choice,
 )
-from amplifier_app.render.diff import FileDiff, compare, files_lines, summary
+from amplifier_app.render.diff import compare, files_lines, summary
 from amplifier_app.runtime import describe
 from amplifier_app.trust import INSTRUCTION_NAMES, instruction_files
 from amplifier_support.clock import utc_time
@@ -129,17 +126,6 @@ _LARGEST = 1_000_000
 """Bytes of the largest file that is compared."""
 
 
-class _Diffs:
-    """Diffs as wide as the terminal."""
-
-    def __init__(self, files: list[FileDiff]) -> None:
-        self._files = files
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in files_lines(self._files, options.max_width):
-            yield Text.from_ansi(line)
-
-
 @command(
     "/diff",
     "File changes of the last prompt, or of the session",
@@ -165,16 +151,17 @@ async def diff(chat: Chat, argument: str) -> Reply:
             files.append(compare(old, new, name))
     if not files and not skipped:
         return "No file changes."
-    return lines(_Diffs(files), *skipped, *([summary(files)] if len(files) > 1 else []))
+    diffs = Lines(lambda width: files_lines(files, width))
+    return lines(diffs, *skipped, *([summary(files)] if len(files) > 1 else []))
 
 
 def _first_copies(turns: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
     """Yield each changed file with the copy from before its first change; empty if it was new."""
-    found: dict[str, str | None] = {}
+    copies: dict[str, str | None] = {}
     for turn in turns:  # latest first
         for file in turn.get("files") or []:
-            found[str(file["path"])] = "" if file["change"] == "created" else file.get("copy")
-    yield from sorted(found.items())
+            copies[str(file["path"])] = "" if file["change"] == "created" else file.get("copy")
+    yield from sorted(copies.items())
 
 
 def _text(path: str | None) -> str | None:
@@ -286,8 +273,8 @@ def _instruction_files(chat: Chat) -> list[_File]:
     places = [config / name for name in INSTRUCTION_NAMES]
     own = next((place for place in places if place.exists()), places[0])
     files = [_File(own, "user", _state(own, off))]
-    found = instruction_files(chat.session.facts.working_dir)
-    for path in found or [Path(chat.session.facts.working_dir, INSTRUCTION_NAMES[0])]:
+    sources = instruction_files(chat.session.facts.working_dir)
+    for path in sources or [Path(chat.session.facts.working_dir, INSTRUCTION_NAMES[0])]:
         inside = trusted is not None and Path(os.path.realpath(path)).is_relative_to(trusted)
         untrusted = None if inside or not path.exists() else "not read: see 'amplifier trust'"
         files.append(_File(path, "project", _state(path, off or untrusted)))
@@ -308,14 +295,14 @@ def _edit(chat: Chat, files: list[_File], argument: str) -> Reply:
     if not argument.isdecimal() or not 1 <= int(argument) <= len(files):
         raise UsageError(f"/memory expects a number from 1 to {len(files)}, got {argument!r}")
     path = files[int(argument) - 1].path
-    shown = visible(paths.short_path(str(path)))
+    label = visible(paths.short_path(str(path)))
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         after = chat.edit_text(before)
         if after.rstrip("\n") == before.rstrip("\n"):
-            return f"{shown} is unchanged"
+            return f"{label} is unchanged"
         write_whole(path, after.rstrip("\n") + "\n")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise AppError(f"cannot edit {shown}: {why}") from error
-    return f"{shown} is saved; it counts from the next prompt"
+        raise AppError(f"cannot edit {label}: {why}") from error
+    return f"{label} is saved; it counts from the next prompt"

@@ -43,6 +43,7 @@ from amplifier_app.runtime.observers.notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.observers.visibility import Shown, Visibility
 from amplifier_app.runtime.session import Adjustment, OpenSession, ToolSelection, open_session
+from amplifier_app.sessions.summary import WAITING_FILE
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.trust import instruction_files
 from amplifier_core.events import CONTENT_BLOCK_START, PROVIDER_REQUEST, TOOL_PRE
@@ -161,10 +162,10 @@ def _are_known(plan: ResolvedPlan, notices: Sequence[str]) -> bool:
 
 def _known_notices(file: Path) -> dict[str, Any]:
     try:
-        found: Any = json.loads(_read_kept(file))
+        notices: Any = json.loads(_read_kept(file))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return notices if isinstance(notices, dict) else {}
 
 
 def _read_kept(file: Path) -> str:
@@ -283,7 +284,7 @@ def keep_questions(session: OpenSession, approvals: Approvals) -> None:
     approvals.session_id, parks = session.id, approvals.policy == "park"
     if parks:
         _end_when_parked(session, approvals)
-    if session.saved is None or not (parks or (session.saved.path / "waiting.jsonl").exists()):
+    if session.saved is None or not (parks or (session.saved.path / WAITING_FILE).exists()):
         return
     from amplifier_app.sessions.waiting import Waiting
 
@@ -341,7 +342,7 @@ async def open_chosen(
     """
     plan, project = chosen.plan, chosen.project
     is_of_module = request.mode is not None and request.mode not in MEANINGS
-    wanted = request.mode if is_of_module else request.module_mode
+    mode = request.mode if is_of_module else request.module_mode
     if adjustment is None and request.tools is not None:
         adjustment = ToolSelection.parse(request.tools)
     async with open_session(
@@ -357,8 +358,8 @@ async def open_chosen(
         opening=opening,
         adjustment=adjustment,
     ) as session:
-        if wanted is not None:
-            coordinator, name = session.session.coordinator, None if wanted == OFF else wanted
+        if mode is not None:
+            coordinator, name = session.session.coordinator, None if mode == OFF else mode
             switch_module_mode(coordinator, name, is_trusted=plan.project is not None)
         yield session
 

@@ -188,9 +188,15 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
     for event in (PROMPT_SUBMIT, PROVIDER_REQUEST):
         hooks.register(event, asked, FIRST, name="app-recorder")
         hooks.register(event, allowed, LAST, name="app-recorder")
+    observe(coordinator, renderer, recorder)
+
+
+def observe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None:
+    """Register the handlers of a renderer on the events of a session that `recorder` records."""
     for event, handler in canonical_handlers(renderer, recorder).items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
-        hooks.register(event, with_redaction(coordinator, handler), priority, name="app-renderer")
+        handler = with_redaction(coordinator, handler)
+        coordinator.hooks.register(event, handler, priority, name="app-renderer")
 
 
 def canonical_handlers(renderer: Renderer, recorder: TurnRecorder) -> dict[str, EventHandler]:
@@ -198,11 +204,11 @@ def canonical_handlers(renderer: Renderer, recorder: TurnRecorder) -> dict[str, 
 
     Every event of a call has the call's id and its tool, and a call that began ends once.
     """
-    shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
+    handlers = visible_only(show_once(renderer.handlers()), renderer.visibility)
     denials = _Denials() if renderer.is_for_people else None
 
     def show(event: str, data: dict[str, Any]) -> None:
-        handler = shown.get(event)
+        handler = handlers.get(event)
         if denials is not None:
             data = denials.adapt(event, data)
         if handler is not None:
@@ -217,7 +223,7 @@ def canonical_handlers(renderer: Renderer, recorder: TurnRecorder) -> dict[str, 
         show(event, data)
 
     return {
-        **shown,
+        **handlers,
         **dict.fromkeys((*calls.events, *_OF_CALLS), on_event),
         **dict.fromkeys(_ENDS, _of_named_tools(on_event)),
     }
@@ -342,7 +348,7 @@ class _ShowOnce:
         self._handler(event, {**data, "delta": new_text})
 
 
-def _common(one: str, other: str) -> int:
+def _common(left: str, right: str) -> int:
     """Return the length of the common prefix of two texts."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))

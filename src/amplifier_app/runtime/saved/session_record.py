@@ -25,12 +25,13 @@ from amplifier_app.sessions.recording_context import (
 )
 from amplifier_app.sessions.removal import remove_folder
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.summary import ID, short_id
+from amplifier_app.sessions.summary import short_id
 from amplifier_app.sessions.tool_calls import calls_in
 from amplifier_core._foreign import describe_exception
 from amplifier_support.fields import to_mapping
 from amplifier_support.journal import parse
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.session_capabilities import REPLICATE
 from amplifier_support.usage import add_counts
 from amplifier_support.working_folder import working_folder
 
@@ -79,32 +80,34 @@ def answers_after_a_crash(
             continue
         if named:
             # The answer at its end may be to an earlier task.
-            found = _Found(str(named), None)
+            agent = _Found(str(named), None)
         else:
             # The others have answered earlier calls, or one of these.
             texts = json.dumps([*messages, *answers], default=str)
             left = (task for task in _noted_tasks(saved) if task not in texts)
-            found = next(filter(None, (_find(one, instruction.strip()) for one in left)), None)
-        if found is not None:
-            answer["content"] = _content(found)
+            agent = next(
+                filter(None, (_find(candidate, instruction.strip()) for candidate in left)), None
+            )
+        if agent is not None:
+            answer["content"] = _content(agent)
     return answers
 
 
-def _content(found: _Found) -> str:
-    if found.answer is not None:
-        return json.dumps({"response": found.answer, "session_id": found.id})
+def _content(agent: _Found) -> str:
+    if agent.answer is not None:
+        return json.dumps({"response": agent.answer, "session_id": agent.id})
     return (
-        f"Error: the agent was interrupted before it finished; continue with session_id {found.id}"
+        f"Error: the agent was interrupted before it finished; continue with session_id {agent.id}"
     )
 
 
 def _find(session_id: str, instruction: str) -> _Found | None:
     """A sub-session, if it was given this instruction, as it is or as a part of a longer one."""
-    store = SessionStore()
-    if not ID.fullmatch(session_id) or not store.exists(session_id):
+    session = SessionStore().get(session_id)
+    if session is None:
         return None
     try:
-        messages = store.find(session_id).messages()
+        messages = session.messages()
     except SessionError:  # It cannot be continued.
         return None
     user_texts = (message.get("content") for message in messages if message.get("role") == "user")
@@ -115,7 +118,7 @@ def _find(session_id: str, instruction: str) -> _Found | None:
 
 def _noted_tasks(parent: SavedSession) -> list[str]:
     noted = parent.metadata.get(_KEY)
-    return [str(one) for one in noted] if isinstance(noted, list) else []
+    return [str(task) for task in noted] if isinstance(noted, list) else []
 
 
 def _input(value: Any) -> Mapping[str, Any]:
@@ -150,7 +153,7 @@ def saved_session(
         saved = SessionStore().create(
             session_id,
             project=working_folder(),
-            plan_yaml=plan.to_yaml(),
+            plan_yaml=plan.without_replay().to_yaml(),
             profile=plan.name,
             plan_digest=plan.digest,
             **metadata,
@@ -217,12 +220,14 @@ class SessionRecord:
                 f"amplifier session fork {short_id(self.saved.id)} --at STEP",
             ) from error
 
-    def _record(self, record: dict[str, Any]) -> None:
+    async def _record(self, record: dict[str, Any]) -> None:
         while self._unrecorded:
             self.saved.append(self._unrecorded[0])
             self._unrecorded.pop(0)
         self.saved.append(record)
         self.is_resumable = True
+        if (replicate := REPLICATE.of(self._coordinator)) is not None:
+            await replicate(self.saved.path)
 
     def _remarks(self) -> list[Remark]:
         remarks: list[Remark] = []
@@ -263,7 +268,7 @@ class SessionRecord:
         Raises:
             SessionError: The session cannot be written.
         """
-        if not self.is_resumable or self.saved.is_empty:
+        if not self.is_resumable or not self.saved.size:
             return
         before: dict[str, Any] = dict(self.saved.metadata)
         tokens: dict[str, int] = dict(before.get("usage") or {})

@@ -112,12 +112,9 @@ def test_one_small_request_reports_model_time_and_tokens(dialect: str) -> None:
     ("status", "code", "outcome"),
     [
         (401, 4, "authentication"),
-        (403, 4, "authentication"),
-        (404, 5, "provider"),
         (400, 5, "provider"),
         (429, 75, "unavailable"),
         (500, 75, "unavailable"),
-        (529, 75, "unavailable"),
     ],
 )
 def test_each_refusal_has_its_code_and_is_not_retried(
