@@ -275,7 +275,8 @@ def _load(
     functions: FunctionTools | None,
     workdir: str | Path | None,
 ) -> Plan:
-    folder = None if workdir is None else os.path.abspath(workdir)
+    # Without links, as the system reports it to a program that works there: saved sessions are found by it.
+    folder = None if workdir is None else os.path.realpath(workdir)
     if folder is not None and not os.path.isdir(folder):
         raise ConfigError(f"workdir: {folder} is not a folder")
     with contextlib.ExitStack() as resources:

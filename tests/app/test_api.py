@@ -246,6 +246,33 @@ async def test_sessions_in_two_folders_work_at_once_each_in_its_own(tmp_path: Pa
         assert any(f"The rule of {name}" in text for text in texts) is (name == "trusted")
 
 
+async def test_a_plan_that_a_function_runs_works_in_the_folder_of_the_process(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(place)
+    inner = api.load_plan("mock")
+
+    async def ask() -> str:
+        """Ask another plan."""
+        return (await api.run(inner, "hello")).result["session_id"]
+
+    replies = [{"tool_calls": [{"name": "ask", "input": {}}]}, "done"]
+    plan = api.load_plan(mock_plan(tmp_path, replies), functions=[ask], workdir=link)
+    events: list[api.Event] = []
+    answer = await api.run(plan, "go", on_event=events.append)
+    assert answer.text == "done", answer.error
+    [asked] = [event["output"] for event in events if event["type"] == "tool_end"]
+    projects = [
+        SessionStore().find(name).metadata["project"]
+        for name in (answer.result["session_id"], asked)
+    ]
+    # As the system reports it there: `amplifier session list` finds the session.
+    assert projects == [str(place), os.getcwd()]
+
+
 async def test_a_plan_has_the_project_of_its_working_directory(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name / ".amplifier" / "profiles").mkdir(parents=True)
