@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -43,6 +44,11 @@ _MAX_WAITING_ANSWERS = 100
 _SAVED_ROWS = "input.jsonl"
 
 
+def _name_arguments(text: str) -> str:
+    """Replace the options of the command by the arguments of `batch`."""
+    return re.sub(r"--[a-z][a-z-]+", lambda option: option[0][2:].replace("-", "_"), text)
+
+
 class BatchStopped(AppError):
     """A batch stopped before all rows had ended; the same call with its folder continues it.
 
@@ -52,12 +58,12 @@ class BatchStopped(AppError):
 
     def __init__(self, stop: Stop) -> None:
         hint = stop.hint
-        # That of the command names its options.
+        # That of the command names its commands.
         if hint is None or "FOLDER" in hint:
             hint = "Continue it with the same call and folder."
             if stop.ending is Ending.BUDGET:
                 hint = "Continue it with the same call and folder, and a larger max_cost."
-        super().__init__(stop.message, hint=hint)
+        super().__init__(_name_arguments(stop.message), hint=_name_arguments(hint))
         self.outcome = stop.ending.value
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.budget_limits import describe_reached
+from amplifier_app.runtime.budget_limits import SET_PRICES, describe_reached
 from amplifier_batch.economy import Broker
 from amplifier_batch.engines.pool import (
     PREEMPTED,
@@ -89,6 +89,12 @@ class Stop(NamedTuple):
     hint: str | None = None
 
 
+def stop_for_price(option: str) -> Stop:
+    """That the limit of an option cannot be enforced, because the price of the model is unknown."""
+    why = f"cannot enforce {option}: no price known for this model"
+    return Stop(Ending.BUDGET, why, f"{SET_PRICES}, or run the rows without {option}.")
+
+
 class Dispatcher:
     """Runs the rows of a batch.
 
@@ -141,6 +147,7 @@ class Dispatcher:
         self._when: StopTime = "now"
         self.stopped: Stop | None = None
         self.broker: Broker | None = None
+        self.lacks_price = False
 
     @property
     def running(self) -> int:
@@ -269,7 +276,7 @@ class Dispatcher:
             store_score(self._writer.folder.path, line, score)
         self._writer.end(line)
         if result["steps"] and result["cost"] is None:
-            await self._check_has_price()
+            await self.stop_without_price()
         await self._check_forecast()
         if outcome in (Ending.OK.value, WAITING):
             self._crowd = min(self._crowd + 1 / self._crowd, self._limits.workers)
@@ -372,23 +379,26 @@ class Dispatcher:
 
     async def _handle_cost(self, event: Spent) -> None:
         if event.cost is None:
-            await self._check_has_price()
+            await self.stop_without_price()
             return
         recorded = self._writer.progress.recorded.get(event.id, Decimal(0))
         self._costs[event.id] = Decimal(str(event.cost)) - recorded
         await self._check_cost()
 
-    async def _check_has_price(self) -> None:
-        """Stop if the cost of a row is not known and must be."""
+    @property
+    def cost_option(self) -> str | None:
+        """The option that limits the cost, if there is one."""
         limits = (
             (self._limits.max_cost, "--max-cost"),
             (self._limits.max_forecast, "--max-forecast"),
         )
-        option = next((option for limit, option in limits if limit is not None), None)
-        if option is not None:
-            hint = f"Run the batch without {option}, or use a model with a known price."
-            why = f"cannot enforce {option}: no price known for this model"
-            await self.stop(Stop(Ending.BUDGET, why, hint))
+        return next((option for limit, option in limits if limit is not None), None)
+
+    async def stop_without_price(self) -> None:
+        """Stop if the cost is limited: that of the model is not known."""
+        self.lacks_price = True
+        if option := self.cost_option:
+            await self.stop(stop_for_price(option))
 
     async def _check_cost(self) -> None:
         limit = self._limits.max_cost

@@ -606,6 +606,28 @@ async def batch_services(
     Raises:
         ConfigError: The provider that the plan uses first has no batches, or none is available.
     """
+    async with mounted_providers(plan, sources) as (name, instances):
+        services: Services = {}
+        for instance in instances.values():
+            if (batches := getattr(instance, "batches", None)) is not None:
+                services[batches.service] = batches
+        if getattr(instances[name], "batches", None) is None:
+            raise ConfigError(
+                f"provider {name!r} has no batches, which --economy needs",
+                hint="Use provider-anthropic or provider-openai, or leave out --economy.",
+            )
+        yield services
+
+
+@contextlib.asynccontextmanager
+async def mounted_providers(
+    plan: ResolvedPlan, sources: AppModuleSourceResolver
+) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
+    """Mount the plan's providers; yields the name of the one that is used first, and all by name.
+
+    Raises:
+        ConfigError: None is available.
+    """
     async with contextlib.AsyncExitStack() as stack:
         instances: dict[str, Any] = {}
         missing: NotMounted | None = None
@@ -624,16 +646,7 @@ async def batch_services(
         if name is None:
             reasons = [entry.note for entry in plan.dropped if not entry.is_fallback]
             raise missing or ConfigError(NO_PROVIDER, hint="\n".join([*reasons, SET_UP]))
-        services: Services = {}
-        for instance in instances.values():
-            if (batches := getattr(instance, "batches", None)) is not None:
-                services[batches.service] = batches
-        if getattr(instances[name], "batches", None) is None:
-            raise ConfigError(
-                f"provider {name!r} has no batches, which --economy needs",
-                hint="Use provider-anthropic or provider-openai, or leave out --economy.",
-            )
-        yield services
+        yield name, instances
 
 
 def _preferred_provider(plan: ResolvedPlan) -> str | None:

@@ -33,6 +33,7 @@ from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.json_text import value_text
 from amplifier_app.runtime import describe
 from amplifier_support.files import open_to_read
+from amplifier_support.installation import install_command
 from amplifier_support.named_tuple import NamedTuple
 
 _ROWS_AT_ONCE = 1024
@@ -53,7 +54,7 @@ def parquet_rows(file: IO[bytes], source: Path) -> Iterator[tuple[Location, dict
     except ImportError as error:
         raise ConfigError(
             f"cannot read the input {source}: pyarrow is not installed",
-            hint="Install it with: pip install 'amplifier[parquet]'",
+            hint=f"Install it with: {install_command('parquet')}",
         ) from error
     number = 0
     try:

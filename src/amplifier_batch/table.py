@@ -20,6 +20,7 @@ from amplifier_batch.record.journal import Record
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
 from amplifier_batch.scores import read_scores, with_rows
 from amplifier_support.fields import to_mapping
+from amplifier_support.installation import install_command
 
 _ROWS_AT_ONCE = 5_000
 _FIRST = ("number", "row", "repeat", "outcome", "exit_code")
@@ -220,7 +221,7 @@ def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
     except ImportError as error:
         raise ConfigError(
             "cannot write Parquet: pyarrow is not installed",
-            hint="Install it with: pip install 'amplifier[parquet]'",
+            hint=f"Install it with: {install_command('parquet')}",
         ) from error
     kinds: dict[str, set[type]] = {name: set() for name in table.columns}
     for cells in table.rows(where):

@@ -290,11 +290,8 @@ class McpServer:
 
     def _check_session(self, session_id: Any) -> None:
         """Refuse sessions of other directories: the caller works in this one."""
-        store, project = SessionStore(), None
-        with contextlib.suppress(AppError):  # not an id
-            if isinstance(session_id, str) and store.exists(session_id):
-                project = store.find(session_id).metadata.get("project")
-        if project == self._working_dir:
+        session = SessionStore().get(session_id)
+        if session is not None and session.metadata.get("project") == self._working_dir:
             return
         raise RpcError(INVALID_PARAMS, f"no session {session_id!r} of {self._working_dir}")
 

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, quote
 
 import typer
 
-from amplifier_app.base.errors import AppError, SessionError
+from amplifier_app.base.errors import AppError, SessionError, Terminated
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.page import as_page
 from amplifier_app.runtime.export.parts import export_session, redactor
@@ -102,7 +102,12 @@ def view(
         displays = {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
         if not no_open and sys.stdout.isatty() and (displays or sys.platform == "darwin"):
             webbrowser.open(address)
-        threading.Event().wait()
+        try:
+            threading.Event().wait()
+        except Terminated:
+            raise
+        except KeyboardInterrupt:  # the way to end it
+            raise typer.Exit(130) from None
 
 
 def _find_first(name: str) -> tuple[str, "FolderPage | None"]:

@@ -42,6 +42,14 @@ _READ_FIRST = frozenset({"BASH_ENV", "RIPGREP_CONFIG_PATH", "MAGIC", "GCONV_PATH
 _TO_START = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
+_withheld: set[str] = set()
+
+
+def withhold(name: str) -> None:
+    """Leave a variable that was set for this program alone out of the environments of commands."""
+    _withheld.add(name)
+
+
 def without_secrets(
     own: Mapping[str, str],
     *,
@@ -51,7 +59,7 @@ def without_secrets(
 ) -> dict[str, str]:
     """The variables of `own` that a command gets, without paths relative to where it works.
 
-    Leaves out those with the name of a secret, those of `secret_names`, and those with one of
+    Leaves out those with the name of a secret, those of `secret_names` and `withhold`, and those with one of
     `secrets` or the value of one of `secret_names` in their value, unless a pattern of
     `passthrough` matches the name.
     """
@@ -65,7 +73,10 @@ def without_secrets(
         for name, value in own.items()
         if any(fnmatchcase(name, pattern) for pattern in kept)
         or not (
-            name in named or _WITHHELD.search(name) or any(secret in value for secret in values)
+            name in named
+            or name in _withheld
+            or _WITHHELD.search(name)
+            or any(secret in value for secret in values)
         )
     }
 

@@ -52,6 +52,15 @@ def find_model(provider: Any) -> str | None:
     return next((model for model in named if isinstance(model, str) and model), None)
 
 
+def has_no_price(provider: Any, model: str | None) -> bool:
+    """Return True if a mounted provider reports that it does not know the price of a model.
+
+    False if it has no `model_pricing`: then only its answers show what they cost.
+    """
+    find_pricing = getattr(provider, "model_pricing", None)
+    return callable(find_pricing) and find_pricing(model or "") is None
+
+
 def configured_priority(config: Any) -> float:
     """The priority in a provider's config, else 100."""
     value: Any = None

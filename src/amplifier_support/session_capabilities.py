@@ -196,6 +196,9 @@ COMMAND_EXECUTOR = Capability[Any]("slash_command_executor")
 TOOL_OUTPUT_DIR = Capability[str]("tool.output_dir")
 ANNOUNCED_EVENTS = Capability[Any]("observability.events")
 
+# Contribution channels that several modules use.
+SKILLS_CHANNEL = "skills"
+
 # Registered by host applications.
 BEFORE_PROVIDER = Capability[Callable[..., Any]]("provider.before_load")
 PROVIDER_FAILURE = Capability[Callable[..., Any]]("provider.load_failure")

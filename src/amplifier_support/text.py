@@ -87,3 +87,8 @@ def without_sequences(text: str) -> str:
     """Return `text` without whole escape sequences."""
     # Compiled on first use: most texts have none.
     return re.sub(SEQUENCE, "", text) if "\x1b" in text else text
+
+
+def without_login(url: str) -> str:
+    """An address without user name and password."""
+    return re.sub(r"//[^/]*@", "//", url)

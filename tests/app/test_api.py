@@ -423,6 +423,18 @@ async def test_a_batch_that_stops_early_raises_after_its_answers(tmp_path: Path)
         await anext(api.batch(plan, [{"prompt": object()}]))
 
 
+@pytest.mark.usefixtures("warm_workers")
+async def test_a_limit_on_cost_needs_a_known_price(tmp_path: Path) -> None:
+    rows = [{"prompt": "a"}]
+    found = [row async for row in api.batch(api.load_plan("mock"), rows, max_cost=20)]
+    assert [row.answer.outcome for row in found] == ["ok"]
+    unknown = mock_plan(tmp_path, ["one"])
+    with pytest.raises(api.BatchStopped, match="cannot enforce max_cost: no price known") as caught:
+        _ = [row async for row in api.batch(api.load_plan(unknown), rows, max_cost=20)]
+    assert "run the rows without max_cost" in str(caught.value.hint)
+    assert "--" not in f"{caught.value} {caught.value.hint}"
+
+
 def held_rows(gate: asyncio.Event | None) -> Callable[[Request], Awaitable[Reply]]:
     """A model that answers with the row, once the gate is open."""
 

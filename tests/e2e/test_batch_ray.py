@@ -21,7 +21,9 @@ import pytest
 
 from amplifier_app import __version__
 from amplifier_batch.engines.ray import RayWorker
-from tests.e2e.test_batch_e2e import KEY, Batches, counting
+from amplifier_support.installation import install_command
+from tests.e2e.test_batch_e2e import counting
+from tests.support.batches import KEY, Batches
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM
 
@@ -258,7 +260,7 @@ def test_the_extra_is_named_if_it_is_missing(batches: Batches) -> None:
     batches.rows(1)
     done = batches("run", "--engine", "ray")
     assert done.code == 78, done.stderr
-    assert "pip install 'amplifier[ray]'" in done.stderr
+    assert install_command("ray") in done.stderr
 
 
 async def test_a_node_refuses_what_would_not_be_this_batch(

@@ -65,11 +65,16 @@ def test_an_answer_is_corrected_with_the_errors_in_the_next_prompt(schema: Path)
     with ScriptedLLM.running(["I cannot.", WRONG, GOOD]) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "k"}
         options = ("-P", "minimal", "--schema", schema, "--output", "json")
-        result = to_result(run_amplifier("run", *options, "count", env=env))
+        done = run_amplifier("run", *options, "count", env=env)
+        result = to_result(done)
         sent = [json.dumps(one.body["messages"][-1]) for one in server.completions]
     assert (result["data"], result["response"]) == ({"bugs": 2}, GOOD)
     assert (result["prompts"], result["steps"]) == (1, 3)
-    assert '"required' in sent[0].replace("\\", "")
+    assert all('"required' in text.replace("\\", "") for text in sent)
+    shown = run_amplifier("session", "show", result["session_id"], home=done.home).stdout
+    assert shown.startswith("# count\n")
+    assert "## › count\n\nI cannot.\n" in shown
+    assert "JSON Schema below" not in shown
     assert "contains no JSON value" in sent[1]
     assert "$.bugs: 'two' is not of type 'integer'" in sent[2]
 

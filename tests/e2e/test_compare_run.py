@@ -121,8 +121,30 @@ def test_both_plans_share_the_limit_of_the_costs(folder: Path) -> None:
         assert 20 <= len(server.requests) <= 23
 
 
+def test_a_limit_of_the_costs_is_refused_if_a_price_is_unknown(folder: Path) -> None:
+    provider = {"module": "provider-anthropic", "config": {"priority": 1}}
+    write_plan(folder, "a")
+    write_plan(folder, "b", extends="minimal", providers=[provider])
+    with ScriptedLLM.running(["done"], repeat_last=True) as server:
+        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
+        done = amplifier(folder, *arguments("a", "b", "--max-cost", "1"), env=env)
+        assert (done.code, server.requests) == (7, []), done.stderr
+    assert "cannot enforce --max-cost: no price known for this model" in done.stderr
+    # Only the answers of a script show that they have none.
+    script = {
+        "module": "provider-mock",
+        "config": {"replies": ["x"], "on_end": "repeat", "prices": None},
+    }
+    write_plan(folder, "c", providers=[script])
+    done = amplifier(folder, *arguments("a", "c", "--max-cost", "1", "-o", "other"))
+    assert done.code == 7, done.stderr
+    assert "no price known for this model" in done.stderr
+
+
 def test_an_interrupted_comparison_goes_on_with_the_same_command(folder: Path) -> None:
     write_plan(folder, "slow", checks=["sleep 0.3"])
+    rows = (folder / "rows.jsonl").read_text().splitlines(keepends=True)[:12]
+    (folder / "rows.jsonl").write_text("".join(rows))
     words = arguments("slow", "slow", "--workers", "4")
     process = start_amplifier(*words, home=folder / "home", cwd=folder)
     file = folder / "out/b/results.jsonl"
@@ -130,13 +152,13 @@ def test_an_interrupted_comparison_goes_on_with_the_same_command(folder: Path) -
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert 0 < len(results(folder, "a")) < ROWS
+    assert 0 < len(results(folder, "a")) < len(rows)
     done = amplifier(folder, *words)
     assert done.code == 0, done.stderr
     for side in "ab":
-        rows = [result["row"] for result in results(folder, side)]
-        assert sorted(rows) == sorted({*rows})
-        assert len(rows) == ROWS
+        ended = [result["row"] for result in results(folder, side)]
+        assert sorted(ended) == sorted({*ended})
+        assert len(ended) == len(rows)
 
 
 @pytest.mark.parametrize(

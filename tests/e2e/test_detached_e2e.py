@@ -99,6 +99,20 @@ def test_a_watcher_sees_the_conversation_and_gets_the_exit_code(background: Back
         assert b"\x1b" not in out
 
 
+def test_the_prompt_of_a_run_on_a_terminal_is_shown_at_once(background: Background) -> None:
+    plan = held_plan(background.folder, ["the end"])
+    words = ("run", "--session", ID, "-f", str(plan), "go")
+    run = start_amplifier(*words, home=background.home, cwd=background.folder)
+    transcript = background.session / "transcript.jsonl"
+    wait_until(lambda: transcript.exists() and b"go" in transcript.read_bytes())
+    watcher = start_amplifier("session", "join", ID, home=background.home, cwd=background.folder)
+    assert watcher.stdout is not None
+    assert watcher.stdout.readline().decode() == "› go\n"
+    let_go(background.folder)
+    assert watcher.communicate(timeout=60)[0] == b"\nthe end\n"
+    run.communicate(timeout=60)
+
+
 def test_a_watcher_gets_the_code_of_a_failure(background: Background) -> None:
     plan = mock_plan(
         background.folder, [{"error": {"type": "AuthenticationError", "message": "no"}}]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from amplifier_app.base.keys import KeyStore
+from amplifier_app.base.keys import Address, KeyStore
 from tests.support.llm_server import ScriptedLLM, closed_port
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, Terminal
 
@@ -85,8 +85,10 @@ def test_what_was_found_is_offered_first_and_enter_goes_on_with_it(home: Path) -
 ANSWERS = [(PROVIDER, "openai"), (KEY_PROMPT, KEY), (ADDRESS, None), (MODEL, "m"), ("quit", "")]
 
 
-@pytest.mark.parametrize("leave", [CTRL_C, CTRL_D], ids=["Ctrl-C", "Ctrl-D"])
-@pytest.mark.parametrize("question", range(len(ANSWERS)))
+@pytest.mark.parametrize(
+    ("question", "leave"),
+    [(0, CTRL_C), (1, CTRL_D), (2, CTRL_C), (3, CTRL_D), (4, CTRL_C)],
+)
 def test_leaving_at_any_question_leaves_nothing_behind(
     question: int, leave: str, home: Path
 ) -> None:
@@ -99,6 +101,23 @@ def test_leaving_at_any_question_leaves_nothing_behind(
     assert left_behind(home) == []
     assert KEY not in terminal.raw
     assert "Traceback" not in terminal.raw
+
+
+def test_another_address_asks_for_another_key() -> None:
+    stored = Address("OPENAI_BASE_URL", "http://127.0.0.1:9")
+    KeyStore().store("OPENAI_API_KEY", "sk-of-another-server", address=stored)
+    with (
+        ScriptedLLM.running(["ready"], api_key=KEY, models=["m"]) as server,
+        Terminal("init", "-p", "openai") as terminal,
+    ):
+        assert "press Enter to keep it" in answer(terminal, KEY_PROMPT, "")
+        assert "http://127.0.0.1:9" in answer(terminal, ADDRESS, server.base_url)
+        assert "keep it" not in answer(terminal, r"API key \([^)]*\): ", KEY)
+        answer(terminal, MODEL, "")
+        answer(terminal, rf"openai is ready.*{MODE}", "")
+        assert terminal.finish() == 0
+        assert all("another-server" not in str(request.headers) for request in server.requests)
+    assert KeyStore().names()["OPENAI_API_KEY"].address == ("OPENAI_BASE_URL", server.base_url)
 
 
 def test_leaving_during_the_test_leaves_nothing_behind(home: Path) -> None:

@@ -20,8 +20,8 @@ import yaml
 
 from amplifier_app.sessions.background import socket_address
 from amplifier_app.sessions.lock import is_locked
-from tests.support.cli import Finished, run_amplifier
-from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
+from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.llm_server import Reply, Request, ScriptedLLM, Stall, ToolCall
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 from tests.support.thorough import Scale
 from tests.support.waiting import wait_until
@@ -54,6 +54,9 @@ class Run:
 
     def amplifier(self, *words: str) -> Finished:
         return run_amplifier(*words, cwd=self.folder, home=self.home, env=self.env)
+
+    def start(self, *words: str) -> Any:
+        return start_amplifier(*words, cwd=self.folder, home=self.home, env=self.env)
 
     def detach(self, replies: list[Any], *words: str) -> None:
         self.replies = replies
@@ -122,6 +125,29 @@ def test_a_line_is_a_message_for_the_next_step(run: Run) -> None:
     assert texts(run, 2).count("be brief") == 1
     assert run.made == ["one"]
     assert not file.exists()
+
+
+def test_the_prompt_calls_and_text_are_shown_as_they_come(run: Run) -> None:
+    unfinished = Reply("streamed words of an answer", chars_per_delta=9, fault=Stall(4))
+    run.detach([call("echo one >> made"), unfinished], "--approve", "allow")
+    with run.join() as terminal:
+        terminal.until("› go")
+        run.let_go(1)
+        terminal.until("1 bash echo one >> made: ")
+        assert "streamed" not in terminal.shown
+        run.let_go(2)
+        terminal.until("streamed ")
+        with run.join() as later:
+            later.until("streamed ")
+            assert [later.shown.count(text) for text in ("go\r\n", "echo one >>")] == [1, 1]
+    piped = run.start("session", "join", ID)
+    output = b""
+    while not output.endswith(b"streamed "):
+        byte = piped.stdout.read(1)
+        assert byte, output
+        output += byte
+    run.kill()
+    piped.communicate()
 
 
 @pytest.mark.parametrize(("key", "code", "made"), [("y", 0, ["one"]), ("n", 8, [])])

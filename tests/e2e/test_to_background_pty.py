@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.support.cli import Finished, run_amplifier
+from tests.support.images import RED_PNG
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 from tests.support.thorough import Scale
@@ -106,18 +107,21 @@ def test_the_prompt_goes_on_from_its_next_request(chat: Chat, plain: bool) -> No
     assert (shown.code, "all done" in shown.stdout) == (0, True)
 
 
-def test_queued_messages_go_along(chat: Chat) -> None:
+def test_queued_messages_go_along_with_their_files(chat: Chat) -> None:
+    (chat.folder / "red.png").write_bytes(RED_PNG)
     with chat.open("--approve", "allow") as terminal:
         begin(chat, terminal)
         terminal.type("be brief" + ENTER)
         terminal.until("queued for the next step: be brief")
+        terminal.type("look @red.png " + ENTER)
+        terminal.until("will run when it finishes: look @red.png")
         terminal.type(CTRL_B)
         terminal.until("going to the background")
         (chat.folder / "go").touch()
         result = chat.wait_for_result(joined_session(terminal))
     assert result["response"] == "all done"
     sent = json.dumps(chat.server.completions[1].body["messages"])
-    assert sent.count("be brief") == 1
+    assert [sent.count(text) for text in ("be brief", "look @red.png", '"image"')] == [1, 1, 1]
 
 
 def test_what_needs_approval_waits(chat: Chat) -> None:
@@ -160,8 +164,7 @@ def test_ctrl_c_stops_the_prompt_instead(chat: Chat) -> None:
         (chat.folder / "go").touch()
         terminal.until("stopped; Enter")
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
     assert len(chat.server.completions) == 1
 
 
@@ -173,8 +176,7 @@ def test_a_session_that_is_not_saved_stays(chat: Chat) -> None:
         (chat.folder / "go").touch()
         terminal.until("all done")
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
 
 
 def going_on(request: Request) -> Any:

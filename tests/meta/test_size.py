@@ -6,14 +6,14 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 35_450,
-    "amplifier_batch": 6_500,
+    "amplifier_app": 35_850,
+    "amplifier_batch": 6_550,
     "amplifier_core": 3_050,
-    "amplifier_extras": 4_570,
+    "amplifier_extras": 4_860,
     "amplifier_serve": 1_650,
     "amplifier_kit": 4_800,
-    "amplifier_modules": 19_530,
-    "amplifier_support": 5_620,
+    "amplifier_modules": 19_640,
+    "amplifier_support": 5_750,
 }
 
 

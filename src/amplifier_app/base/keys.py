@@ -1,10 +1,11 @@
 """Stored provider keys: in the system's keyring, or else in a file.
 
     config_dir()/keys/           0700
-        keys.json                0600: the names of stored keys, and the keys not in a keyring
+        keys.json                0600: the names and addresses of stored keys, and the keys not in a keyring
 
-A stored key acts like an environment variable of its name. A real environment variable wins, even an
-empty one: `ANTHROPIC_API_KEY= amplifier run` ignores the stored key.
+A stored key acts like an environment variable of its name, and the address it was stored for like one next to it.
+A real environment variable wins, even an empty one: `ANTHROPIC_API_KEY= amplifier run` ignores the stored key.
+So does a real variable with another address, because a key only goes to the address it was stored for.
 
 Importing the library `keyring` takes a quarter of a second, and reading from it may open a password
 prompt, so it is used only to store a key, or to read one that is known to be there.
@@ -17,7 +18,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -25,8 +26,11 @@ from amplifier_app.base import file_writing as files
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.redact import treat_as_secret
+from amplifier_support.environment import withhold
 from amplifier_support.files import FOLDER_MODE, open_regular
+from amplifier_support.installation import install_command
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.provider_access import is_same_address
 
 Where = Literal["keyring", "file"]
 
@@ -46,6 +50,44 @@ class Stored(NamedTuple):
 
     where: Where
     note: str | None = None
+
+
+class Address(NamedTuple):
+    """The address a key was stored for.
+
+    Attributes:
+        variable: The environment variable that providers read it from.
+        url: The address, also if it is the provider's own.
+    """
+
+    variable: str
+    url: str
+
+
+class StoredKey(NamedTuple):
+    """A stored key, without the key itself.
+
+    Attributes:
+        where: Where it is stored.
+        address: The address it was stored for; None if its provider has no variable for one.
+    """
+
+    where: Where
+    address: Address | None = None
+
+    def overriding(self, name: str, environ: Mapping[str, str]) -> str | None:
+        """The environment variable that replaces the key called `name`, if one does."""
+        if name in environ:
+            return name
+        variable, url = self.address or ("", "")
+        is_other = bool(environ.get(variable)) and not is_same_address(environ[variable], url)
+        return variable if is_other else None
+
+    def unused(self, name: str, by: str) -> str:
+        """Why the key called `name` is not used, if the variable `by` overrides it."""
+        if by == name or self.address is None:
+            return f"the stored {name} is overridden by an environment variable"
+        return f"the stored {name} is not used: it is for {self.address.url}, and {by} is another address"
 
 
 class KeyStore:
@@ -69,13 +111,18 @@ class KeyStore:
         """The file with the names of stored keys."""
         return self.folder / "keys.json"
 
-    def names(self) -> dict[str, Where]:
-        """The stored keys and where each one is. A single disk access if there are none.
+    def names(self) -> dict[str, StoredKey]:
+        """The stored keys by name. A single disk access if there are none.
 
         Raises:
             ConfigError: The file cannot be trusted or read, or is damaged.
         """
-        return {name: _where(entry) for name, entry in self._entries().items()}
+        return {
+            name: StoredKey(
+                _where(entry), Address(**entry["address"]) if "address" in entry else None
+            )
+            for name, entry in self._entries().items()
+        }
 
     def notes(self) -> dict[str, str]:
         """The notes on the stored keys, by the names of the keys.
@@ -113,7 +160,15 @@ class KeyStore:
             )
         return value
 
-    def store(self, name: str, value: str, where: Where | None = None, *, note: str = "") -> Stored:
+    def store(
+        self,
+        name: str,
+        value: str,
+        where: Where | None = None,
+        *,
+        note: str = "",
+        address: Address | None = None,
+    ) -> Stored:
         """Store a key, replacing any key of that name.
 
         Args:
@@ -121,6 +176,7 @@ class KeyStore:
             value: The key.
             where: Where to store it; by default the keyring, or the file if there is none.
             note: A text about the key that is not secret; always in the file.
+            address: The address it is for.
 
         Raises:
             ConfigError: It cannot be stored there, or the file of stored keys is damaged; the file
@@ -143,6 +199,8 @@ class KeyStore:
                     stored = Stored("file", str(error))
             entries[name] = {"note": note} if note else {}
             entries[name]["where"] = stored.where
+            if address is not None:
+                entries[name]["address"] = address._asdict()
             if stored.where == "file":
                 entries[name]["value"] = value
         if before is not None and _where(before) == "keyring" and stored.where == "file":
@@ -165,7 +223,7 @@ class KeyStore:
 
     # -- the file ----------------------------------------------------------------------------
 
-    def _entries(self) -> dict[str, dict[str, str]]:
+    def _entries(self) -> dict[str, dict[str, Any]]:
         try:
             descriptor = open_regular(self.file, os.O_RDONLY)
         except FileNotFoundError:
@@ -183,7 +241,7 @@ class KeyStore:
         return ConfigError(f"cannot use the stored keys: {problem}", hint=self._again)
 
     @contextlib.contextmanager
-    def _changing(self) -> Generator[dict[str, dict[str, str]]]:
+    def _changing(self) -> Generator[dict[str, dict[str, Any]]]:
         """Yield the entries for modification, and write them if the block succeeds."""
         from amplifier_app.base.locks import hold_lock
 
@@ -220,7 +278,7 @@ def _remove_from_keyring(name: str) -> None:
         Keyring().remove(name)
 
 
-def _where(entry: Mapping[str, str]) -> Where:
+def _where(entry: Mapping[str, Any]) -> Where:
     return "keyring" if entry["where"] == "keyring" else "file"
 
 
@@ -238,7 +296,7 @@ def _distrust(folder: Path, facts: os.stat_result) -> str | None:
     return None
 
 
-def _parse(data: bytes, file: Path, again: str) -> dict[str, dict[str, str]]:
+def _parse(data: bytes, file: Path, again: str) -> dict[str, dict[str, Any]]:
     def damaged(why: str, line: int | None = None) -> ConfigError:
         hint = f"Fix or remove the file. {again}"
         where = Location(str(file), line)
@@ -269,6 +327,11 @@ def _parse(data: bytes, file: Path, again: str) -> dict[str, dict[str, str]]:
 def _is_entry(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("note", ""), str):
         return False
+    address = entry.get("address", {"variable": "A", "url": ""})
+    if not isinstance(address, dict) or [*address] != [*Address._fields]:
+        return False
+    if not re.fullmatch(_NAME, str(address["variable"])) or not isinstance(address["url"], str):
+        return False
     if entry.get("where") == "keyring":
         return True
     value = entry.get("value")
@@ -279,34 +342,47 @@ def _is_entry(entry: Any) -> bool:
 
 
 class Environment(Mapping[str, str]):
-    """An environment with the stored keys as fallbacks; the keyring is read on access.
+    """An environment with the stored keys as fallbacks, each with its address; the keyring is read on access.
 
     Attributes:
         secret: The names of all stored keys, including those overridden by a variable.
+        used: The stored keys that no variable overrides.
+        unused: The stored keys that are for another address than a variable sets → why they are not used.
+        addresses: The addresses of the keys in `used`, by their variables.
     """
 
-    def __init__(self, real: Mapping[str, str], store: KeyStore, stored: Iterable[str]) -> None:
+    def __init__(
+        self, real: Mapping[str, str], store: KeyStore, stored: Mapping[str, StoredKey]
+    ) -> None:
+        overriding = {name: key.overriding(name, real) for name, key in stored.items()}
         self.secret = frozenset(stored)
+        self.used = {name: key for name, key in stored.items() if overriding[name] is None}
+        self.addresses = dict(key.address for key in self.used.values() if key.address)
+        self.unused = {
+            name: stored[name].unused(name, variable)
+            for name, variable in overriding.items()
+            if variable not in (None, name)
+        }
         self._real = real
         self._store = store
-        self._stored = self.secret - set(real)
 
     def __getitem__(self, name: str) -> str:
-        return self._store.read(name) if name in self._stored else self._real[name]
+        if name in self.used:
+            return self._store.read(name)
+        return self.addresses[name] if name in self.addresses else self._real[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._stored or name in self._real
+        return name in self.used or name in self.addresses or name in self._real
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._real
-        yield from self._stored
+        return iter({**self._real, **self.used, **self.addresses})
 
     def __len__(self) -> int:
-        return len(self._real) + len(self._stored)
+        return len({**self._real, **self.used, **self.addresses})
 
 
 def environment() -> Mapping[str, str]:
-    """The variables of this process and the stored keys.
+    """The variables of this process, and the stored keys with their addresses.
 
     Accessing a key that cannot be read from the keyring raises `ConfigError`: ignoring it would
     silently use another model than the one chosen.
@@ -333,26 +409,36 @@ class Filled(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
+def use_key(name: str, value: str, address: Address | None) -> None:
+    """Set a key and its address as environment variables of this process, for its modules."""
+    os.environ[name] = value
+    if address is not None and not is_same_address(
+        os.environ.get(address.variable, ""), address.url
+    ):
+        os.environ[address.variable] = address.url
+        # A command that finds it there would send keys of its own to it.
+        withhold(address.variable)
+
+
 def fill_environment() -> Filled:
-    """Set the stored keys as environment variables of this process, for its modules.
+    """Set the stored keys and their addresses as environment variables of this process, for its modules.
 
     Raises:
         ConfigError: See `KeyStore.names`.
     """
     store = KeyStore()
-    names = store.names()
-    treat_as_secret(names)
+    stored = store.names()
+    treat_as_secret(stored)
     added: list[str] = []
-    problems: list[str] = []
-    for name in names:
-        if name in os.environ:
-            continue
+    environ = Environment(os.environ, store, stored)
+    problems = [*environ.unused.values()]
+    for name, key in environ.used.items():
         try:
-            os.environ[name] = store.read(name)
+            use_key(name, store.read(name), key.address)
             added.append(name)
         except ConfigError as error:
             problems.append(error.message)
-    return Filled(tuple(names), tuple(added), tuple(problems))
+    return Filled(tuple(stored), tuple(added), tuple(problems))
 
 
 _ANSWER_SECONDS = 120.0
@@ -384,7 +470,7 @@ class Keyring:
             import keyring
         except ImportError:
             raise KeyringUnavailable(
-                "the package 'keyring' is not installed; install it with: pip install 'amplifier[keyring]'"
+                f"the package 'keyring' is not installed; install it with: {install_command('keyring')}"
             ) from None
         self._backend: Any = _call_with_limit(keyring.get_keyring)
         priority = _call_with_limit(lambda: self._backend.priority)

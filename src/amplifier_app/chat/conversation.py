@@ -691,16 +691,23 @@ class Conversation:
             self.terminal.refresh()
         background, self._background = self._background, _Background.NO
         if background is _Background.LEFT:
-            raise ToBackground(self._prompt_for_background())
+            raise ToBackground(await self._prompt_for_background())
         if background is _Background.REQUESTED:
             self.renderer.notice("the prompt has ended in the chat", "info", "chat")
 
-    def _prompt_for_background(self) -> str:
-        """The messages that the turn has not used, or else the prompt that continues it."""
+    async def _prompt_for_background(self) -> str:
+        """The messages that the turn has not used, with their files, or else the prompt that continues it."""
         waiting = [*self.session.steering.take_back(), *self._upcoming]
         if self.terminal.draft.strip():
             self.renderer.notice(f"not sent: {self.terminal.draft}", "warning", "chat")
-        return "\n\n".join(text for text in waiting if not is_command(text)) or CONTINUE
+        texts = [self.files.add_to(text) for text in waiting if not is_command(text)]
+        try:
+            for text in texts:
+                self.session.attach(self.files.take_images(text))
+        except AppError as error:
+            show_outcome(self.renderer, to_outcome(error), "error")
+        await self.session.add_images()
+        return "\n\n".join(texts) or CONTINUE
 
     async def _end_for_background(self, event: str, data: dict[str, Any]) -> HookResult:
         if self._background is _Background.NO:

@@ -46,7 +46,7 @@ from amplifier_support.sandbox.policy import WORKSPACE
 from amplifier_support.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from amplifier_app.base.keys import Where
+    from amplifier_app.base.keys import StoredKey
     from amplifier_app.plan import ResolvedPlan
     from amplifier_app.render.report import Line
     from amplifier_app.runtime.provider_access import Provider
@@ -326,18 +326,17 @@ def _check_keys() -> Iterator[Check]:
         yield _ok("keys", "none stored; add one with: amplifier init")
         return
     for place in ("keyring", "file"):
-        names = [name for name, where in stored.items() if where == place]
+        names = [name for name, key in stored.items() if key.where == place]
         if names:
             where = f"in {store.file}" if place == "file" else "in the keyring"
             yield _ok("keys", f"{', '.join(names)} {where}")
     yield from _private(store.folder, 0o700)
     yield from _private(store.file, 0o600)
-    overridden = [name for name in stored if name in os.environ]
-    if overridden:
-        listed = ", ".join(overridden)
-        message = f"the stored {listed} is overridden by an environment variable"
-        yield _warn("keys", message, f"unset {listed} to use the stored key")
-    if "keyring" in stored.values():
+    for name, key in stored.items():
+        if variable := key.overriding(name, os.environ):
+            fix = f"unset {variable} to use the stored key"
+            yield _warn("keys", key.unused(name, variable), fix)
+    if any(key.where == "keyring" for key in stored.values()):
         yield from _keyring()
 
 
@@ -536,7 +535,7 @@ def _check_providers() -> Iterator[Check]:
 
 
 async def _provider(
-    provider: Provider, sources: AppModuleSourceResolver, stored: dict[str, Where]
+    provider: Provider, sources: AppModuleSourceResolver, stored: dict[str, StoredKey]
 ) -> list[Check]:
     try:
         info, ready = await provider_access.describe(provider, sources)
@@ -552,9 +551,15 @@ async def _provider(
         message = "needs no key"
     else:
         message = f"no key ({' or '.join(info.credential_env_vars)})"
+    access = provider_access.find_access(info, provider)
+    if address := provider_access.describe_address(info, access):
+        message = f"{message}; at {address}"
     checks = [_ok(provider.name, message)]
     if provider.in_plan and not ready and not credentials:
         checks = [_warn(provider.name, message, "store one: amplifier init")]
+    if access.ignored:
+        fix = "unset the variable, or set api_key and base_url together: amplifier docs providers"
+        checks.append(_warn(provider.name, access.ignored, fix))
     for credential in credentials:
         value = os.environ.get(credential.variable, "") if credential.where == "environment" else ""
         problem = _problem(value) if value else None

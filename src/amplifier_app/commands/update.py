@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from typing import NoReturn
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.installed import DISTRIBUTION
 from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.commands.answers import YesOption, confirm
+from amplifier_support import installation
 from amplifier_support.environment import without_model_keys
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import find_program
@@ -25,11 +22,11 @@ from amplifier_support.programs import find_program
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "requirements.txt", ".git", ".amplifier")
 
 
-class Installation(NamedTuple):
-    """The installation of the program.
+class Update(NamedTuple):
+    """The way to update the program.
 
     Attributes:
-        tool: Name of the program that manages it: `uv tool`, `pipx`, `uv` or `pip`.
+        tool: Name of the program that manages it; see `Installation.tool`.
         steps: The command lines that update it, in order.
         project: The folder of the project to whose virtual environment it belongs; None for one of its own.
     """
@@ -39,47 +36,31 @@ class Installation(NamedTuple):
     project: Path | None
 
 
-def find_installation() -> Installation:
-    """Find out how the running program was installed.
+def find_update() -> Update:
+    """Find out how to update the running program.
 
     Raises:
         ConfigError: It was installed from a file, of which no newer one is known.
     """
-    prefix, distribution = Path(sys.prefix), metadata.distribution(DISTRIBUTION)
-    source: dict[str, Any] = json.loads(distribution.read_text("direct_url.json") or "{}")
-    if "archive_info" in source:
+    installed = installation.find_installation()
+    if "archive_info" in installed.source:
         hint = "Install a newer file the same way."
-        raise ConfigError(f"it was installed from a file: {source['url']}", hint=hint)
-    # The local folder that the program was installed from, if any.
-    folder = Path(url2pathname(urlsplit(source["url"]).path)) if "dir_info" in source else None
+        raise ConfigError(f"it was installed from a file: {installed.source['url']}", hint=hint)
+    tool, folder = installed.tool, installed.folder
     is_clone = folder is not None and (folder / ".git").exists()
     pull = [["git", "-C", str(folder), "pull", "--ff-only"]] if is_clone else []
-    if (prefix / "uv-receipt.toml").is_file():
+    if tool == "uv tool":
         # uv keeps what it has built of a folder whose version is the same.
         again = ["--reinstall-package", DISTRIBUTION] if folder else []
-        return Installation(
-            "uv tool", [*pull, ["uv", "tool", "upgrade", *again, DISTRIBUTION]], None
-        )
-    if (prefix / "pipx_metadata.json").is_file():
-        return Installation("pipx", [*pull, ["pipx", "upgrade", DISTRIBUTION]], None)
-    if (distribution.read_text("INSTALLER") or "").strip() == "uv":
-        tool, install = "uv", ["uv", "pip", "install", "--python", sys.executable]
-    else:
-        tool, install = "pip", [sys.executable, "-m", "pip", "install"]
-    steps = [*pull, [*install, "--upgrade", *_requirement(source, folder)]]
+        return Update(tool, [*pull, ["uv", "tool", "upgrade", *again, DISTRIBUTION]], None)
+    if tool == "pipx":
+        return Update(tool, [*pull, ["pipx", "upgrade", DISTRIBUTION]], None)
+    steps = [*pull, [*installed.installer, "--upgrade", *installed.requirement()]]
+    prefix = Path(sys.prefix)
     is_project = sys.prefix != sys.base_prefix and any(
         (prefix.parent / name).exists() for name in _PROJECT_FILES
     )
-    return Installation(tool, steps, prefix.parent if is_project else None)
-
-
-def _requirement(source: dict[str, Any], folder: Path | None) -> list[str]:
-    if folder:
-        return ["-e", str(folder)] if source["dir_info"].get("editable") else [str(folder)]
-    if vcs := source.get("vcs_info"):
-        revision = f"@{vcs['requested_revision']}" if "requested_revision" in vcs else ""
-        return [f"{DISTRIBUTION} @ {vcs['vcs']}+{source['url']}{revision}"]
-    return [DISTRIBUTION]
+    return Update(tool, steps, prefix.parent if is_project else None)
 
 
 def update(yes: YesOption = False) -> None:
@@ -89,13 +70,13 @@ def update(yes: YesOption = False) -> None:
     git repository or a clone. In a script it is printed on stdout and runs only with --yes. It never runs
     in the virtual environment of a project, whose versions are the project's own.
     """
-    installation = find_installation()
-    to_stderr(f"amplifier: {version_line()}, installed with {installation.tool} in {sys.prefix}")
-    print(" && ".join(shlex.join(step) for step in installation.steps), flush=True)
-    if installation.project:
-        to_stderr(f"amplifier: not run: the environment belongs to {installation.project}")
+    found = find_update()
+    to_stderr(f"amplifier: {version_line()}, installed with {found.tool} in {sys.prefix}")
+    print(" && ".join(shlex.join(step) for step in found.steps), flush=True)
+    if found.project:
+        to_stderr(f"amplifier: not run: the environment belongs to {found.project}")
     elif (yes or (stdin_is_tty() and os.isatty(2))) and confirm("Run it?", yes):
-        _run(installation.steps)
+        _run(found.steps)
 
 
 def _run(steps: list[list[str]]) -> NoReturn:

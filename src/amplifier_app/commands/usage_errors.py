@@ -46,6 +46,9 @@ def usage_error(error: BaseException, *, root: bool = False) -> BaseException:
     parameter: Any = getattr(error, "param", None)
     if parameter is not None and getattr(error, "message", ""):
         return UsageError(f"{_name(parameter)}: {_invalid(error)}", hint=hint)
+    about = getattr(parameter, "help", None)
+    if parameter is not None and about and type(error).__name__ == "MissingParameter":
+        hint = f"{_name(parameter)}: {about}\n{hint}"
     message = str(show()).rstrip(".")
     message = _LIST.sub(lambda found: ": one of " + " ".join(found[1].split()), message)
     extra = _EXTRA.match(message)

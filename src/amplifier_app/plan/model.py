@@ -23,6 +23,7 @@ from amplifier_app.plan.documents.scopes import Override
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.resolution import Dropped, Resolution, Unset, resolve
 from amplifier_app.plan.scorers import is_check
+from amplifier_app.plan.traffic import NO_TRAFFIC
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, list_entries, mounted_entries
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, read_text, with_items
 
@@ -125,6 +126,7 @@ class ResolvedPlan:
         self.environ = environ
         self.keep_unset = keep_unset
         self.lenient = lenient
+        self._has_own_tree = False
 
     @property
     def name(self) -> str:
@@ -154,6 +156,7 @@ class ResolvedPlan:
         """The plan with another tree whose values come from the same files."""
         other = self.copy()
         other._resolution = self._resolution._replace(tree=tree)
+        other._has_own_tree = True
         return other
 
     @property
@@ -296,6 +299,17 @@ class ResolvedPlan:
 
             data = masking.without_secrets(data, configured_secrets(self.data.get("providers")))
         return dump_yaml(data, getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+
+    def without_replay(self) -> ResolvedPlan:
+        """The plan with its own providers in place of those that play a recording.
+
+        Their keys may be missing: conditions and unset variables are kept as written.
+        """
+        # The plan of an agent has a tree that was not resolved here; it is never loaded again.
+        if not self.chosen.traffic.replaces_providers or self._has_own_tree:
+            return self
+        chosen = self.chosen._replace(traffic=NO_TRAFFIC, keep_conditions=True)
+        return self.copy(chosen=chosen, lenient=True)
 
     @cached_property
     def _resolution(self) -> Resolution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
@@ -20,6 +21,7 @@ from amplifier_app.plan.tree.entries import (
     with_value,
 )
 from amplifier_app.plan.tree.nodes import (
+    NOWHERE,
     ListNode,
     MapNode,
     Node,
@@ -46,6 +48,7 @@ class Overrides(NamedTuple):
         traffic: What to record or replay.
         adds_provider: True if a provider that the plan lacks is added, as when a session is resumed.
         without: Modules to leave out, if the plan has them.
+        keep_conditions: Whether providers keep their conditions instead of being dropped.
         reads_project: Whether instruction files of the working directory's project may be read; None if
             that depends on the user's trust in it.
     """
@@ -56,6 +59,7 @@ class Overrides(NamedTuple):
     traffic: Traffic = NO_TRAFFIC
     adds_provider: bool = False
     without: frozenset[str] = frozenset()
+    keep_conditions: bool = False
     reads_project: bool | None = None
 
 
@@ -119,9 +123,18 @@ def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Probl
     return tree
 
 
+_SERVED_SKILLS = ("tools", "tool-mcp", "config", "skills")
+
+
 def without_modules(tree: MapNode, modules: Collection[str]) -> MapNode:
-    """The plan without the entries of these modules, also in its agents."""
+    """The plan without the entries of these modules, also in its agents.
+
+    Without `tool-skills` it offers no skills of MCP servers either.
+    """
     tree = keep_entries(tree, lambda entry: entry.text("module") not in modules)
+    if "tool-skills" in modules:
+        with contextlib.suppress(NoSuchPath):
+            tree = with_value(tree, _SERVED_SKILLS, Scalar(False, NOWHERE))
     return with_agents(tree, lambda _, agent: without_modules(agent, modules))
 
 

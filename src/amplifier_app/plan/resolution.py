@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.keys import Environment
 from amplifier_app.plan import overrides
 from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE, MergedPlan, read_profile
 from amplifier_app.plan.documents.scopes import Override, read_settings
@@ -92,15 +93,17 @@ class Dropped(NamedTuple):
 
 
 def apply_conditions(
-    entries: Sequence[MapNode], environ: Mapping[str, str], chosen: str | None
+    entries: Sequence[MapNode], environ: Mapping[str, str] | None, chosen: str | None
 ) -> tuple[list[MapNode], list[Dropped]]:
     """The entries whose conditions hold, without their `when`.
 
     Args:
         entries: Normalised provider entries.
-        environ: The environment; an empty variable counts as unset.
+        environ: The environment; an empty variable counts as unset. None keeps all entries as they are.
         chosen: The key of an entry to keep regardless of its condition.
     """
+    if environ is None:
+        return list(entries), []
     dropped: dict[str, Dropped] = {}
     fallbacks: dict[str, MapNode] = {}
     for entry in entries:
@@ -110,9 +113,12 @@ def apply_conditions(
         names = _variables(entry)
         if names and not any(environ.get(name) for name in names):
             reason = unset(names)
+            unused = environ.unused if isinstance(environ, Environment) else {}
             if _is_fallback(entry):
                 option = f"--provider {key.removeprefix('provider-')}"
                 reason = f"it is used only with {option}, or if {' or '.join(names)} is set"
+            elif reasons := [unused[name] for name in names if name in unused]:
+                reason, names = reasons[0], ()
             dropped[key] = _dropped_entry(entry, reason, names)
         elif _is_fallback(entry):
             fallbacks[key] = entry
@@ -223,14 +229,15 @@ def resolve(
         tree, added = with_provider(merged, tree, chosen.provider, environ)
     tree = _with_fallbacks(tree, problems)
     tree = chosen.traffic.stand_ins(tree)
+    conditions = None if chosen.keep_conditions else environ
     try:
-        tree, dropped = _with_providers(tree, chosen, environ)
+        tree, dropped = _with_providers(tree, chosen, conditions)
     except PlanError as error:
         problems.extend(error.problems)
         rest = chosen._replace(provider=None, model=None)
-        tree, dropped = _with_providers(tree, rest, environ)
+        tree, dropped = _with_providers(tree, rest, conditions)
     notes: list[str] = []
-    tree = with_agents(tree, lambda name, agent: _with_conditions(name, agent, environ, notes))
+    tree = with_agents(tree, lambda name, agent: _with_conditions(name, agent, conditions, notes))
     warnings = [*added, *_unknown_exclusions(tree)]
     keep_unset = keep_unset or lenient
     resolved = interpolate(tree, environ, problems, keep_unset=keep_unset)
@@ -276,7 +283,7 @@ def _with_sets(tree: MapNode, chosen: overrides.Overrides, problems: Problems) -
 
 
 def _with_providers(
-    tree: MapNode, chosen: overrides.Overrides, environ: Mapping[str, str]
+    tree: MapNode, chosen: overrides.Overrides, environ: Mapping[str, str] | None
 ) -> tuple[MapNode, list[Dropped]]:
     providers = list_entries(tree, "providers")
     named = overrides.find_provider(providers, chosen.provider) if chosen.provider else None
@@ -316,7 +323,7 @@ def _with_entries(tree: MapNode, kept: Sequence[Node]) -> MapNode:
 
 
 def _with_conditions(
-    name: str, agent: MapNode, environ: Mapping[str, str], notes: list[str]
+    name: str, agent: MapNode, environ: Mapping[str, str] | None, notes: list[str]
 ) -> MapNode:
     """An agent with the conditions of its providers applied; adds notes on those that are skipped."""
     kept, dropped = apply_conditions(list_entries(agent, "providers"), environ, None)

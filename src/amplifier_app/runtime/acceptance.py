@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult, combine_turns
+from amplifier_core.events import PROVIDER_REQUEST
+from amplifier_core.models import HookResult
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import RESPONSE_FORMAT
 
@@ -104,11 +106,22 @@ class Attempts:
         if schema is None:
             return await self._until_accepted(prompt, answer)
         coordinator = self._session.session.coordinator
+        # Part of the requests only: the conversation, which may go on without a schema, has the user's prompt.
+        instruction = HookResult(
+            action="inject_context",
+            context_injection=schema.instruction,
+            context_injection_role="user",
+            ephemeral=True,
+        )
+        remove = coordinator.hooks.register(
+            PROVIDER_REQUEST, lambda event, data: instruction, name="answer-schema"
+        )
         RESPONSE_FORMAT.register(coordinator, schema.response_format)
         try:
-            return await self._until_accepted(schema.instruct(prompt), answer)
+            return await self._until_accepted(prompt, answer)
         finally:
             RESPONSE_FORMAT.register(coordinator, None)
+            remove()
 
     async def _until_accepted(self, following: str, answer: str | None) -> Outcome:
         schema = self._required.schema

@@ -102,10 +102,10 @@ class AnswerSchema:
         strict = True if _is_closed(self._schema) else None
         return {"type": "json_schema", "schema": self._schema, "strict": strict}
 
-    def instruct(self, prompt: str) -> str:
-        """The prompt with the instruction to answer in JSON."""
-        schema = json.dumps(self._schema, indent=2, ensure_ascii=False)
-        return f"{prompt}\n\n{_INSTRUCTION}{schema}"
+    @property
+    def instruction(self) -> str:
+        """The instruction to answer in JSON, for each request."""
+        return f"{_INSTRUCTION}{json.dumps(self._schema, indent=2, ensure_ascii=False)}"
 
     def feedback(self, answer: Answer | None) -> str:
         """The prompt after an answer that does not match."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amplifier_app.runtime.approvals import current_mode
+from amplifier_app.runtime.approvals import current_mode, policy_other_than_asking
 from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_app.sessions.conversation import Conversation
@@ -44,7 +44,11 @@ def reopening_options(session: OpenSession) -> dict[str, Any] | None:
         None if it has a conversation that is not saved.
     """
     coordinator = session.session.coordinator
-    modes = {"mode": current_mode(coordinator), "module_mode": active_module_mode(coordinator)}
+    modes = {
+        "mode": current_mode(coordinator),
+        "module_mode": active_module_mode(coordinator),
+        "approve": policy_other_than_asking(coordinator),
+    }
     if not session.is_saved:
         return modes if session.recorder.context_tokens is None else None
     options: dict[str, Any] = {} if session.facts.resumed else dict.fromkeys(_IN_SAVED_PLAN)

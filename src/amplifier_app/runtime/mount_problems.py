@@ -24,7 +24,8 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.module_sources import MISCONFIGURED, find_package
 
 _MISSING_EXTRA = re.compile(
-    r"mount\(\) raised \w+: (?:[\w-]+: )?(.*pip install (?:-U )?'amplifier\[\w+\]').*", re.DOTALL
+    r"mount\(\) raised \w+: (?:[\w-]+: )?(.*install it with: .*?)(?: \([^()]*, line \d+, in \w+\))?$",
+    re.DOTALL,
 )
 """Matches the error of a missing optional package; the group is the message without exception type and place."""
 
@@ -127,7 +128,7 @@ def _hint(
     hint = None if missing_its_own else requires_hint(text)
     if hint is not None:
         return hint
-    own_advice = (MISCONFIGURED, "pip install", "list it under '", "amplifier mcp login ")
+    own_advice = (MISCONFIGURED, "install it with: ", "list it under '", "amplifier mcp login ")
     if any(advice in text for advice in own_advice):
         return None
     if "(session.mount_timeout)" in text:

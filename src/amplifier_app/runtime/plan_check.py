@@ -30,7 +30,9 @@ from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.plan.tree.nodes import MapNode, plain_data
 from amplifier_app.plan.tree.problems import PlanError, Problem, as_clause
 from amplifier_app.runtime.approvals import check_policy
+from amplifier_app.runtime.budget_limits import SET_PRICES
 from amplifier_app.runtime.capabilities import (
+    first_provider,
     register_capabilities,
     register_mentions,
     register_trusted_dir,
@@ -64,6 +66,7 @@ from amplifier_core.module_sources import (
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.provider_order import find_model, has_no_price
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 
 if TYPE_CHECKING:
@@ -303,6 +306,7 @@ class _Checker:
                     self.modules.append(await self._check_agent_module(module, found))
                 else:
                     self.modules.append(await self._mount(module, found))
+            self._check_price()
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLEANUP_SECONDS):
@@ -480,6 +484,19 @@ class _Checker:
         at = section.at if section is not None else self._plan.merged.document.at
         hint = "; ".join([*reasons, as_clause(SET_UP)])
         self._found.append(Finding("plan", Problem(message, at, hint)))
+
+    def _check_price(self) -> None:
+        """Report a limit on the cost of a model without a price, as a run would."""
+        budget = self._plan.data.get("session", {}).get("budget") or {}
+        if budget.get("max_cost") is None or not self._session.coordinator.get("providers"):
+            return
+        name, provider = first_provider(self._session)
+        model = find_model(provider)
+        if has_no_price(provider, model):
+            address = "session.budget.max_cost"
+            message = f"cannot enforce {address}: {name} has no price for {model or 'its model'!r}"
+            problem = Problem(message, self._plan.origin(address), as_clause(SET_PRICES))
+            self._found.append(Finding("plan", problem))
 
     def _register_sandbox(self) -> None:
         try:

@@ -30,12 +30,14 @@ from amplifier_core.message_models import ChatRequest, Message
 from amplifier_core.module_sources import ModuleMountError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.provider_access import Access, choose_access, is_same_address
 from amplifier_support.provider_order import find_model
+from amplifier_support.text import without_login
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
     from amplifier_app.sources.resolver import AppModuleSourceResolver
-    from amplifier_core.models import ModelInfo, ProviderInfo
+    from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 
 PREFIX = "provider-"
 CLEANUP_SECONDS = 5.0
@@ -257,7 +259,7 @@ async def describe(provider: Provider, sources: AppModuleSourceResolver) -> Desc
 
 
 def find_credentials(
-    info: ProviderInfo, provider: Provider, stored: Mapping[str, keys.Where]
+    info: ProviderInfo, provider: Provider, stored: Mapping[str, keys.StoredKey]
 ) -> list[Credential]:
     """Return where the keys of a provider come from, the one it uses first."""
     credentials = [
@@ -265,12 +267,46 @@ def find_credentials(
         for name, value in provider.config.items()
         if value and is_secret_key(name)
     ]
-    for name in info.credential_env_vars:
+    # A key for another address is not used.
+    for name in info.credential_env_vars if find_access(info, provider).keys else ():
         if name in os.environ:
             credentials += [Credential(name, "environment")] if os.environ[name] else []
-        elif name in stored:
-            credentials.append(Credential(name, stored[name]))
+        elif name in stored and stored[name].overriding(name, os.environ) is None:
+            credentials.append(Credential(name, stored[name].where))
     return credentials
+
+
+def find_access(info: ProviderInfo, provider: Provider) -> Access:
+    """Return the address a provider uses, and what of the environment it does not use.
+
+    Its keys are placeholders unless the config has one: the keyring may ask to be unlocked.
+    """
+    environ = keys.environment()
+    field = address_field(info)
+    configured = {
+        name: str(value) for name, value in provider.config.items() if value and is_secret_key(name)
+    }
+    if isinstance(environ, keys.Environment) and not configured:
+        environ = {**os.environ, **environ.addresses, **dict.fromkeys(environ.used, "stored")}
+    variable = (field.env_var if field is not None else None) or ""
+    address = provider.config.get("base_url")
+    return choose_access(configured, address, environ, info.credential_env_vars, variable)
+
+
+def address_field(info: ProviderInfo) -> ConfigField | None:
+    """Return the configuration field with the address of a provider."""
+    return next((field for field in info.config_fields if field.id == "base_url"), None)
+
+
+def describe_address(info: ProviderInfo, access: Access) -> str:
+    """Return the address and its source; empty for the provider's own address."""
+    field = address_field(info)
+    default = (field.default if field is not None else None) or ""
+    if access.address is None or is_same_address(access.address, default):
+        return ""
+    is_stored = access.address_from != "base_url" and not os.environ.get(access.address_from)
+    source = "stored with the key" if is_stored else f"from {access.address_from}"
+    return f"{without_login(access.address)} ({source})"
 
 
 # -- testing -----------------------------------------------------------------------------

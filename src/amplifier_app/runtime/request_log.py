@@ -234,7 +234,7 @@ class RequestLog:
         coordinator.hooks.register(
             CONTEXT_POST_COMPACT, self._on_compaction, name="app-request-log"
         )
-        if saved is not None and not saved.is_empty:
+        if saved is not None and saved.size:
             self._restore(saved.path)
 
     def _restore(self, folder: Path) -> None:

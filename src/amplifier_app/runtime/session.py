@@ -344,6 +344,14 @@ class OpenSession:
             )
         self._images += images
 
+    async def add_images(self) -> None:
+        """Add the attached images to the conversation."""
+        if self._images:
+            from amplifier_app.runtime.attachments import as_message
+
+            images, self._images = self._images, []
+            await self.context.add_message(as_message(images))
+
     async def run(self, prompt: str) -> TurnResult:
         """Send one prompt and run the turn to its end.
 
@@ -363,11 +371,7 @@ class OpenSession:
         try:
             with blaming(self.session):
                 await self._begin_conversation()
-                if self._images:
-                    from amplifier_app.runtime.attachments import as_message
-
-                    images, self._images = self._images, []
-                    await self.context.add_message(as_message(images))
+                await self.add_images()
                 self._task = asyncio.create_task(self._execute(prompt))
                 returned = await self._task
                 if self.recorder.provider_error is not None:

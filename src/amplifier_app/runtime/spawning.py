@@ -386,7 +386,7 @@ async def _plan(
 
 
 def _new_id(parent: Session, wanted: str | None, agent: str) -> str:
-    if wanted is not None and ID.fullmatch(wanted) and not SessionStore().exists(wanted):
+    if wanted is not None and ID.fullmatch(wanted) and SessionStore().get(wanted) is None:
         return wanted
     generated = f"{parent.id}-{secrets.token_hex(8)}"
     named = f"{generated}_{agent}"
@@ -397,8 +397,7 @@ def _new_id(parent: Session, wanted: str | None, agent: str) -> str:
 def _saved_sub_session(parent: Session, session_id: str) -> SessionFolder:
     """Return a saved sub-session of `parent`, or its copy of one that it took over as a fork."""
     store = SessionStore()
-    known = ID.fullmatch(session_id) is not None and store.exists(session_id)
-    saved = store.find(session_id) if known else None
+    saved = store.get(session_id)
     metadata = {} if saved is None else saved.metadata
     if metadata.get("parent") != parent.id and parent.saved is not None:
         saved = sub_session_of_fork(store, SessionFolder(parent.saved.path), session_id)

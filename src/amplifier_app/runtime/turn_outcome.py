@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.runtime.budget_limits import describe_reached
+from amplifier_app.plan.tree.problems import as_clause
+from amplifier_app.runtime.budget_limits import SET_PRICES, describe_reached
 from amplifier_app.runtime.describe import count
 from amplifier_app.runtime.turns.turn import DeniedCall, LimitReached, TurnResult
 from amplifier_app.sessions.summary import short_id
@@ -102,7 +103,8 @@ def _raise(limit: LimitReached, session_id: str | None) -> str:
     """Return a hint on how to raise the limit."""
     if limit.spent is None:
         unset = f"--set session.budget.{limit.name}=null"
-        return f"Remove this limit ({unset}) and set another, such as max_steps or max_seconds."
+        remove = f"Remove this limit ({unset}) and set another, such as max_steps or max_seconds."
+        return f"{SET_PRICES}, or {as_clause(remove)}" if limit.name == "max_cost" else remove
     option = _RAISE_OPTIONS.get(limit.name, f"--set session.budget.{limit.name}=N")
     if session_id is None:
         return f"Raise it with {option}."

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
-from amplifier_app.sessions import waiting
 from amplifier_app.sessions.lock import is_locked
+from amplifier_app.sessions.summary import RESULT_FILE, WAITING_FILE
+from amplifier_app.sessions.waiting import Waiting
 from amplifier_support.journal import parse
 
-RESULT, LOG, SOCKET = "run.json", "run.log", "socket"
+LOG, SOCKET = "run.log", "socket"
 
 
 def is_running(folder: Path) -> bool:
@@ -29,7 +30,7 @@ def is_running(folder: Path) -> bool:
 def is_detached(folder: Path, stdout: int) -> bool:
     """Return True if this process runs a session in the background: its stdout is the result's file."""
     try:
-        return os.path.samestat(os.fstat(stdout), os.stat(folder / RESULT))
+        return os.path.samestat(os.fstat(stdout), os.stat(folder / RESULT_FILE))
     except OSError:
         return False
 
@@ -51,7 +52,7 @@ def socket_address(folder: Path) -> Generator[str]:
 def read_result(folder: Path) -> dict[str, Any] | None:
     """The result of the last detached run of a session; None without one, or if it was killed."""
     try:
-        return parse((folder / RESULT).read_bytes())
+        return parse((folder / RESULT_FILE).read_bytes())
     except OSError:
         return None
 
@@ -67,9 +68,9 @@ def describe_state(folder: Path) -> str:
     """`running`, `waiting for approval`, `ended (3)` or `interrupted`; empty for a session that just ended."""
     if is_running(folder):
         return "running"
-    if (folder / waiting.FILE).exists() and waiting.Waiting(folder).open:
+    if (folder / WAITING_FILE).exists() and Waiting(folder).open:
         return "waiting for approval"
-    if not (folder / RESULT).exists():
+    if not (folder / RESULT_FILE).exists():
         return ""
     result = read_result(folder)
     if result is None:

@@ -28,7 +28,7 @@ from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
 from amplifier_app.sessions.fork import unfinished_session
 from amplifier_app.sessions.store import SessionStore, new_session_id
-from amplifier_app.sessions.summary import ID, SCHEMA_VERSION
+from amplifier_app.sessions.summary import ID, SCHEMA_VERSION, WAITING_FILE
 from amplifier_support import journal
 from amplifier_support.fields import to_mapping
 from amplifier_support.files import (
@@ -41,7 +41,7 @@ from amplifier_support.named_tuple import NamedTuple
 
 FORMAT = "amplifier-sessions"
 
-_FILES = ("metadata.json", "transcript.jsonl", "plan.yaml", "context.jsonl", "waiting.jsonl")
+_FILES = ("metadata.json", "transcript.jsonl", "plan.yaml", "context.jsonl", WAITING_FILE)
 _EVENTS = re.compile(r"events\.jsonl(\.[0-9]{1,4})?")
 _OUTPUT = re.compile(r"tool-output/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MAX_FILES = 20_000

@@ -143,9 +143,9 @@ class SavedSession:
         return self.path / PLAN_FILE
 
     @property
-    def is_empty(self) -> bool:
-        """True if no message was ever saved in it."""
-        return not self._writer.size
+    def size(self) -> int:
+        """The size of its transcript in bytes; 0 if no message was ever saved in it."""
+        return self._writer.size
 
     def messages(self) -> list[dict[str, Any]]:
         """The conversation as it was when the session was opened (a copy of the list)."""
@@ -288,13 +288,13 @@ class SessionFolder:
         """
         return _read_saved(self.path, self.metadata)
 
-    def conversation(self) -> Conversation:
-        """Its prompts, steps and tool calls.
+    def conversation(self, size: int | None = None) -> Conversation:
+        """Its prompts, steps and tool calls; see `records`.
 
         Raises:
             SessionError: It is damaged.
         """
-        return Conversation(self.records())
+        return Conversation(self.records(size))
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events that hooks-logging wrote for it, oldest first, without lines that cannot be read."""
@@ -309,15 +309,15 @@ class SessionFolder:
                     if event is not None and "event" in event:
                         yield event
 
-    def records(self) -> SavedRecords:
-        """The records of its transcript, read each time they are iterated over.
+    def records(self, size: int | None = None) -> SavedRecords:
+        """The records of its transcript, or of its first bytes, read each time they are iterated over.
 
         Raises:
             SessionError: It is missing; while iterating, it is damaged.
         """
         transcript = self.path / "transcript.jsonl"
         _require_content(transcript, self.metadata)
-        return SavedRecords(transcript)
+        return SavedRecords(transcript, size)
 
 
 def _require_known_version(metadata: dict[str, Any], session_id: str) -> None:

@@ -12,9 +12,10 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ def _require_free(target: Path) -> None:
 _OF_THE_SOURCE = ("usage", "spent", "parent", "agent", "depth", "spawned_with")
 """Metadata that a fork does not take over: it has used nothing yet and works for no other session."""
 
+_FORK = re.compile(r"\AFork at step \d+: ")
+
 
 def fork_session(
     store: SessionStore,
@@ -132,6 +135,7 @@ def fork_session(
         "updated": now(),
         "prompts": taken.prompts,
         "forked_from": point,
+        **({} if "parent" in facts else _titles(metadata, taken.steps)),
         **facts,
     }
     plan = _plan(source) if plan_yaml is None else plan_yaml.encode()
@@ -141,6 +145,15 @@ def fork_session(
         text = json.dumps(metadata, indent=2, default=str) + "\n"
         write_private(path / "metadata.json", text.encode("utf-8", "backslashreplace"))
     return SessionFolder(store.root / session_id)
+
+
+def _titles(metadata: Mapping[str, Any], step: int) -> dict[str, str]:
+    """The titles of a fork, which lists show next to that of the source."""
+    return {
+        key: f"Fork at step {step}: {_FORK.sub('', title)}"
+        for key in ("title", "name")
+        if isinstance(title := metadata.get(key), str)
+    }
 
 
 def _end_of_step(source: SessionFolder, number: int) -> int:
@@ -189,12 +202,12 @@ def sub_session_of_fork(
         SessionError: A transcript is damaged, or the copy cannot be written.
     """
     sources = {source.id: source for source in _sources(store, fork)}
-    named = _find(store, session_id)
+    named = store.get(session_id)
     if named is None or named.metadata.get("parent") not in sources:
         return None
     origin = [named, *_sources(store, named)][-1].id
     for parent in sources.values():
-        spawned = _find(store, _copy_id(origin, parent.id)) or _find(store, origin)
+        spawned = store.get(_copy_id(origin, parent.id)) or store.get(origin)
         if spawned is not None and spawned.metadata.get("parent") == parent.id:
             return _copy(store, fork, parent, spawned, _copy_id(origin, fork.id))
     return None
@@ -207,8 +220,8 @@ def _copy(
     spawned: SessionFolder,
     copy_id: str,
 ) -> SessionFolder | None:
-    if store.exists(copy_id):
-        return store.find(copy_id)
+    if (copy := store.get(copy_id)) is not None:
+        return copy
     names = {spawned.id, *(source.id for source in _sources(store, spawned))}
     point = fork.metadata["forked_from"].get("step")
     if not isinstance(point, int):
@@ -222,8 +235,8 @@ def _copy(
     try:
         return fork_session(store, spawned, end=end, session_id=copy_id, parent=fork.id, **facts)
     except SessionError:
-        if store.exists(copy_id):  # by another task at the same time
-            return store.find(copy_id)
+        if (copy := store.get(copy_id)) is not None:  # by another task at the same time
+            return copy
         raise
 
 
@@ -234,15 +247,10 @@ def _sources(store: SessionStore, session: SessionFolder) -> Iterator[SessionFol
     while current is not None:
         point = current.metadata.get("forked_from")
         source: Any = point.get("session") if isinstance(point, dict) else None
-        current = None if source in seen else _find(store, source)
+        current = None if source in seen else store.get(source)
         if current is not None:
             seen.add(current.id)
             yield current
-
-
-def _find(store: SessionStore, session_id: Any) -> SessionFolder | None:
-    known = isinstance(session_id, str) and ID.fullmatch(session_id) and store.exists(session_id)
-    return store.find(session_id) if known else None
 
 
 def _copy_id(origin: str, parent: str) -> str:

@@ -419,7 +419,7 @@ def search_text(path: Path) -> str:
     def clean(text: str) -> str:
         return redact(text.replace("\x01", "").replace("\x02", ""))
 
-    parts, left = [clean(read_summary(path).title or "")], _MAX_BYTES
+    parts, left = list[str](), _MAX_BYTES
     with (
         contextlib.suppress(OSError),
         open(open_regular(path / "transcript.jsonl", os.O_RDONLY), "rb") as file,
@@ -430,7 +430,11 @@ def search_text(path: Path) -> str:
             if record is not None and record.get("role") not in ("system", "developer"):
                 # One by one: of all of them at once, several copies would be in memory.
                 parts += map(clean, _texts(record))
-    return without_surrogates("\n".join(filter(None, parts)))
+    title = clean(read_summary(path).title or "")
+    # Most titles are the beginning of the first prompt.
+    if parts and " ".join(parts[0].split()).startswith(title.removesuffix("…")):
+        title = ""
+    return without_surrogates("\n".join(filter(None, (title, *parts))))
 
 
 def _texts(message: dict[str, Any]) -> Iterator[str]:

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.lock import SessionLock, is_locked
-from amplifier_app.sessions.summary import SessionSummary, short_id
+from amplifier_app.sessions.summary import RESULT_FILE, SessionSummary, short_id
 from amplifier_support.files import sync_folder
 
 REMOVED = ".removed-"
 UNFINISHED = ".unfinished-"
 """Beginnings of the names of folders that are being removed or filled; no session has such a name."""
 
-_CREATED_FIRST = {"lock", "plan.yaml", "transcript.jsonl", "run.log", "run.json", "socket"}
+_CREATED_FIRST = {"lock", "plan.yaml", "transcript.jsonl", "run.log", RESULT_FILE, "socket"}
 
 
 class AlreadyExists(SessionError):

@@ -124,10 +124,13 @@ class SessionStore:
         """
         return self.find(session_id).open()
 
-    def exists(self, session_id: str) -> bool:
-        """Return True if there is a session with exactly this id, which was created to the end."""
-        path = self._path(session_id)
-        return path.is_dir() and not path.is_symlink() and not is_remnant(path)
+    def get(self, session_id: object) -> SessionFolder | None:
+        """The session with exactly this id, created to the end; None without one, or if it is no id."""
+        if not isinstance(session_id, str) or not ID.fullmatch(session_id):
+            return None
+        path = self.root / session_id
+        exists = path.is_dir() and not path.is_symlink() and not is_remnant(path)
+        return SessionFolder(path) if exists else None
 
     def find(self, session_id: str) -> SessionFolder:
         """Find a session by id, unique prefix or short id.

@@ -22,6 +22,9 @@ from amplifier_support.usage import dollars
 
 SCHEMA_VERSION = 2
 
+RESULT_FILE, WAITING_FILE = "run.json", "waiting.jsonl"
+"""Files of a session, see `background` and `waiting`; most runs only look whether they exist."""
+
 _LARGEST = 2**53
 _MAX_BYTES = 16_000_000
 

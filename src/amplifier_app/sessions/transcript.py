@@ -53,16 +53,17 @@ class SavedRecords:
 
     Args:
         path: The file.
+        size: Its bytes to read; by default all.
 
     Raises:
         SessionError: It cannot be opened; while iterating, a record other than an incomplete last one
             is invalid.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, size: int | None = None) -> None:
         self._path = path
         with self._open() as file:
-            self._size = os.fstat(file.fileno()).st_size
+            self._size = os.fstat(file.fileno()).st_size if size is None else size
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (record for record, _ in self.with_lines())

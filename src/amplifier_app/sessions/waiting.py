@@ -27,12 +27,11 @@ from typing import Any, Literal
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redactor
-from amplifier_app.sessions.summary import time_text
+from amplifier_app.sessions.summary import WAITING_FILE, time_text
 from amplifier_support import journal
 from amplifier_support.files import make_private_folder, write_private
 from amplifier_support.named_tuple import NamedTuple
 
-FILE = "waiting.jsonl"
 _KEY_FILE, _USED_FILE = "waiting.key", "waiting.used.jsonl"
 
 WEEK = 7 * 24 * 3600.0
@@ -150,11 +149,11 @@ class Waiting:
         self._used = _read_used()
         self.questions: dict[str, Question] = {}
         try:
-            data = (folder / FILE).read_bytes()
+            data = (folder / WAITING_FILE).read_bytes()
         except FileNotFoundError:
             data = b""
         except OSError as error:
-            raise SessionError(f"cannot read {folder / FILE}: {error.strerror}") from error
+            raise SessionError(f"cannot read {folder / WAITING_FILE}: {error.strerror}") from error
         for record in journal.readable_records(data):
             self._apply(record)
 
@@ -184,9 +183,11 @@ class Waiting:
         """Store a record, and return when it is on disk. Raises SessionError."""
         record = {**record, "at": time_text(time.time())}
         try:
-            journal.append(self._folder, FILE, record)
+            journal.append(self._folder, WAITING_FILE, record)
         except OSError as error:
-            raise SessionError(f"cannot write {self._folder / FILE}: {error.strerror}") from error
+            raise SessionError(
+                f"cannot write {self._folder / WAITING_FILE}: {error.strerror}"
+            ) from error
         self._apply(record)
 
     @staticmethod
@@ -304,7 +305,7 @@ def prompt_of_answers(folder: Path) -> str | None:
     Raises:
         SessionError: The questions cannot be read.
     """
-    if not (folder / FILE).exists():
+    if not (folder / WAITING_FILE).exists():
         return None
     lines: list[str] = []
     for question in Waiting(folder).answered:

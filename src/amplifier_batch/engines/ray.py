@@ -24,6 +24,7 @@ from typing import Any
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, ConfigError
 from amplifier_batch.engines.pool import PREEMPTED, RAY_WORKER_DIED, WorkerPool, WorkerProcess
+from amplifier_support.installation import install_command
 
 LOCAL = "local"
 """The address of a Ray that is started for the batch."""
@@ -290,7 +291,7 @@ def _connect(address: str, folder: Path, stack: contextlib.ExitStack) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"--engine ray needs the package ray ({error})",
-            hint="Install it with: pip install 'amplifier[ray]'",
+            hint=f"Install it with: {install_command('ray')}",
         ) from error
     stack.enter_context(_output_to(folder / "log.txt"))
     stack.callback(ray.shutdown)

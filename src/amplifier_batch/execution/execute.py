@@ -23,7 +23,7 @@ from amplifier_app.runtime import describe
 from amplifier_batch.dispatch import OF_EVERY_ROW, Dispatcher, Limits, Stop
 from amplifier_batch.engines.pool import WorkerPool, local_engine
 from amplifier_batch.engines.ray import ray_engine
-from amplifier_batch.execution.setup import open_broker, read_limits
+from amplifier_batch.execution.setup import lacks_price, open_broker, read_limits
 from amplifier_batch.input import PromptTemplate, Row, read_batch_rows
 from amplifier_batch.options import BatchOptions
 from amplifier_batch.record.folder import RESULTS, WORK, BatchFolder, has_begun
@@ -139,6 +139,9 @@ async def dispatching(
             lambda: _limits_now(folder),
             changed,
         )
+        is_unfinished = writer.progress.counts.ended < folder.runs
+        if dispatcher.cost_option and is_unfinished and await lacks_price(request):
+            await dispatcher.stop_without_price()
         if not setup["economy"]:
             yield dispatcher
             return

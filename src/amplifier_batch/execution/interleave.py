@@ -15,8 +15,9 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.commands.run.request import Request
 from amplifier_app.runtime import describe
-from amplifier_batch.dispatch import Dispatcher, Stop
+from amplifier_batch.dispatch import Dispatcher, Stop, stop_for_price
 from amplifier_batch.execution.execute import StatusLine, dispatching
+from amplifier_batch.execution.setup import lacks_price
 from amplifier_batch.input import Row, read_batch_rows
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.results import read_passed
@@ -87,6 +88,11 @@ class Interleaving:
             dispatching(a.writer, self._requests[0], self.changed, rows=a) as a.dispatcher,
             dispatching(b.writer, self._requests[1], self.changed, rows=b) as b.dispatcher,
         ):
+            if self._max_cost is not None:
+                for side, request in zip(self.sides, self._requests, strict=True):
+                    if side.dispatcher is not None and await lacks_price(request):
+                        await side.dispatcher.stop_without_price()
+                self.changed()
             tasks = [asyncio.create_task(side.run()) for side in self.sides]
             try:
                 with Interrupts(interrupt) as interrupts:
@@ -151,6 +157,9 @@ class Interleaving:
         if limit is not None and not self.is_over and self.cost >= limit:
             used = f"${self.cost:.2f} of ${limit} used (--max-cost)"
             self.stop(Stop(Ending.BUDGET, used))
+        found = [side.dispatcher for side in self.sides if side.dispatcher is not None]
+        if limit is not None and not self.is_over and any(each.lacks_price for each in found):
+            self.stop(stop_for_price("--max-cost"))
         self._line.show(self._ended, self._describe)
 
     def _describe(self) -> str:

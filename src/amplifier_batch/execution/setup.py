@@ -24,7 +24,7 @@ from amplifier_app.commands.run.one_shot import read_schema
 from amplifier_app.commands.run.request import Request
 from amplifier_app.sources.lockfile import lock_path_for, read_lock
 from amplifier_batch.dispatch import Dispatcher, Limits, Stop
-from amplifier_batch.economy import Broker, batch_services
+from amplifier_batch.economy import Broker, batch_services, mounted_providers
 from amplifier_batch.engines.pool import Engine
 from amplifier_batch.input import (
     RELATIVE,
@@ -44,6 +44,7 @@ from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.clock import utc_now
 from amplifier_support.files import open_to_read
+from amplifier_support.provider_order import find_model, has_no_price
 from amplifier_support.working_folder import working_folder
 
 _MAX_WAITING = 1000
@@ -309,6 +310,18 @@ def require_batches(request: Request, chosen: Chosen) -> None:
             pass
 
     run_loop(check())
+
+
+async def lacks_price(request: Request) -> bool:
+    """Return True if the plan's provider reports that it does not know the price of its model."""
+    try:
+        chosen = choose(request, Output(_STDERR))
+        sources = await open_sources(request, chosen)
+        async with mounted_providers(chosen.plan, sources) as (name, instances):
+            return has_no_price(instances[name], find_model(instances[name]))
+    # Providers may raise anything. The first row meets the same problem, and reports it.
+    except Exception:
+        return False
 
 
 @contextlib.asynccontextmanager

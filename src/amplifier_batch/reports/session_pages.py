@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.file_writing import write_whole
 from amplifier_app.runtime.export.page import as_page
 from amplifier_app.runtime.export.parts import export_session, redactor
-from amplifier_app.sessions.folder import SessionFolder
-from amplifier_app.sessions.summary import ID
+from amplifier_app.sessions.store import SessionStore
 from amplifier_batch.record.journal import Record
 
 
@@ -30,7 +28,7 @@ class SessionPages:
     def __init__(self, sessions: Path, report: Path) -> None:
         self.folder = report.with_name(f"{report.stem}-sessions")
         self.written = 0
-        self._sessions = sessions
+        self._store = SessionStore(sessions)
         self._redact = redactor().value
 
     def link(self, result: Record) -> str | None:
@@ -39,10 +37,12 @@ class SessionPages:
         Raises:
             ConfigError: The page cannot be written.
         """
-        session = self._find(result["session_id"])
+        session = self._store.get(result["session_id"])
         if session is None:
             return None
-        below = (self._find(sub_session["session_id"]) for sub_session in result["sub_sessions"])
+        below = (
+            self._store.get(sub_session["session_id"]) for sub_session in result["sub_sessions"]
+        )
         try:
             page = as_page(export_session(session, filter(None, below), self._redact))
             text = "".join(page)
@@ -51,9 +51,3 @@ class SessionPages:
         write_whole(self.folder / f"{session.id}.html", text)
         self.written += 1
         return quote(f"{self.folder.name}/{session.id}.html")
-
-    def _find(self, session_id: Any) -> SessionFolder | None:
-        if not isinstance(session_id, str) or not ID.fullmatch(session_id):
-            return None
-        path = self._sessions / session_id
-        return SessionFolder(path) if path.is_dir() and not path.is_symlink() else None

@@ -32,12 +32,13 @@ from amplifier_modules._shared.loop.channel import OUT_OF_BUDGET, Channel
 from amplifier_modules._shared.loop.conversation import last_answer
 from amplifier_modules._shared.loop.dispatch import NOT_ALLOWED
 from amplifier_modules._shared.loop.interrupt import interruptible
-from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.loop.replies import lost_usage, read_usage, with_lost
+from amplifier_modules._shared.loop.turn import LoopOrchestrator
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.providers.base import collecting
 from amplifier_support.delegate import Delegate
-from amplifier_support.fields import to_mapping
+from amplifier_support.fields import read_field, to_mapping
+from amplifier_support.provider_order import find_model
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class Turn:
         """
         if self._budget.is_counting():
             return await method(*args, **options)
-        ticket = await self._admit()
+        ticket = await self._admit(method, args, options)
         usage: dict[str, Any] | None = None
         lost: list[Usage] = []
         try:
@@ -158,15 +159,17 @@ class Turn:
         """
         if self._budget.is_counting():
             return method(*args, **options)
-        return self._counted(lambda: method(*args, **options))
+        return self._counted(method, args, options)
 
-    async def _counted(self, begin: Callable[[], Any]) -> AsyncGenerator[Any]:
-        ticket = await self._admit()
+    async def _counted(
+        self, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
+    ) -> AsyncGenerator[Any]:
+        ticket = await self._admit(method, args, options)
         usage: dict[str, Any] | None = None
         lost: list[Usage] = []
         chunks: Any = None
         try:
-            chunks = begin()
+            chunks = method(*args, **options)
             if isawaitable(chunks):
                 chunks = await chunks
             stream = aiter(chunks)
@@ -214,9 +217,14 @@ class Turn:
         """`parse_tool_calls` of the provider that answers for the provider `name`."""
         return self._unmetered[self._fallbacks.substitute(name)].parse_tool_calls
 
-    async def _admit(self) -> Ticket:
+    async def _admit(
+        self, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
+    ) -> Ticket:
         if self.reached is None and not self.is_immediate:
+            provider = getattr(method, "__self__", None)
+            requested = options.get("model") or read_field(next(iter(args), None), "model")
             try:
+                self._limits.require_price(provider, requested or find_model(provider))
                 return await self._limits.admit({})
             except BudgetReached as stop:
                 self.reached = stop.reached

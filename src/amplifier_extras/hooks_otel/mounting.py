@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from amplifier_extras.hooks_otel.config import MODULE_ID, OtelConfig, is_disabled
+from amplifier_support.installation import install_command
 from amplifier_support.session_capabilities import OFFLINE
 
 logger = logging.getLogger(__package__)
@@ -38,7 +39,7 @@ async def mount(
             raise
         raise RuntimeError(
             f"{MODULE_ID} needs the OpenTelemetry SDK, which is not installed ({error.name} is "
-            "missing); install it with: pip install 'amplifier[otel]'"
+            f"missing); install it with: {install_command('otel')}"
         ) from None
     telemetry = Telemetry(coordinator, settings)
     telemetry.listen()

@@ -29,13 +29,12 @@ from amplifier_modules._shared.loop.channel import (
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.exchange import Exchanges, Reply
 from amplifier_modules._shared.loop.interrupt import Interrupted, finish_despite_cancellation
-from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import Call, join_text
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import input_schema
 from amplifier_modules._shared.loop.streaming import STREAM_EVENTS
-from amplifier_modules._shared.loop.turn import Turn
+from amplifier_modules._shared.loop.turn import LoopOrchestrator, Turn
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.provider_order import find_model

@@ -2,20 +2,17 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import os
+import shlex
 import subprocess
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from importlib.util import find_spec
 from typing import Annotated, Any, cast
 
 import typer
-from packaging.requirements import Requirement
 from pydantic import ValidationError
 
 from amplifier_app.base.errors import ConfigError, UsageError
-from amplifier_app.base.installed import DISTRIBUTION
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.logins import LoginFacts, LoginStore
 from amplifier_app.base.outcome import Ending, Outcome
@@ -45,11 +42,12 @@ from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, to_node
 from amplifier_app.render.table import Column, OutputOption, print_listing
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.sources.loading import load_profile
-from amplifier_app.sources.requirements.dependencies import find_uv
 from amplifier_app.trust import folder_if_trusted
 from amplifier_extras.tool_mcp.config import MODULE_ID, McpConfig, ServerConfig
 from amplifier_support.environment import without_model_keys
 from amplifier_support.fields import read_field
+from amplifier_support.installation import install_command, install_words
+from amplifier_support.programs import find_program
 from amplifier_support.text import did_you_mean
 
 app = eager_group("Add, list, test and remove MCP servers, and log in to them.")
@@ -155,15 +153,20 @@ def _servers(config: dict[str, Any] | None) -> dict[str, Any]:
 
 def _install_sdk() -> None:
     """Offer to install the SDK of the protocol, which only sessions with servers need."""
-    listed = map(Requirement, metadata.requires(DISTRIBUTION) or ())
-    requirement = next(f"{each.name}{each.specifier}" for each in listed if each.name == _SDK)
+    name, *arguments = install_words(_SDK)
+    command = shlex.join((name, *arguments))
+    to_stderr(f"amplifier: warning: servers are unavailable without the MCP SDK: {command}")
     if not stdin_is_tty() or not os.isatty(2):
-        to_stderr("amplifier: servers need an SDK: pip install 'amplifier[mcp]'")
-    elif confirm(f"Servers need the package {requirement}. Install it?", False):
-        words = [find_uv(), "pip", "install", "--python", sys.executable, requirement]
+        return
+    if confirm("Install it?", False):
+        program = name if os.path.isabs(name) else find_program(name)
+        if program is None:
+            raise ConfigError(f"{name} was not found", hint=f"Install the SDK with: {command}")
+        words = [program, *arguments]
         done = subprocess.run(words, env=without_model_keys(os.environ), check=False)
         if done.returncode:
-            raise ConfigError(f"{requirement} was not installed: uv ended with {done.returncode}")
+            message = f"the MCP SDK was not installed: {name} ended with {done.returncode}"
+            raise ConfigError(message, hint=f"Install it with: {command}")
 
 
 @app.command("list")
@@ -311,7 +314,9 @@ def login(
     invocation: Invocation = context.obj
     server = _find_server(name, request, invocation)
     if find_spec(_SDK) is None:
-        raise ConfigError("logging in needs an SDK", hint="pip install 'amplifier[mcp]'")
+        raise ConfigError(
+            "logging in needs the MCP SDK", hint=f"Install it with: {install_command(_SDK)}"
+        )
     from mcp.client.auth import OAuthFlowError
 
     from amplifier_extras.tool_mcp.login import log_in_with_browser

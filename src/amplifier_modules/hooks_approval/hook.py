@@ -30,7 +30,7 @@ from amplifier_core.approval import (
 )
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED, TOOL_PRE
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.files import guarded_files
+from amplifier_modules._shared.files import append_record, read_records
 from amplifier_modules._shared.history.values import CALL_TYPES, as_mapping, mappings, read_kind
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules._shared.privacy import session_secrets
@@ -229,7 +229,7 @@ class Memory:
         if self._file is None:
             return None
         try:
-            records = list(guarded_files.read(self._file))
+            records = list(read_records(self._file))
         except OSError as error:
             self._warn(f"cannot read the approvals given for always: {error}")
             return None
@@ -262,9 +262,7 @@ class Memory:
             self._session.add(key)
             return
         try:
-            guarded_files.append(
-                self._file, {**record, "tool": call.tool, "at": utc_now().isoformat()}
-            )
+            append_record(self._file, {**record, "tool": call.tool, "at": utc_now().isoformat()})
         except OSError as error:
             self._session.add(key)
             self._warn(f"cannot store the approval, so it is for this session only: {error}")
@@ -711,7 +709,7 @@ class ApprovalHook:
         # Redacted before it is cut: a part of a secret may not look like one.
         record = {**redact(facts), "what": redact(subject(call, redact))[:_MAX_AUDITED]}
         try:
-            guarded_files.append(Path(folder) / AUDIT_NAME, record)
+            append_record(Path(folder) / AUDIT_NAME, record)
         except OSError as error:
             if not self._warned:
                 self._warned = True

@@ -320,6 +320,9 @@ _ELSEWHERE = frozenset({"task", "web_search", "web_fetch"})
 _CHANGE_ONE_FILE = frozenset({"write_file", "edit_file"})
 """Tools whose input has, in addition to the file, only its new content."""
 
+_SERVER_SKILL = lazy_pattern(r"mcp_.*_skill(_[0-9a-f]{8})?")
+"""The tool that loads skills of an MCP server, perhaps with a digest that makes its name unique."""
+
 _COMMAND_KEYS = ("command", "cmd")
 _FOLDER_KEYS = frozenset({"working_directory", "working_dir", "cwd"})
 _SHOWN_PATTERNS = 10
@@ -620,6 +623,8 @@ def _danger(call: Call) -> str | None:
         if call.ignores_sandbox:
             return "it may run outside the sandbox, which its tool does not use"
         return danger_in(call.command)
+    if _SERVER_SKILL.fullmatch(call.tool):
+        return "it loads instructions that a server wrote"
     if call.tool in EDITS:
         return "it changes files outside the working directory, or that control what runs"
     return call.unclear

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.files.guarded_files import FileProblem, write_whole
-from amplifier_modules._shared.files.roots import (
+from amplifier_modules._shared.files import (
+    FileProblem,
     Grants,
     Location,
     OutsideRoots,
     PathError,
     PathGuard,
+    write_whole,
 )
 from amplifier_modules._shared.privacy import session_secrets
 from amplifier_modules.hooks_backup import store as stores
@@ -56,7 +57,7 @@ from amplifier_support.session_capabilities import (
     WORKING_DIR,
     tool_working_dir,
 )
-from amplifier_support.text import printable_in_tags
+from amplifier_support.text import cut_text, printable_in_tags
 
 logger = logging.getLogger(__name__)
 
@@ -651,7 +652,7 @@ class BackupHook:
     def _short_prompt(self, prompt: str) -> str:
         # Redacted before it is cut: a part of a secret may not look like one.
         redacted = Redactor(session_secrets(self._coordinator)).text(prompt)
-        return " ".join(redacted.split())[:_SHORT_PROMPT]
+        return cut_text(" ".join(redacted.split()), _SHORT_PROMPT)
 
     # -- events ----------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from pydantic import Field, field_validator
 
 from amplifier_core.events import PROMPT_SUBMIT, TOOL_POST
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.files.roots import PathError, PathGuard
+from amplifier_modules._shared.files import PathError, PathGuard
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_support.files import open_regular
 from amplifier_support.include_lines import include_lines

@@ -46,7 +46,7 @@ from amplifier_modules._shared.providers.catalogue import (
     limit_in,
 )
 from amplifier_modules._shared.providers.deferred import at_batch_price
-from amplifier_modules._shared.providers.settings import from_environment
+from amplifier_modules._shared.providers.settings import find_access
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import (
     NEWEST_VERSION,
@@ -72,6 +72,7 @@ from amplifier_modules.provider_anthropic.transport import (
     HTTPTransport,
     Transport,
 )
+from amplifier_support.provider_access import Access
 from amplifier_support.provider_batches import ProviderBatches
 from amplifier_support.usage import token_count, token_counts
 
@@ -114,14 +115,19 @@ async def mount(
     """
     transport = open_transport(settings, coordinator)
     if transport is None:
-        logger.warning(
-            "provider-anthropic skipped: no API key. Set ANTHROPIC_API_KEY or "
-            "ANTHROPIC_AUTH_TOKEN, or `api_key` in its config"
+        reason = _find_access(settings).ignored or (
+            "no API key. Set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN, or `api_key` in its config"
         )
+        logger.warning("provider-anthropic skipped: %s", reason)
         return None
     provider = AnthropicProvider(settings, transport, coordinator)
     await coordinator.mount("providers", provider, name=provider.name)
     return provider.aclose
+
+
+def _find_access(config: AnthropicConfig) -> Access:
+    configured = {"api_key": config.api_key, "auth_token": config.auth_token}
+    return find_access(config, configured, (API_KEY, AUTH_TOKEN), BASE_URL_VARIABLE)
 
 
 def open_transport(config: AnthropicConfig, coordinator: Any = None) -> Transport | None:
@@ -134,22 +140,21 @@ def open_transport(config: AnthropicConfig, coordinator: Any = None) -> Transpor
         from amplifier_modules.provider_anthropic.sdk import CloudTransport
 
         return CloudTransport(config, PROVIDER)
-    key, token = from_environment(config.api_key), from_environment(config.auth_token)
-    if not (key or token):
-        key, token = from_environment(None, API_KEY), from_environment(None, AUTH_TOKEN)
+    access = _find_access(config)
+    key = access.keys.get("api_key") or access.keys.get(API_KEY)
+    token = access.keys.get("auth_token") or access.keys.get(AUTH_TOKEN)
     if not (key or token):
         return None
     # A key takes precedence over a token, as in Anthropic's clients; sending both is refused.
     headers = {"x-api-key": key} if key else {"authorization": f"Bearer {token}"}
-    base_url = from_environment(config.base_url, BASE_URL_VARIABLE) or BASE_URL
     endpoint = Endpoint(
-        base_url.rstrip("/").removesuffix("/v1"),
+        (access.address or BASE_URL).rstrip("/").removesuffix("/v1"),
         {**headers, "anthropic-version": config.api_version or NEWEST_VERSION},
         provider=PROVIDER,
         enter=find_pacing(coordinator),
         connect_timeout=config.connect_timeout,
         idle_timeout=config.idle_timeout,
-        address_from="base_url" if config.base_url else BASE_URL_VARIABLE,
+        address_from=access.address_from,
     )
     if config.client == "sdk":
         from amplifier_modules.provider_anthropic.sdk import SDKTransport

@@ -26,13 +26,14 @@ from amplifier_modules._shared.http.errors import (
     TransportFaults,
     error_for_body,
     error_for_response,
-    without_login,
 )
 from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import NEWEST_VERSION, SAMPLING_VERSION, Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
 from amplifier_modules.provider_anthropic.transport import HTTPTransport
+from amplifier_support.installation import install_command
+from amplifier_support.text import without_login
 
 # The clouds' own names for it; newer models have the same name everywhere.
 _SAMPLING_VERSIONS = {"bedrock": "bedrock-2023-05-31", "vertex": "vertex-2023-10-16"}
@@ -250,7 +251,7 @@ class CloudTransport(_SDKRequests):
             raise ConfigurationError(
                 f"{provider}: transport {config.transport} needs the package "
                 f"{error.name}, which is not installed; install it with: "
-                f"pip install 'amplifier[{config.transport}]'",
+                f"{install_command(config.transport)}",
                 provider=provider,
             ) from error
         except ValueError as error:  # how the SDK reports a setting it misses

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_modules.provider_local.store import check_gguf, configuration_error
+from amplifier_support.installation import install_command
 
 _SETTINGS: dict[str, Any] = {
     # Map weights from the file instead of repacking them into memory; no trial run.
@@ -87,7 +88,7 @@ class Engine:
         except AttributeError as error:
             raise configuration_error(
                 f"the installed xllamacpp is too old ({error}); "
-                "update it with: pip install -U 'amplifier[local]'"
+                f"install it with: {install_command('local')}"
             ) from error
         except RuntimeError as error:
             raise configuration_error(
@@ -118,6 +119,6 @@ def require_library() -> Any:
     except ImportError as error:
         raise configuration_error(
             f"cannot import the package xllamacpp, which runs local models ({error}); "
-            "install it with: pip install 'amplifier[local]'"
+            f"install it with: {install_command('local')}"
         ) from error
     return xllamacpp

@@ -26,6 +26,8 @@ from amplifier_modules._shared.module.config import (
     parse_config,
 )
 from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.providers.catalogue import PricesConfig
+from amplifier_support.price_lists import Tokens
 from amplifier_support.session_capabilities import WORKING_DIR
 
 # -- settings of provider-mock, and the form of a script ---------------------------------
@@ -154,6 +156,7 @@ class MockConfig(_Settings):
         supports_tools: Whether loops may offer tools.
         context_window: Context window the model reports, in tokens.
         max_output_tokens: Output limit the model reports, in tokens.
+        prices: Prices of the answers whose `usage` has no `cost_usd`; by default their cost is unknown.
     """
 
     published: ClassVar[Mapping[str, Published]] = {
@@ -178,6 +181,7 @@ class MockConfig(_Settings):
     supports_tools: bool = True
     context_window: int = Field(default=200_000, ge=1)
     max_output_tokens: int = Field(default=8_192, ge=1)
+    prices: PricesConfig | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> MockConfig:
@@ -332,7 +336,7 @@ class MockProvider:
             {
                 "content": blocks,
                 "tool_calls": calls or None,
-                "usage": _usage(reply.usage, request, blocks),
+                "usage": _usage(reply.usage, request, blocks, self.config.prices),
                 "finish_reason": finish_reason,
                 "metadata": {
                     "model": model,
@@ -420,13 +424,19 @@ def _streamed_text(block: dict[str, Any]) -> str:
     return str(block.get("text") or block.get("thinking") or "")
 
 
-def _usage(given: dict[str, Any], request: ChatRequest, blocks: list[dict[str, Any]]) -> Usage:
+def _usage(
+    given: dict[str, Any],
+    request: ChatRequest,
+    blocks: list[dict[str, Any]],
+    prices: PricesConfig | None,
+) -> Usage:
     sent = sum(len(_text(message)) for message in request.messages)
     characters = sum(len(_streamed_text(block)) for block in blocks)
     read = int(given.get("input_tokens", sent // CHARACTERS_PER_TOKEN + 1))
     written = int(given.get("output_tokens", characters // CHARACTERS_PER_TOKEN + 1))
     counts = {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
-    return Usage.model_validate({**counts, **given})
+    cost = prices.as_prices().cost(Tokens(read, written)) if prices is not None else None
+    return Usage.model_validate({**counts, "cost_usd": cost, **given})
 
 
 def _echo(request: ChatRequest) -> str:

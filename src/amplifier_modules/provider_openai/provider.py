@@ -32,9 +32,10 @@ from amplifier_modules._shared.providers.chat_completions import (
     ChatCompletionsProvider,
     Taste,
 )
-from amplifier_modules._shared.providers.settings import from_environment
+from amplifier_modules._shared.providers.settings import find_access
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_support.fields import to_mapping
+from amplifier_support.provider_access import Access
 from amplifier_support.provider_batches import ProviderBatches
 
 MODULE_ID = "provider-openai"
@@ -51,6 +52,8 @@ _CHAT_MODEL = re.compile(r"(gpt-|chatgpt-|o\d)")
 _OTHER_KIND = re.compile(r"audio|deep-research|image|instruct|realtime|search|transcribe|tts")
 _RESPONSES_MODEL = re.compile(r"codex|-pro\b")
 """Models available only with the Responses API."""
+_TOOL_SEARCH_MODEL = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9]|\d\d)")
+"""Models that load tools during a conversation."""
 _STANDARD_TIERS = {None, "auto", "default"}
 
 logger = logging.getLogger(__name__)
@@ -66,16 +69,16 @@ async def mount(coordinator: Any, settings: OpenAIConfig) -> Callable[[], Awaita
     Raises:
         ConfigurationError: The address or the key is invalid.
     """
-    url = api_address(from_environment(settings.base_url, "OPENAI_BASE_URL") or OPENAI_URL)
-    key = from_environment(settings.api_key, "OPENAI_API_KEY")
-    if key is None and is_openai(url):
-        logger.warning(
-            "%s skipped: no API key. Set OPENAI_API_KEY or api_key in its config, or set "
-            "base_url to a server that needs no key",
-            MODULE_ID,
+    keys = {"api_key": settings.api_key}
+    access = find_access(settings, keys, ("OPENAI_API_KEY",), "OPENAI_BASE_URL")
+    if not access.keys and is_openai(api_address(access.address or OPENAI_URL)):
+        reason = access.ignored or (
+            "no API key. Set OPENAI_API_KEY or api_key in its config, or set "
+            "base_url to a server that needs no key"
         )
+        logger.warning("%s skipped: %s", MODULE_ID, reason)
         return None
-    provider = OpenAIProvider(settings, url, key, coordinator)
+    provider = OpenAIProvider(settings, access, coordinator)
     await coordinator.mount("providers", provider, name=provider.name)
     return provider.aclose
 
@@ -85,17 +88,15 @@ class OpenAIProvider(ChatCompletionsProvider):
 
     Args:
         config: Its settings.
-        url: Address of the API, including ``/v1``.
-        key: API key; None for a server that needs none.
+        access: Its address and key; no key for a server that needs none.
         coordinator: Its hooks are notified of calls and retries; None for no events.
 
     Raises:
         ConfigurationError: The address or the key is invalid.
     """
 
-    def __init__(
-        self, config: OpenAIConfig, url: str, key: str | None, coordinator: Any = None
-    ) -> None:
+    def __init__(self, config: OpenAIConfig, access: Access, coordinator: Any = None) -> None:
+        url = api_address(access.address or OPENAI_URL)
         self._is_openai = is_openai(url)
         super().__init__(
             "openai",
@@ -117,12 +118,13 @@ class OpenAIProvider(ChatCompletionsProvider):
         )
         self._endpoint = Endpoint(
             url,
-            _headers(config, key),
+            _headers(config, next(iter(access.keys.values()), None)),
             provider=self.name,
             enter=find_pacing(coordinator),
             connect_timeout=config.connect_timeout,
             idle_timeout=config.idle_timeout,
-            address_from="base_url" if config.base_url else "OPENAI_BASE_URL",
+            address_from=access.address_from,
+            without_key="" if access.keys else access.ignored,
         )
         self._batches: ProviderBatches | None = None
 
@@ -238,7 +240,11 @@ class OpenAIProvider(ChatCompletionsProvider):
         known = self._known(model)
         if self._speaks_responses(model):
             reasons = known is None or capabilities.THINKING in known.capabilities
-            return Taste(encrypted_reasoning=reasons)
+            refers = self._config.tool_references
+            if refers is None:
+                names = listed_names(model) if self._is_openai else ()
+                refers = any(map(_TOOL_SEARCH_MODEL.match, names))
+            return Taste(encrypted_reasoning=reasons, tool_references=refers)
         if not self._is_openai:
             return Taste()
         effort = known.features.get("effort_with_tools") if known else None

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalSystem
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.roots import Location, PathError, PathGuard
+from amplifier_modules._shared.files import Location, PathError, PathGuard
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.roots import PathError
+from amplifier_modules._shared.files import PathError
 from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput, failure, read_input
 from amplifier_modules._shared.process.sandbox import SANDBOX_DENIED
 from amplifier_modules.tool_bash.background import (

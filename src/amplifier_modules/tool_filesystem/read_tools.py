@@ -10,8 +10,7 @@ from typing import Any, BinaryIO, ClassVar
 
 from amplifier_core.events import ARTIFACT_READ
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.guarded_files import off_loop, open_guarded
-from amplifier_modules._shared.files.roots import Location
+from amplifier_modules._shared.files import Location, off_loop, open_guarded
 from amplifier_modules.tool_filesystem.workspace import (
     FILE_ALIASES,
     PATH,

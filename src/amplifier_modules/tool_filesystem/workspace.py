@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from amplifier_modules._shared.files.guarded_files import FileProblem as FileProblem
-from amplifier_modules._shared.files.roots import (
+from amplifier_modules._shared.files import FileProblem as FileProblem
+from amplifier_modules._shared.files import (
     Grants,
     InvalidPath,
     Location,

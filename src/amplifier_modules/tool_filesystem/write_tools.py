@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 
 from amplifier_core.events import ARTIFACT_WRITE
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.guarded_files import exists, off_loop, read_whole, write_whole
-from amplifier_modules._shared.files.roots import Location
+from amplifier_modules._shared.files import Location, exists, off_loop, read_whole, write_whole
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput
 from amplifier_modules.tool_filesystem.read_tools import WHOLE, ListDirectory, ReadFile

@@ -27,8 +27,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.guarded_files import in_thread
-from amplifier_modules._shared.files.roots import Grants, Location, PathError
+from amplifier_modules._shared.files import Grants, Location, PathError, in_thread
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,

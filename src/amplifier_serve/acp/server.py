@@ -190,7 +190,7 @@ class Server:
         is_new = method == "session/new"
         if not is_new:
             id = _session_id(params)
-            if not _exists(id):
+            if SessionStore().get(id) is None:
                 raise RpcError(NOT_FOUND, f"there is no session '{id}'")
             if open_before := self._workers.pop(id, None):
                 await open_before.close()
@@ -261,16 +261,9 @@ def _list_sessions(params: dict[str, Any]) -> dict[str, Any]:
     return {"sessions": sessions, **more}
 
 
-def _exists(id: str) -> bool:
-    try:
-        return SessionStore().exists(id)
-    except SessionError:  # not an id
-        return False
-
-
 def _delete_session(id: str) -> None:
     # Deleting what does not exist is no error.
-    if not _exists(id):
+    if SessionStore().get(id) is None:
         return
     store = SessionStore()
     try:

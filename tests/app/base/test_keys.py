@@ -7,13 +7,14 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.keys import KeyStore, environment, fill_environment
+from amplifier_app.base.keys import Address, KeyStore, environment, fill_environment
 from tests.support.cli import run_amplifier, start_python
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.small_disk import file_size_limit
@@ -47,8 +48,8 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def entry(value: Any = KEY, where: str = "file") -> dict[str, Any]:
-    return {"version": 1, "keys": {"ANTHROPIC_API_KEY": {"where": where, "value": value}}}
+def entry(value: Any = KEY, where: str = "file", **more: Any) -> dict[str, Any]:
+    return {"version": 1, "keys": {"ANTHROPIC_API_KEY": {"where": where, "value": value, **more}}}
 
 
 def child(code: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -79,7 +80,7 @@ def test_only_the_owner_can_read_it_whatever_the_umask(tmp_path: Path, umask: in
     for file in store.folder.iterdir():
         assert mode(file) == 0o600, file
     assert store.read("ANTHROPIC_API_KEY") == KEY
-    assert store.names() == {"ANTHROPIC_API_KEY": "file", "OPENAI_API_KEY": "file"}
+    assert store.names() == {"ANTHROPIC_API_KEY": ("file", None), "OPENAI_API_KEY": ("file", None)}
 
 
 def test_modes_that_were_loosened_are_tightened_when_something_is_stored(store: KeyStore) -> None:
@@ -103,7 +104,7 @@ def test_a_key_can_be_replaced_and_forgotten(store: KeyStore) -> None:
     assert store.read("A_KEY") == "new"
     assert store.forget("A_KEY")
     assert not store.forget("A_KEY")
-    assert store.names() == {"B_KEY": "file"}
+    assert store.names() == {"B_KEY": ("file", None)}
     assert KEY not in store.file.read_text()
     with pytest.raises(KeyError):
         store.read("A_KEY")
@@ -138,28 +139,38 @@ DAMAGED = {
     "a bad place": json.dumps(entry(where="cloud")).encode(),
     "a long number": b'{"version": ' + b"9" * 5_000 + b"}",
     "a number": json.dumps(entry(value=5)).encode(),
+    "an address that is none": json.dumps(entry(address="https://h")).encode(),
+    "an address without its variable": json.dumps(entry(address={"url": "https://h"})).encode(),
+    "a bad variable": json.dumps(entry(address={"variable": "A=B", "url": "https://h"})).encode(),
     "a line break": json.dumps(entry(value=KEY + "\nPATH=/evil")).encode(),
     "deeply nested": b"[" * 100_000,
-    "huge": b" " * (1 << 20) + b"{}",
+    "huge": b" " * (1 << 20) + json.dumps(entry()).encode(),
 }
 
 
-@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_damaged_file_ends_with_78_and_is_never_overwritten(home: Path, data: bytes) -> None:
+def test_a_damaged_file_is_reported_and_never_overwritten(home: Path) -> None:
     file = home / "keys" / "keys.json"
     file.parent.mkdir(parents=True)
-    file.write_bytes(data)
-    file.chmod(0o600)
+    uses: list[Callable[[KeyStore], object]] = [
+        lambda store: store.read("A_KEY"),
+        lambda store: store.store("A_KEY", KEY),
+        lambda store: store.forget("A_KEY"),
+    ]
+    for name, data in DAMAGED.items():
+        file.write_bytes(data)
+        file.chmod(0o600)
+        for use in uses:
+            with pytest.raises(ConfigError, match="damaged") as refused:
+                use(KeyStore())
+            problem = refused.value
+            assert str(file) in str(problem.location), name
+            assert "amplifier init" in (problem.hint or ""), name
+            assert KEY not in f"{problem}{problem.hint}", name
+        assert file.read_bytes() == data, name
     done = run_amplifier("run", "--profile", "mock", "hi")
     assert done.code == 78
     assert str(file) in done.stderr
     assert "amplifier init" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert KEY not in done.stdout + done.stderr
-    for change in (lambda s: s.store("A_KEY", KEY), lambda s: s.forget("A_KEY")):
-        with pytest.raises(ConfigError, match="damaged"):
-            change(KeyStore())
-    assert file.read_bytes() == data
 
 
 def test_a_file_of_a_newer_version_is_left_alone(home: Path) -> None:
@@ -250,7 +261,7 @@ def test_a_key_goes_to_the_keyring_where_there_is_one(home: Path, keyring_file: 
     assert done.stdout == "Stored(where='keyring', note=None)\n", done.stderr
     assert KEY in keyring_file.read_text()
     assert KEY not in KeyStore().file.read_text()
-    assert KeyStore().names() == {"A_KEY": "keyring"}
+    assert KeyStore().names() == {"A_KEY": ("keyring", None)}
     done = child("print(store.read('A_KEY'))")
     assert done.stdout == KEY + "\n"
     # Two homes do not share their entries.
@@ -335,6 +346,52 @@ def test_a_stored_key_makes_a_provider_available_and_is_used_by_it(home: Path) -
         assert server.completions[0].headers["authorization"] == f"Bearer {KEY}"
     assert "hello" in terminal.shown
     assert "because OPENAI_API_KEY is stored" in " ".join(terminal.shown.split())
+
+
+@pytest.mark.parametrize(
+    ("real", "used", "problems"),
+    [
+        ({}, True, 0),
+        ({"A_URL": ""}, True, 0),
+        ({"A_URL": "https://gateway.example/v1"}, True, 0),
+        ({"A_URL": "https://elsewhere.example"}, False, 1),
+        ({"A_KEY": "mine"}, False, 0),
+    ],
+)
+def test_a_stored_key_comes_with_its_address_or_not_at_all(
+    real: dict[str, str], used: bool, problems: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = Address("A_URL", "https://gateway.example")
+    KeyStore().store("A_KEY", KEY, address=address)
+    assert KeyStore().names() == {"A_KEY": ("file", address)}
+    # Put back what is set below, too.
+    for name in ("A_KEY", "A_URL"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    for name, value in real.items():
+        monkeypatch.setenv(name, value)
+    seen = environment()
+    expected = {"A_KEY": KEY, "A_URL": "https://gateway.example"} if used else real
+    filled = fill_environment()
+    for name in ("A_KEY", "A_URL"):
+        assert os.environ.get(name, "").removesuffix("/v1") == expected.get(name, "").removesuffix(
+            "/v1"
+        )
+        assert seen.get(name, "").removesuffix("/v1") == expected.get(name, "").removesuffix("/v1")
+    assert len(filled.problems) == problems
+    assert all("A_URL is another address" in problem for problem in filled.problems)
+
+
+def test_commands_do_not_get_the_address_of_a_stored_key() -> None:
+    with ScriptedLLM.running(
+        [Reply(tool_calls=[ToolCall("bash", {"command": "env"})]), "done"]
+    ) as server:
+        KeyStore().store("OPENAI_API_KEY", KEY, address=Address("OPENAI_BASE_URL", server.base_url))
+        done = run_amplifier("run", "-m", "m", "--approve", "allow", "go")
+        sent = str(server.completions[1].body)
+    assert (done.code, done.stdout) == (0, "done\n"), done.stderr
+    assert "PATH=" in sent
+    assert "BASE_URL" not in sent
 
 
 def test_a_set_variable_wins_even_if_it_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:

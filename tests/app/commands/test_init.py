@@ -88,7 +88,8 @@ def test_a_key_from_a_pipe_is_tested_stored_and_used(
     (entry,) = providers(settings)
     assert entry["module"] == f"provider-{name}"
     assert entry["config"]["model"] == "test-model"
-    assert entry["config"]["base_url"] == server.base_url
+    assert "base_url" not in entry["config"]
+    assert server.base_url in str(KeyStore().names())
     files = everything(home)
     assert {path for path, (_, data) in files.items() if KEY.encode() in data} == {"keys/keys.json"}
     assert files["keys/keys.json"][0] == 0o600
@@ -115,7 +116,8 @@ def test_a_variable_that_overrides_a_new_key_is_a_warning() -> None:
 def test_the_least_that_is_asked_writes_the_key_alone(settings: Path) -> None:
     done = init("-p", "anthropic", "--no-test")
     assert done.code == 0, done.stderr
-    assert KeyStore().names() == {"ANTHROPIC_API_KEY": "file"}
+    address = ("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
+    assert KeyStore().names() == {"ANTHROPIC_API_KEY": ("file", address)}
     assert not settings.exists()
 
 
@@ -255,10 +257,98 @@ def test_only_what_is_given_changes_and_an_empty_value_takes_away(settings: Path
     assert init(*options, "-m", "two", key=None).code == 0
     (entry,) = providers(settings)
     assert entry["config"]["model"] == "two"
-    assert entry["config"]["base_url"] == "http://127.0.0.1:9"
-    assert init(*options, "--base-url", "", key=None).code == 0
-    assert "base_url" not in providers(settings)[0]["config"]
-    assert KeyStore().read("OPENAI_API_KEY") == KEY
+    assert KeyStore().names()["OPENAI_API_KEY"].address == ("OPENAI_BASE_URL", "http://127.0.0.1:9")
+    # The stored key is not that of OpenAI.
+    refused = init(*options, "--base-url", "", key=None)
+    assert (refused.code, KeyStore().read("OPENAI_API_KEY")) == (2, KEY)
+    assert "the stored OPENAI_API_KEY is for http://127.0.0.1:9" in refused.stderr
+    assert init(*options, "--base-url", "", key=KEY + "2").code == 0
+    assert KeyStore().names()["OPENAI_API_KEY"].address == (
+        "OPENAI_BASE_URL",
+        "https://api.openai.com/v1",
+    )
+
+
+# -- the address of a key --------------------------------------------------------------------
+
+
+def set_up(name: str, server: ScriptedLLM) -> None:
+    done = init("-p", name, "--base-url", server.base_url, "-m", "m", "--no-test")
+    assert done.code == 0, done.stderr
+
+
+def write_plan(folder: Path, name: str, config: dict[str, Any]) -> Path:
+    session = {"orchestrator": "loop-basic", "context": "context-simple"}
+    provider = {"module": f"provider-{name}", "config": {"model": "m", **config}}
+    file = folder / "plan.yaml"
+    file.write_text(yaml.safe_dump({"session": session, "providers": [provider]}))
+    return file
+
+
+def test_a_plan_uses_the_stored_key_at_the_address_it_was_stored_for(
+    name: str, tmp_path: Path
+) -> None:
+    with ScriptedLLM.running(["hello"] * 2, api_key=KEY) as server:
+        set_up(name, server)
+        for config in ({}, {"api_key": f"${{{VARIABLES[name]}}}"}):
+            done = run_amplifier("run", "-f", str(write_plan(tmp_path, name, config)), "hi")
+            assert (done.code, done.stdout) == (0, "hello\n"), done.stderr
+
+
+def test_a_plan_with_another_address_gets_the_stored_key_only_if_it_names_it(
+    name: str, tmp_path: Path
+) -> None:
+    variable = VARIABLES[name]
+    with (
+        ScriptedLLM.running([]) as server,
+        ScriptedLLM.running(["hello"], api_key=KEY) as other,
+    ):
+        set_up(name, server)
+        elsewhere = {"base_url": other.base_url}
+        done = run_amplifier("run", "-f", str(write_plan(tmp_path, name, elsewhere)), "hi")
+        assert done.code == {"anthropic": 78, "openai": 4}[name], done.stderr
+        assert f"{variable} is not sent to base_url ({other.base_url})" in done.stderr
+        assert f"set api_key: ${{{variable}}}" in done.stderr
+        assert all(KEY not in str(request.headers) for request in other.requests)
+        named = {**elsewhere, "api_key": f"${{{variable}}}"}
+        done = run_amplifier("run", "-f", str(write_plan(tmp_path, name, named)), "hi")
+        assert (done.code, done.stdout) == (0, "hello\n"), done.stderr
+        assert server.requests == []
+
+
+def test_variables_that_are_set_take_the_place_of_the_stored_key_and_address(name: str) -> None:
+    variable = VARIABLES[name]
+    with (
+        ScriptedLLM.running([]) as server,
+        ScriptedLLM.running(["hello"], api_key="mine", require_key=True) as other,
+    ):
+        set_up(name, server)
+        env = {variable.replace("API_KEY", "BASE_URL"): other.base_url}
+        done = run_amplifier("run", "hi", env={**env, variable: "mine"})
+        assert (done.code, done.stdout) == (0, "hello\n"), done.stderr
+        # The address alone: the stored key is for another one.
+        done = run_amplifier("run", "hi", env=env)
+        assert done.code in (4, 78)
+        assert f"the stored {variable} is not used: it is for {server.base_url}" in done.stderr
+        assert all(KEY not in str(request.headers) for request in other.requests)
+        assert server.requests == []
+
+
+def test_another_instance_has_a_key_of_its_own(settings: Path) -> None:
+    settings.write_text("providers: [{module: provider-openai, instance_id: house-llm}]\n")
+    done = init("-p", "house-llm", "--base-url", "http://house.example", "-m", "m", "--no-test")
+    assert done.code == 0, done.stderr
+    (entry,) = providers(settings)
+    assert entry["config"]["api_key"] == "${HOUSE_LLM_API_KEY}"
+    assert entry["config"]["base_url"] == "http://house.example"
+    assert KeyStore().names() == {"HOUSE_LLM_API_KEY": ("file", None)}
+
+
+def test_a_variable_with_another_address_is_a_warning() -> None:
+    env = {"OPENAI_BASE_URL": "http://127.0.0.1:9"}
+    done = init("-p", "openai", "--base-url", "http://127.0.0.1:8", "--no-test", env=env)
+    assert done.code == 0
+    assert "OPENAI_BASE_URL is set to another address" in done.stderr
 
 
 def test_the_one_that_was_set_up_last_is_asked_first() -> None:
@@ -399,6 +489,6 @@ def test_a_key_its_provider_looks_for_nowhere_is_handed_to_it(
     (entry,) = providers(settings)
     assert entry["config"]["house_key"] == "${HOUSE_API_KEY}"
     assert entry["config"]["default_model"] == "big"
-    assert KeyStore().names() == {"HOUSE_API_KEY": "file"}
+    assert KeyStore().names() == {"HOUSE_API_KEY": ("file", None)}
     ran = run_amplifier("run", "hi")
     assert (ran.code, ran.stdout) == (0, f"{KEY[-4:]} big\n"), ran.stderr

@@ -81,7 +81,7 @@ async def test_an_unused_session_is_deleted(tmp_path: Path) -> None:
     async with open_session(plan, session_id="s1") as session:
         assert (Path(os.environ["AMPLIFIER_HOME"]) / "sessions" / "s1").is_dir()
         assert not session.is_saved
-    assert not SessionStore().exists("s1")
+    assert not SessionStore().get("s1")
 
 
 async def test_a_failed_turn_keeps_the_prompt_and_the_session_continues(tmp_path: Path) -> None:

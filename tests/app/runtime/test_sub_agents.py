@@ -560,4 +560,4 @@ async def test_invalid_ids_are_replaced(tmp_path: Path) -> None:
         for wanted in ("../../etc", "x" * 300, "s1", None):
             result = await spawn(session, sub_session_id=wanted)
             assert result["session_id"].startswith("s1-")
-            assert SessionStore().exists(result["session_id"])
+            assert SessionStore().get(result["session_id"])

@@ -65,6 +65,7 @@ def test_a_fork_begins_with_the_same_bytes(store: SessionStore, step: int | None
     assert fork.metadata["forked_from"] == point
     assert fork.metadata["prompts"] == (1 if step in (1, 2) else 2)
     assert fork.metadata["mode"] == "edits"
+    assert fork.metadata["title"] == f"Fork at step {step or 3}: T"
     assert not fork.metadata.keys() & {"usage", "spent"}
     assert {path.name for path in fork.path.iterdir()} == set(before)
     assert {path.name: path.read_bytes() for path in source.path.iterdir()} == before

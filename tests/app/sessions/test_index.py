@@ -243,6 +243,9 @@ def test_a_search_finds_prompts_answers_tools_and_titles(tmp_path: Path) -> None
         assert found(tmp_path, words) == [], words
     answer, _ = ask_index(tmp_path, lambda index: index.search("parser"))
     assert answer.matches[0].snippet[1] == ("parser", True)
+    save(tmp_path, "c", "Count the\n  geese in\nthe picture", title="Count the geese…")
+    answer, _ = ask_index(tmp_path, lambda index: index.search("picture"))
+    assert "".join(text for text, _ in answer.matches[0].snippet).count("Count") == 1
 
 
 def test_a_search_sees_what_was_added_and_removed(tmp_path: Path) -> None:

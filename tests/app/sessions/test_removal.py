@@ -41,7 +41,7 @@ def test_a_killed_removal_leaves_each_session_whole_or_gone(tmp_path: Path) -> N
     kill = Killer()
     for _ in range(KILLS):
         for name in ("lead", "child"):
-            if store.exists(name):
+            if store.get(name):
                 continue
             saved = store.create(name, project="/p")
             saved.append({"role": "user", "content": name})
@@ -80,4 +80,4 @@ def test_one_session_in_use_keeps_all_of_them(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="b is in use"):
         remove_sessions(tmp_path, ["a", "b"])
     held.close()
-    assert store.exists("a")
+    assert store.get("a")

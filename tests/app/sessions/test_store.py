@@ -142,10 +142,10 @@ def test_an_id_is_free_again_if_the_creation_of_its_session_was_killed(
     path.mkdir(parents=True)
     for name in ("lock", "transcript.jsonl", "plan.yaml", ".amplifier-0123456789abcdef.tmp")[:step]:
         (path / name).write_text("" if name == "transcript.jsonl" else "{}")
-    assert not store.exists("one")
+    assert not store.get("one")
     make(store, "one")
     assert store.read("one")[0]["project"] == "/p"
-    assert store.exists("one")
+    assert store.get("one")
     assert [entry.name for entry in store.root.iterdir()] == ["one"]
 
 
@@ -170,7 +170,7 @@ def test_no_id_is_free_while_anything_of_its_session_is_left(
 ) -> None:
     (store.root / "one").mkdir(parents=True)
     (store.root / "one" / name).write_text("{}\n")
-    assert store.exists("one")
+    assert store.get("one")
     with pytest.raises(SessionError, match="already exists"):
         store.create("one", project="/p")
     assert (store.root / "one" / name).read_text() == "{}\n"

@@ -13,6 +13,7 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_batch.input import as_json, compute_digest, read_rows
+from amplifier_support.installation import install_command
 from tests.support.cli import run_amplifier
 
 is_installed = importlib.util.find_spec("pyarrow") is not None
@@ -24,7 +25,7 @@ def test_without_pyarrow_the_error_names_the_extra(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     with pytest.raises(ConfigError, match="pyarrow is not installed") as caught:
         list(read_rows(tmp_path / "rows.parquet"))
-    assert caught.value.hint == "Install it with: pip install 'amplifier[parquet]'"
+    assert caught.value.hint == f"Install it with: {install_command('parquet')}"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import yaml
 from tests.extras.hooks_loop_support.loops import foreign_plan
 from tests.support import schemas
 from tests.support.cli import run_amplifier
+from tests.support.llm_server import ScriptedLLM
 from tests.support.plans import mock_plan
 
 USAGE = {"input_tokens": 60, "output_tokens": 40, "cost_usd": "0.02"}
@@ -143,6 +144,19 @@ def test_an_unknown_price_ends_the_prompt_after_the_first_request(tmp_path: Path
     again = run_amplifier("run", "--resume", "s", "again")
     assert again.code == 7
     assert "no price known for this model" in again.stderr
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_model_without_a_price_gets_no_request(tmp_path: Path, streams: bool) -> None:
+    with ScriptedLLM.running(["one"]) as server:
+        plan = foreign_plan(tmp_path, [], loop={"streams": streams})
+        document = yaml.safe_load(plan.read_text())
+        config = {"base_url": server.base_url, "api_key": "k", "model": "m"}
+        document["providers"] = [{"module": "provider-anthropic", "config": config}]
+        plan.write_text(yaml.safe_dump(document))
+        done = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1")
+        assert (done.code, done.stdout, server.completions) == (7, "", [])
+    assert "no price known for this model" in done.stderr
 
 
 def test_sub_agents_count_against_the_budget_of_their_session(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from opentelemetry import metrics, trace
 from amplifier_core.session import AmplifierSession
 from amplifier_core.testing import MockCoordinator
 from amplifier_extras import hooks_otel
+from amplifier_support.installation import install_command
 from tests.extras.hooks_otel.collector import Collector, attributes, running
 
 SECRET = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz"
@@ -516,7 +517,7 @@ except RuntimeError as error:
 @pytest.mark.parametrize(
     ("missing", "config", "printed"),
     [
-        ("opentelemetry", {}, "pip install 'amplifier[otel]'"),
+        ("opentelemetry", {}, install_command("otel")),
         ("opentelemetry.exporter", {"exporter": "console"}, "mounted True"),
     ],
 )

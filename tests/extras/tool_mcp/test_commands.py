@@ -1,7 +1,6 @@
 """`amplifier mcp` and `/mcp`."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -121,9 +120,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.fixture
 def environment(tmp_path: Path) -> Environment:
     """An environment whose uv only says how it was called."""
-    environment = Environment(tmp_path)
-    shutil.copy(environment.bin / "uv", environment.python.with_name("uv"))
-    return environment
+    return Environment(tmp_path, installer="uv")
 
 
 def test_a_script_is_told_how_to_install_the_sdk(environment: Environment) -> None:
@@ -136,7 +133,8 @@ def test_a_script_is_told_how_to_install_the_sdk(environment: Environment) -> No
         text=True,
         check=True,
     )
-    assert "servers need an SDK: pip install 'amplifier[mcp]'" in done.stderr
+    command = f"uv pip install --python {environment.python} 'mcp<3,>=2.0'"
+    assert f"servers are unavailable without the MCP SDK: {command}" in done.stderr
     assert environment.called() == []
 
 
@@ -151,13 +149,38 @@ def test_the_sdk_is_installed_after_a_yes(
     process = pexpect.spawn(
         str(environment.python), words, env=variables, cwd=environment.prefix, timeout=30
     )
-    process.expect_exact("Servers need the package mcp<3,>=2.0. Install it? [y/N]")
+    process.expect_exact("Install it? [y/N]")
     process.sendline(answer)
     process.expect(pexpect.EOF)
     process.close()
     assert process.exitstatus == code
     call = f"uv pip install --python {environment.python} mcp<3,>=2.0 no key"
     assert environment.called() == ([call] if answer == "y" else [])
+
+
+def test_a_run_goes_on_without_servers_where_the_sdk_is_not_installed(
+    environment: Environment,
+) -> None:
+    def program(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [environment.python, "-c", NO_SDK, *words],
+            cwd=environment.prefix,
+            env=environment.variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    program("mcp", "add", "a", "--", "b")
+    done = program("run", "-P", "mock", "hi")
+    assert (done.returncode, done.stdout) == (0, "You said: hi\n"), done.stderr
+    assert "MCP server a is unavailable: the MCP SDK is not installed; install it with: uv" in (
+        done.stderr
+    )
+    tested = program("mcp", "test", "a")
+    assert tested.returncode == 3
+    assert "the MCP SDK is not installed" in tested.stderr
 
 
 def test_the_chat_lists_servers_and_their_tools(home: Path) -> None:

@@ -126,11 +126,11 @@ async def test_an_untouched_large_file_is_restored(start: Any) -> None:
 
 async def test_the_oldest_turns_make_room(start: Any) -> None:
     s = await start(max_bytes=1000)
-    for n in range(6):
+    for n, prompt in enumerate([*(f"turn {n}" for n in range(5)), "x" * 81]):
         s.write("a.txt", str(n) * 300)
-        await s.turn(f"turn {n}", wrote("a.txt", "new"))
+        await s.turn(prompt, wrote("a.txt", "new"))
     assert sum(path.stat().st_size for path in objects(s.session)) <= 1000
-    assert [turn["prompt"] for turn in s.listed()] == ["turn 5", "turn 4"]
+    assert [turn["prompt"] for turn in s.listed()] == [f"{'x' * 79}…", "turn 4"]
     assert (await s.undo())["restored"] == ["a.txt"]
     assert s.files() == {"a.txt": "5" * 300}
 

@@ -34,6 +34,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_modules._shared.providers import base as provider_base
 from amplifier_modules.provider_anthropic import mount
 from amplifier_modules.provider_anthropic.request import known_models
+from amplifier_support.installation import install_command
 from amplifier_support.session_capabilities import PACE_DIR
 from tests.bench import anthropic_clients
 from tests.modules.provider_anthropic.support import HELLO, READ
@@ -219,7 +220,7 @@ async def test_a_missing_package_is_named(config: dict[str, str], package: str):
     with contextlib.suppress(ModuleNotFoundError):
         if importlib.util.find_spec(package):
             pytest.skip(f"{package} is installed")
-    command = f"install it with: pip install 'amplifier[{config['transport']}]'"
+    command = f"install it with: {install_command(config['transport'])}"
     with pytest.raises(ConfigurationError, match=re.escape(command)):
         await mount(MockCoordinator(), config)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -21,6 +22,7 @@ from amplifier_modules.provider_local import missing_offline, mount
 from amplifier_modules.provider_local.config import LocalConfig
 from amplifier_modules.provider_local.provider import LocalProvider, _Running
 from amplifier_modules.provider_local.store import FetchNotices, Progress, catalogue, models_dir
+from amplifier_support.installation import install_command
 from tests.modules.provider_local.packages import build_weights
 from tests.support.fixtures import StartLLM
 from tests.support.llm.script import Item
@@ -136,7 +138,7 @@ async def test_without_xllamacpp_the_error_names_the_extra_and_nothing_is_fetche
 ):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     provider = await mounted(coordinator, cache_dir=str(tmp_path / "c"))
-    with pytest.raises(ConfigurationError, match=r"pip install 'amplifier\[local\]'"):
+    with pytest.raises(ConfigurationError, match=re.escape(install_command("local"))):
         await provider.complete(ask())
     assert not (tmp_path / "c").exists()
 

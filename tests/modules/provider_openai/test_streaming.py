@@ -11,6 +11,7 @@ from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import ChatResponse
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.provider import OPENAI_URL, OpenAIProvider
+from amplifier_support.provider_access import Access
 from tests.modules.provider_openai.conftest import ask
 from tests.support.llm_server import Reply, Status, ToolCall, Usage
 
@@ -252,7 +253,7 @@ class TestCost:
     def cost(self, model: str, tier: str | None = None, url: str = OPENAI_URL, **counts: int):
         from amplifier_core.message_models import Usage
 
-        provider = OpenAIProvider(OpenAIConfig(), url, "k")
+        provider = OpenAIProvider(OpenAIConfig(), Access({"api_key": "k"}, url, "base_url"))
         total = counts["input_tokens"] + counts["output_tokens"]
         return provider._cost(model, Usage(total_tokens=total, **counts), tier)
 

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
-
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.sanitize import one_line, visible
-from amplifier_app.chat.slash.layout import Rows, lines
+from amplifier_app.chat.slash.layout import Lines, Rows, lines
 from amplifier_app.chat.slash.registry import (
     Chat,
     Reply,
@@ -23,7 +20,7 @@ from amplifier_app.chat.slash.registry import (
     describe_error,
     parse_choice,
 )
-from amplifier_app.render.diff import FileDiff, compare, files_lines, summary
+from amplifier_app.render.diff import compare, files_lines, summary
 from amplifier_app.runtime import describe
 from amplifier_app.trust import INSTRUCTION_NAMES, instruction_files
 from amplifier_support.clock import utc_time
@@ -129,17 +126,6 @@ _LARGEST = 1_000_000
 """Bytes of the largest file that is compared."""
 
 
-class _Diffs:
-    """Diffs as wide as the terminal."""
-
-    def __init__(self, files: list[FileDiff]) -> None:
-        self._files = files
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in files_lines(self._files, options.max_width):
-            yield Text.from_ansi(line)
-
-
 @command(
     "/diff",
     "File changes of the last prompt, or of the session",
@@ -165,7 +151,8 @@ async def diff(chat: Chat, argument: str) -> Reply:
             files.append(compare(old, new, name))
     if not files and not skipped:
         return "No file changes."
-    return lines(_Diffs(files), *skipped, *([summary(files)] if len(files) > 1 else []))
+    diffs = Lines(lambda width: files_lines(files, width))
+    return lines(diffs, *skipped, *([summary(files)] if len(files) > 1 else []))
 
 
 def _first_copies(turns: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:

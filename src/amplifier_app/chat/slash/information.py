@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rich.text import Text
-
 from amplifier_app.base.errors import UsageError
-from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.chat.slash.layout import Rows, lines
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.slash.layout import Lines, Rows, lines, wrapped_source
 from amplifier_app.chat.slash.model import answered
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.plan.explain import describe_place, yaml_text
@@ -105,7 +103,8 @@ async def plan(chat: Chat, argument: str) -> Reply:
             tree = find(tree, parse_path(argument))
         except (NoSuchPath, ValueError) as error:
             raise UsageError(f"/plan: {error}") from None
-    return Text(for_terminal(yaml_text(tree, origins=True)).rstrip())
+    text = yaml_text(tree, origins=True)
+    return Lines(lambda width: wrapped_source(text, width))
 
 
 @command("/modules", "Modules of the session and where the plan has them", during_turn=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.render.ansi import cells
+from amplifier_app.render.ansi import cells, wrapped
 
 _LEAST_VALUE = 24
 """Cells a value needs next to its name; with fewer it goes below it."""
@@ -42,6 +42,26 @@ class Rows:
         for name, value in self._pairs:
             grid.add_row(Text(name), Text(value))
         yield grid
+
+
+class Lines:
+    """Lines drawn for the width of the terminal.
+
+    Args:
+        draw: Returns the lines for a number of columns, possibly with colours.
+    """
+
+    def __init__(self, draw: Callable[[int], Iterable[str]]) -> None:
+        self._draw = draw
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from map(Text.from_ansi, self._draw(options.max_width))
+
+
+def wrapped_source(text: str, width: int) -> Iterator[str]:
+    """Yield the lines of a text such as YAML, which wrap below their own indentation."""
+    for line in for_terminal(text).splitlines():
+        yield from wrapped(line, width, " " * (len(line) - len(line.lstrip()) + 4))
 
 
 def marked_rows(pairs: Iterable[tuple[str, str]], current: str | None) -> Rows:

@@ -251,6 +251,14 @@ _NAMES_ELSEWHERE = {
 }
 """Commands of other agents → the ones of the same use here, for suggestions."""
 
+_MISSING = {
+    "/bashes": "tool-bash has it. Add it with: amplifier module add tool-bash",
+    "/mcp": "MCP servers have it. Add one with: amplifier mcp add NAME -- COMMAND",
+    "/rules": "Rules for tool calls: /plan approvals. Instruction files: /memory",
+    "/skills": "Skills have it: folders with a SKILL.md, for tool-skills. See: amplifier docs tool-skills",
+}
+"""What the session lacks for a command that it could have."""
+
 
 def find(name: str, commands: Mapping[str, SlashCommand]) -> SlashCommand | None:
     """Return the command with this name or alias."""
@@ -272,7 +280,8 @@ async def run_command(text: str, chat: Chat) -> Reply:
         elsewhere = _NAMES_ELSEWHERE.get(name)
         near = did_you_mean(elsewhere or name, chat.commands)
         send = "/help lists all commands. Start with a space to send the text as a prompt."
-        raise UsageError(f"unknown command: {name}", hint=f"{near} {send}" if near else send)
+        hints = filter(None, (_MISSING.get(name, near), send))
+        raise UsageError(f"unknown command: {name}", hint="\n".join(hints))
     argument = text[len(name) :].strip()
     # A module may take an argument without naming it in `usage`.
     if argument and not found.usage and not found.module:

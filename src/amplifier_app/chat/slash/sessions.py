@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
+from amplifier_app.base.file_writing import write_new
 from amplifier_app.base.json_text import json_pieces
 from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
@@ -20,14 +21,13 @@ from amplifier_app.chat.slash.layout import Rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.continuation import build_conversation
+from amplifier_app.runtime.continuation import build_conversation, reopening_options
 from amplifier_app.runtime.export.parts import build_parts, call_text, last_prompts
 from amplifier_app.sessions.folder import SavedSession, SessionFolder, title_metadata
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.index import Page, ask_index
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary, short_id
-from amplifier_support.files import create_atomically
 
 _LISTED = 15
 
@@ -102,10 +102,12 @@ def _not_fatal() -> Generator[None]:
 async def fork(chat: Chat, argument: str) -> Reply:
     saved = _saved_session(chat)
     step = _number("/fork", argument) if argument else None
+    same: dict[str, Any] = reopening_options(chat.session) or {}
     with _not_fatal():
         store = SessionStore(saved.path.parent)
-        new = fork_session(store, SessionFolder(saved.path), step=step)
-    raise _reopen(new.id)
+        new = fork_session(store, SessionFolder(saved.path), step=step, mode=same.get("mode"))
+    same["resume"] = new.id
+    raise Reopen(**same)
 
 
 @command("/rename", "Change the session's title", usage="TITLE")
@@ -149,7 +151,7 @@ async def save(chat: Chat, argument: str) -> Reply:
     ]
     if not answers:
         raise UsageError("there is no answer to save yet")
-    return _write(Path(argument), lambda: [answers[-1].rstrip("\n"), "\n"])
+    return _write(Path(os.path.expanduser(argument)), lambda: [answers[-1].rstrip("\n"), "\n"])
 
 
 _FORMATS = {".md": "Markdown", ".json": "JSON", ".html": "a page", ".gz": "a bundle"}
@@ -191,17 +193,8 @@ def _sub_sessions(folder: SessionFolder) -> list[SessionFolder]:
 
 
 def _write(path: Path, pieces: Callable[[], Iterable[str]]) -> str:
-    path = Path(os.path.expanduser(path))
-
-    def data() -> Iterator[bytes]:
-        return (piece.encode("utf-8", "replace") for piece in pieces())
-
-    try:
-        create_atomically(path, data, mode=0o666)
-    except FileExistsError:
-        raise UsageError(f"{path} already exists", hint="Choose another name.") from None
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    with _not_fatal():
+        write_new(path, pieces, mode=0o666)
     return f"Written to {path}."
 
 

@@ -118,11 +118,14 @@ class Interview:
         offer = choice.offer
         if offer.variable is not None:
             choice = choice._replace(key=self._key(choice))
-        use_key(choice)
+        lacked_key = choice.lacks_key
         for field in offer.info.config_fields:
             asked = field.id not in {*MODEL_FIELDS, *skip} and field.field_type != "secret"
             if asked and _applies(field, choice):
                 choice = choice.with_changes(self._setting(choice, field))
+        if choice.lacks_key and not lacked_key:
+            choice = choice._replace(key=self._key(choice))
+        use_key(choice)
         if offer.model_field not in skip and offer.field(offer.model_field) is not None:
             choice = choice.with_changes(self._model(choice))
         return choice
@@ -135,7 +138,7 @@ class Interview:
             prompt = "API key"
         if typed:
             note = "press Enter for the one you gave"
-        elif offer.credentials:
+        elif offer.credentials and not choice.lacks_key:
             note = f"{offer.credentials[0]}; press Enter to keep it"
         elif offer.needs_key:
             note = "input is hidden"
@@ -158,6 +161,8 @@ class Interview:
             shown = f"{current}; '{_DEFAULT}' for the default"
         elif os.environ.get(variable):
             shown = f"{os.environ[variable]}, from {variable}"
+        elif field.id == "base_url" and choice.offer.stored is not None:
+            shown = f"{choice.offer.stored.url}; '{_DEFAULT}' for the default"
         else:
             shown = field.default or "none"
         prompt = one_line(field.prompt, 80)
@@ -396,6 +401,9 @@ def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -
     """
     offer = choice.offer
     how = f"{HOW_TO_PIPE.format(offer.provider.name)}; or set {offer.variable}."
+    if choice.lacks_key and not choice.has_own_address and offer.stored is not None:
+        message = f"the stored {offer.variable} is for {offer.stored.url}, not for {choice.address}"
+        raise UsageError(message, hint=how)
     if offer.needs_key and choice.key is None and not choice.changes.get("base_url"):
         message = f"no key given for {offer.provider.name}"
         raise UsageError(message, hint=how)

@@ -29,6 +29,7 @@ from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.provider_access import find_provider
 from amplifier_app.runtime.status import git_branch
+from amplifier_support.installation import install_command
 from amplifier_support.named_tuple import NamedTuple
 
 _TEST_SECONDS = 60.0
@@ -36,7 +37,6 @@ _PROBE_SECONDS = 0.4
 _PROBE_BYTES = 1 << 20
 _OLLAMA = "localhost:11434"
 _NARROW = 60
-_INSTALL_DEMO = "install it with: pip install 'amplifier[local]'"
 
 
 class Ollama(NamedTuple):
@@ -68,11 +68,12 @@ def onboard() -> bool:
         server = f"{server} (Ollama found at {ollama.address}, {models})"
     is_installed = find_spec("xllamacpp") is not None
     demo = "a tiny offline demo model, 98 MB, chat only, no tools" if is_installed else ""
+    install = f"install it with: {install_command('local')}"
     rows = {
         "Anthropic": "paste a key (console.anthropic.com/settings/keys)",
         "OpenAI": "paste a key (platform.openai.com/api-keys)",
         "My server": server,
-        "Just try it": demo or f"a tiny offline demo model; {_INSTALL_DEMO}",
+        "Just try it": demo or f"a tiny offline demo model; {install}",
     }
     folder = os.getcwd()
     branch = git_branch(folder)
@@ -87,7 +88,7 @@ def onboard() -> bool:
         answer = interview.pick("› ", list(rows), hint="Enter a number from 1 to {}.")
         if answer != "Just try it" or demo:
             break
-        to_stderr(f"The demo model is not installed: {_INSTALL_DEMO}")
+        to_stderr(f"The demo model is not installed: {install}")
     if answer == "Just try it":
         to_stderr(
             "The demo model answers in this run only. It cannot read files or run commands.\n"

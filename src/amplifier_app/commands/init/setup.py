@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from amplifier_app.base import keys
 from amplifier_app.base.errors import ConfigError, UsageError
-from amplifier_app.base.keys import KeyStore, Stored, Where, environment
+from amplifier_app.base.keys import Address, KeyStore, Stored, StoredKey, Where, environment
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
@@ -27,15 +28,19 @@ from amplifier_app.runtime.provider_access import (
     Answered,
     Credential,
     Provider,
+    address_field,
     all_providers,
     ask,
     describe,
+    describe_address,
+    find_access,
     find_credentials,
     find_provider,
 )
 from amplifier_app.sources.loading import load
 from amplifier_app.sources.resolver import resolver_for
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.provider_access import Access, is_same_address
 from amplifier_support.provider_order import configured_priority, first_provider
 
 if TYPE_CHECKING:
@@ -55,12 +60,16 @@ class Offer(NamedTuple):
         info: Its own description.
         ready: Whether it can be used as configured.
         credentials: Where its keys come from.
+        access: Its current address.
+        stored: The address that the stored key in use was stored for.
     """
 
     provider: Provider
     info: ProviderInfo
     ready: bool
     credentials: tuple[Credential, ...]
+    access: Access
+    stored: Address | None = None
 
     @property
     def secret(self) -> ConfigField | None:
@@ -74,8 +83,11 @@ class Offer(NamedTuple):
         """The variable the key is stored as; None if the provider needs no key."""
         if self.secret is None and not self.info.credential_env_vars:
             return None
-        named = self.secret.env_var if self.secret is not None else None
         own = re.sub(r"[^A-Za-z0-9]", "_", f"{self.provider.name}_api_key").upper()
+        if self.secret is not None and self.provider.instance_id is not None:
+            # The module's variable has the key of another instance.
+            return own
+        named = self.secret.env_var if self.secret is not None else None
         return named or next(iter(self.info.credential_env_vars), own)
 
     @property
@@ -96,6 +108,12 @@ class Offer(NamedTuple):
         ids = [field.id for field in self.info.config_fields]
         return next((name for name in MODEL_FIELDS if name in ids), MODEL_FIELDS[0])
 
+    @property
+    def default_address(self) -> str:
+        """The provider's own address; empty if it has no setting for one."""
+        field = address_field(self.info)
+        return (field.default if field is not None else None) or ""
+
     def field(self, name: str) -> ConfigField | None:
         """One of its configuration fields."""
         return next((field for field in self.info.config_fields if field.id == name), None)
@@ -103,11 +121,11 @@ class Offer(NamedTuple):
     @property
     def found(self) -> str:
         """The key or server found for it here, in a few words."""
-        address = self.field("base_url")
-        server = os.environ.get(address.env_var or "") if address is not None else None
         words = [str(self.credentials[0])] if self.credentials else []
-        if server:
-            words.append(f"{address.env_var if address else ''} is set")
+        if os.environ.get(self.access.address_from):
+            words.append(f"{self.access.address_from} is set")
+        elif address := describe_address(self.info, self.access):
+            words.append(f"at {address}")
         if words:
             return ", ".join(words)
         return "needs no key" if self.variable is None else "no key yet"
@@ -141,11 +159,33 @@ class Choice(NamedTuple):
         return self.offer.provider.instance_id or self.offer.provider.module
 
     @property
+    def address(self) -> str:
+        """The address of the service; empty if the provider has no setting for it."""
+        address = self.changes.get("base_url", self.offer.access.address)
+        return address or self.offer.default_address
+
+    @property
     def has_own_address(self) -> bool:
         """True if the service is not the provider's own."""
-        field = self.offer.field("base_url")
-        variable = (field.env_var if field is not None else None) or ""
-        return bool(self.provider.config.get("base_url") or os.environ.get(variable))
+        return not is_same_address(self.address, self.offer.default_address)
+
+    @property
+    def address_of_key(self) -> Address | None:
+        """The address to store with the new key; None if there is no new key, or the settings name both."""
+        field = address_field(self.offer.info)
+        if not self.key or not self.offer.reads_variable or field is None or not field.env_var:
+            return None
+        return Address(field.env_var, self.address)
+
+    @property
+    def lacks_key(self) -> bool:
+        """True if the stored key is for another address, and there is no new one."""
+        stored = self.offer.stored
+        return (
+            self.key is None
+            and stored is not None
+            and not is_same_address(stored.url, self.address)
+        )
 
     def with_changes(self, changes: dict[str, Any]) -> Choice:
         """The choice with further configuration changes."""
@@ -198,7 +238,7 @@ def user_plan(provider: str | None = None) -> ResolvedPlan:
     return load(provider=provider, keep_unset=True)
 
 
-async def offers(plan: ResolvedPlan, stored: dict[str, Where]) -> list[Offer]:
+async def offers(plan: ResolvedPlan, stored: dict[str, StoredKey]) -> list[Offer]:
     """The providers on offer: those with a key here, then the others, and last those that need
     no key, such as the demo model."""
     found: list[Offer] = []
@@ -214,7 +254,9 @@ async def offers(plan: ResolvedPlan, stored: dict[str, Where]) -> list[Offer]:
     return sorted(found, key=lambda offer: (offer.variable is None, not offer.ready))
 
 
-async def build_offer(provider: Provider, plan: ResolvedPlan, stored: dict[str, Where]) -> Offer:
+async def build_offer(
+    provider: Provider, plan: ResolvedPlan, stored: dict[str, StoredKey]
+) -> Offer:
     """One provider on offer.
 
     Raises:
@@ -224,7 +266,12 @@ async def build_offer(provider: Provider, plan: ResolvedPlan, stored: dict[str, 
     if provider.left_out is not None:
         provider = find_provider(user_plan(provider.name), provider.name)
     info, ready = await describe(provider, resolver_for(plan))
-    return Offer(provider, info, ready, tuple(find_credentials(info, provider, stored)))
+    credentials = tuple(find_credentials(info, provider, stored))
+    offer = Offer(provider, info, ready, credentials, find_access(info, provider))
+    variable = offer.variable or ""
+    key = stored.get(variable)
+    is_used = key is not None and key.overriding(variable, os.environ) is None
+    return offer._replace(stored=key.address) if key and is_used else offer
 
 
 async def try_out(choice: Choice, timeout: float, renderer: Renderer | None = None) -> Answered:
@@ -247,7 +294,7 @@ async def try_out(choice: Choice, timeout: float, renderer: Renderer | None = No
 def use_key(choice: Choice) -> None:
     """Make a new key available to modules mounted in this process from now on."""
     if choice.key and choice.offer.variable:
-        os.environ[choice.offer.variable] = choice.key
+        keys.use_key(choice.offer.variable, choice.key, choice.address_of_key)
 
 
 def problem_of_address(text: str) -> str | None:
@@ -300,6 +347,8 @@ def build_changes(choice: Choice) -> dict[str, Any]:
     offer = choice.offer
     if choice.key and not offer.reads_variable and offer.secret is not None:
         wanted[offer.secret.id] = f"${{{offer.variable}}}"
+    if "base_url" in wanted:
+        wanted["base_url"] = _address_setting(choice, config)
     for name, value in wanted.items():
         if value != config.get(name):
             changes[f"config.{name}"] = value
@@ -315,6 +364,17 @@ def build_changes(choice: Choice) -> dict[str, Any]:
         ]
         changes["config.priority"] = min([_FIRST, *(other - 1 for other in others)])
     return changes
+
+
+def _address_setting(choice: Choice, config: dict[str, Any]) -> str | None:
+    """The address to write to the settings; None to leave it to the address stored with the key."""
+    stored = choice.address_of_key or choice.offer.stored
+    if stored is None:
+        return choice.changes["base_url"]
+    own = _own_entries("providers").get(choice.entry_key, {}).get("config") or {}
+    is_in_profile = "base_url" in config and "base_url" not in own
+    is_stored = is_same_address(stored.url, choice.address)
+    return None if is_stored and not is_in_profile else choice.address
 
 
 def _holds(when: dict[str, Any], choice: Choice) -> bool:
@@ -347,7 +407,7 @@ def save(choice: Choice, where: Where | None = None) -> Saved:
     stored: Stored | None = None
     try:
         if variable is not None and choice.key is not None:
-            stored = store.store(variable, choice.key, where)
+            stored = store.store(variable, choice.key, where, address=choice.address_of_key)
         _write(file, choice, changes)
     except BaseException:
         if variable is not None:
@@ -429,24 +489,24 @@ def _describe(name: str, value: Any) -> str:
     return f"{setting} {value}" if value is not None else f"{setting} reset to the default"
 
 
-def _before(store: KeyStore, variable: str) -> tuple[str | None, Where] | None:
+def _before(store: KeyStore, variable: str) -> tuple[str | None, StoredKey] | None:
     """The key that a new one replaces; its value is None if the keyring does not reveal it."""
-    where = store.names().get(variable)
-    if where is None:
+    stored = store.names().get(variable)
+    if stored is None:
         return None
     try:
-        return store.read(variable), where
+        return store.read(variable), stored
     except ConfigError:
-        return None, where
+        return None, stored
 
 
-def _restore(store: KeyStore, variable: str, before: tuple[str | None, Where] | None) -> None:
+def _restore(store: KeyStore, variable: str, before: tuple[str | None, StoredKey] | None) -> None:
     if before is None:
         store.forget(variable)
         return
-    value, where = before
+    value, stored = before
     if value is not None:
-        store.store(variable, value, where)
+        store.store(variable, value, stored.where, address=stored.address)
 
 
 _CODE = (
@@ -516,12 +576,21 @@ def report_saved(choice: Choice, saved: Saved) -> None:
     if saved.stored is not None:
         where = "the keyring" if saved.stored.where == "keyring" else str(KeyStore().file)
         note = f" ({saved.stored.note})" if saved.stored.note else ""
-        to_stderr(f"amplifier: stored the key of {name} in {where}{note}")
+        address, access = choice.address_of_key, choice.offer.access
+        target = f" for {address.url}" if address is not None else ""
+        to_stderr(f"amplifier: stored the key of {name}{target} in {where}{note}")
         variable = choice.offer.variable or ""
         if any(credential.where == "environment" for credential in choice.offer.credentials):
             to_stderr(
                 f"amplifier: warning: {variable} is set and takes precedence; unset it to use the stored key"
             )
+        if address is not None and choice.offer.stored is None and access.address is not None:
+            is_set = access.address_from == address.variable
+            if is_set and not is_same_address(access.address, address.url):
+                to_stderr(
+                    f"amplifier: warning: {address.variable} is set to another address; unset it to use the "
+                    "stored key"
+                )
     if saved.changed:
         to_stderr(f"amplifier: {saved.file}: {name}: {', '.join(saved.changed)}")
     if not saved.changed and saved.stored is None:

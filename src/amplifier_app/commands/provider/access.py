@@ -28,6 +28,8 @@ from amplifier_app.runtime.provider_access import (
     all_providers,
     ask,
     describe,
+    describe_address,
+    find_access,
     find_credentials,
     find_provider,
 )
@@ -35,7 +37,7 @@ from amplifier_app.runtime.provider_access import models as models_of
 from amplifier_app.sources.resolver import resolver_for
 
 if TYPE_CHECKING:
-    from amplifier_app.base.keys import Where
+    from amplifier_app.base.keys import StoredKey
     from amplifier_app.runtime.provider_access import Answered, Provider
     from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_core.models import ModelInfo
@@ -56,7 +58,8 @@ def list_providers(
     """List the providers in the plan, then other bundled and installed ones.
 
     KEY shows where the key comes from (the key itself is never shown): an environment variable,
-    the keyring, the key file, or the plan. Does not use the network.
+    the keyring, the key file, or the plan, and the address it is sent to, if that is not the provider's own. Does not
+    use the network.
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
@@ -75,11 +78,14 @@ def list_providers(
     width = terminal_width(invocation.stdout.fd)
     lines = table(_PROVIDER_COLUMNS, [_cells(row) for row in rows], width)
     lines += skipped_lines(rows, "name", width)
+    for row in rows:
+        if row["warning"]:
+            to_stderr(f"amplifier: warning: {row['name']}: {row['warning']}")
     invocation.stdout.write("\n".join([*lines, ""]))
 
 
 async def _row(
-    provider: Provider, sources: AppModuleSourceResolver, stored: dict[str, Where]
+    provider: Provider, sources: AppModuleSourceResolver, stored: dict[str, StoredKey]
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": provider.name,
@@ -90,6 +96,8 @@ async def _row(
         "origin": provider.origin,
         "display_name": None,
         "credentials": [],
+        "address": None,
+        "warning": None,
         "variables": [],
         "needs_key": None,
         "default_model": None,
@@ -101,9 +109,12 @@ async def _row(
     except Exception as error:
         return {**row, "problem": str(error).splitlines()[0] if str(error) else repr(error)}
     credentials = find_credentials(info, provider, stored)
+    access = find_access(info, provider)
     model = info.defaults.get("model")
     return {
         **row,
+        "address": describe_address(info, access) or None,
+        "warning": access.ignored or None,
         "display_name": info.display_name,
         "credentials": [credential._asdict() for credential in credentials],
         "variables": list(info.credential_env_vars),
@@ -121,6 +132,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         key = f"none: {' or '.join(row['variables'])}"
     else:
         key = "not needed"
+    key = f"{key}; at {row['address']}" if row["address"] else key
     use = "yes" if row["in_plan"] else "no" if row["left_out"] else ""
     return row["name"], use, key, row["default_model"] or "", row["source"] or "?"
 

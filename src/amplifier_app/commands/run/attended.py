@@ -1,12 +1,15 @@
-"""A detached run that a terminal can join: it takes messages and answers from one of them at a time.
+"""A detached run that terminals can join: all of them watch it, and one at a time types.
 
-The socket in the session's folder speaks JSON-RPC. The terminal calls
+The socket in the session's folder speaks JSON-RPC. A terminal calls
 
+    watch {}                        it is sent `begin` and the events since then, and from now on each event
     attach {}                       it is the one that types, unless another one does
     steer {text}                    a message for the next step
 
 and the run calls
 
+    begin {size}                    (notification) the transcript up to a size in bytes is what happened before
+    event {event, data, number}     (notification) what happens; `number` is that of a tool call
     ask {prompt, options}           → the option
     ask_about_tool {request, agent} → the fields of a `ToolApprovalAnswer`
     unused {texts}                  (notification) messages that the run has not used
@@ -22,42 +25,53 @@ import dataclasses
 import os
 import socket
 import struct
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.json_rpc import INVALID_REQUEST, NO_SUCH_METHOD, Peer, RpcError
 from amplifier_app.base.stdio import Output, to_stderr
+from amplifier_app.render.plain import PlainRenderer
 from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_app.runtime.observers.subscriptions import observe
 from amplifier_app.runtime.session import OpenSession
+from amplifier_app.runtime.turns.turn import EventHandler, peek
 from amplifier_app.sessions.background import SOCKET, socket_address
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
+from amplifier_core.events import ORCHESTRATOR_COMPLETE, PROMPT_SUBMIT, PROVIDER_REQUEST
 from amplifier_support.files import FILE_MODE
 
 _SEND_SECONDS = 2
 """Seconds to wait for a terminal that reads nothing, after which it is left alone."""
+
+_MAX_RECENT = 20_000
+"""Events kept for terminals that join later; a loop that reports no model requests may emit more."""
 
 
 @contextlib.asynccontextmanager
 async def attended(
     session: OpenSession, approvals: Approvals, *, answers: bool
 ) -> AsyncGenerator[None]:
-    """Let a terminal type in a saved session for the duration.
+    """Let terminals watch a saved session, and one type in it, for the duration.
 
     Args:
         session: The session.
         approvals: What it asks.
-        answers: Whether the terminal is asked what needs approval.
+        answers: Whether the terminal that types is asked what needs approval.
     """
     assert session.saved is not None
     folder = session.saved.path
     try:
         listener = _listen(folder)
     except (OSError, AttributeError) as error:  # a system or a disk without such sockets
-        to_stderr(f"warning: no terminal can type in this session: {error}")
+        to_stderr(f"warning: no terminal can join this session: {error}")
         yield
         return
-    place = _Place(session)
+    watched = _Watched(session)
+    observe(session.session.coordinator, watched, session.recorder)
+    place = _Place(session, watched)
     if answers:
         approvals.attendant = place
     accepting = asyncio.create_task(place.accept(listener))
@@ -88,11 +102,57 @@ def _listen(folder: Path) -> socket.socket:
     return listener
 
 
+class _Watched(Renderer):
+    """Sends what `PlainRenderer` shows to the terminals that watch.
+
+    One that joins later reads the transcript up to the last model request, and gets the events since from here.
+
+    Attributes:
+        peers: The terminals.
+    """
+
+    is_for_people = True
+
+    def __init__(self, session: OpenSession) -> None:
+        super().__init__()
+        assert session.saved is not None
+        self.visibility = session.renderer.visibility
+        self._saved = session.saved
+        self._size = session.saved.size
+        self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
+        self.peers: set[Peer] = set()
+
+    def handlers(self) -> dict[str, EventHandler]:
+        shown = PlainRenderer(Output(-1)).handlers()
+        return dict.fromkeys((*shown, PROMPT_SUBMIT, ORCHESTRATOR_COMPLETE), self._send)
+
+    def add(self, peer: Peer) -> None:
+        """Send a terminal what it needs, and events from now on."""
+        peer.notify("begin", {"size": self._size})
+        for sent in self._recent:
+            peer.notify("event", sent)
+        self.peers.add(peer)
+
+    def _send(self, event: str, data: dict[str, Any]) -> None:
+        if event in (PROMPT_SUBMIT, PROVIDER_REQUEST):
+            self._size = self._saved.size
+            self._recent.clear()
+        call_id = peek(data, "tool_call_id")
+        # A request has the whole conversation, which no terminal shows again.
+        shown = {key: value for key, value in data.items() if key != "messages"}
+        number = self._saved.calls.of(call_id) if call_id else None
+        sent = {"event": event, "data": shown, "number": number}
+        self._recent.append(sent)
+        for peer in self.peers:
+            peer.notify("event", sent)
+
+
 class _Place:
     """The place of the terminal that types; see `amplifier_app.runtime.approvals.Attendant`."""
 
-    def __init__(self, session: OpenSession) -> None:
+    def __init__(self, session: OpenSession, watched: _Watched) -> None:
         self._session = session
+        self._watched = watched
         self._writer: Peer | None = None
         self._is_over = False
         self._connections: dict[asyncio.Task[None], socket.socket] = {}
@@ -130,6 +190,7 @@ class _Place:
         try:
             await peer.serve()
         finally:
+            self._watched.peers.discard(peer)
             if self._writer is peer:
                 self._writer = None
             with contextlib.suppress(OSError):
@@ -139,7 +200,9 @@ class _Place:
     def _handle(self, peer: Peer, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if self._is_over:
             raise RpcError(INVALID_REQUEST, "the run has ended")
-        if method == "attach":
+        if method == "watch":
+            self._watched.add(peer)
+        elif method == "attach":
             if self._writer not in (None, peer):
                 raise RpcError(INVALID_REQUEST, "another terminal types in this session")
             self._writer = peer

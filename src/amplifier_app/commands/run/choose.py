@@ -95,7 +95,7 @@ def fork_with(
         SessionStore(),
         source,
         step=step,
-        plan_yaml=plan.to_yaml() if changed else None,
+        plan_yaml=plan.without_replay().to_yaml() if changed else None,
         profile=plan.name,
         **facts,
     )
@@ -147,8 +147,7 @@ def session_to_resume(request: Request) -> SessionFolder | None:
         return store.latest(os.getcwd())
     if named is not None:
         return store.find(named)
-    assert request.session is not None
-    return store.find(request.session) if store.exists(request.session) else None
+    return store.get(request.session)
 
 
 def _project(

@@ -19,7 +19,6 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
 from amplifier_app.sessions.background import (
     LOG,
-    RESULT,
     SOCKET,
     is_running,
     read_result,
@@ -27,7 +26,7 @@ from amplifier_app.sessions.background import (
 )
 from amplifier_app.sessions.removal import AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
-from amplifier_app.sessions.summary import short_id
+from amplifier_app.sessions.summary import RESULT_FILE, short_id
 from amplifier_support.files import make_private_folder, open_private_in
 
 _PROGRAM = "import sys; from amplifier_app.cli import main; sys.exit(main())"
@@ -106,7 +105,9 @@ def go_on(request: Request, prompt: str) -> Outcome:
 
 def find_obstacle() -> str | None:
     """Why no further run can go to the background; None if one can."""
-    files = (file for name in (RESULT, SOCKET) for file in SessionStore().root.glob(f"*/{name}"))
+    files = (
+        file for name in (RESULT_FILE, SOCKET) for file in SessionStore().root.glob(f"*/{name}")
+    )
     # The socket comes after the result's file; the result itself, except for a stream, at the end.
     going = {file.parent for file in files if _is_empty(file)}
     running = sum(map(is_running, going))
@@ -157,7 +158,7 @@ def _start(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
     make_private_folder(folder)
     try:
         log = open_private_in(folder, LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        result = open_private_in(folder, RESULT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        result = open_private_in(folder, RESULT_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     except OSError as error:
         raise SessionError(f"cannot write {folder}: {error.strerror}") from error
     try:

@@ -118,7 +118,9 @@ def _answers(request: Request, invocation: Invocation, chosen: Chosen) -> str | 
     """The prompt that goes on with a session whose waiting questions were answered; None if it has none."""
     if request.prompt is not None or chosen.resume is None or invocation.opens_chat:
         return None
-    if not (chosen.resume.path / "waiting.jsonl").exists():
+    from amplifier_app.sessions.summary import WAITING_FILE
+
+    if not (chosen.resume.path / WAITING_FILE).exists():
         return None
     from amplifier_app.sessions.waiting import prompt_of_answers
 

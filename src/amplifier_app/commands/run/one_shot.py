@@ -30,7 +30,7 @@ from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
-from amplifier_app.sessions.summary import short_id
+from amplifier_app.sessions.summary import RESULT_FILE, short_id
 from amplifier_support.environment import without_secrets
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _attended(
     request: Request, invocation: Invocation, session: OpenSession, approvals: Approvals
 ) -> AbstractAsyncContextManager[None]:
     """Let a terminal join a run in the background."""
-    if session.saved is None or not (session.saved.path / "run.json").exists():
+    if session.saved is None or not (session.saved.path / RESULT_FILE).exists():
         return nullcontext()
     from amplifier_app.commands.run.attended import attended
     from amplifier_app.sessions.background import is_detached

@@ -43,6 +43,7 @@ from amplifier_app.runtime.observers.notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.observers.visibility import Shown, Visibility
 from amplifier_app.runtime.session import Adjustment, OpenSession, ToolSelection, open_session
+from amplifier_app.sessions.summary import WAITING_FILE
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.trust import instruction_files
 from amplifier_core.events import CONTENT_BLOCK_START, PROVIDER_REQUEST, TOOL_PRE
@@ -283,7 +284,7 @@ def keep_questions(session: OpenSession, approvals: Approvals) -> None:
     approvals.session_id, parks = session.id, approvals.policy == "park"
     if parks:
         _end_when_parked(session, approvals)
-    if session.saved is None or not (parks or (session.saved.path / "waiting.jsonl").exists()):
+    if session.saved is None or not (parks or (session.saved.path / WAITING_FILE).exists()):
         return
     from amplifier_app.sessions.waiting import Waiting
 

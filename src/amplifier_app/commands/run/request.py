@@ -183,7 +183,11 @@ class Request(NamedTuple):
         False
     )
     no_skills: Annotated[
-        bool, _plan("--no-skills", help="Leave out tool-skills: offer no skills.")
+        bool,
+        _plan(
+            "--no-skills",
+            help="Offer no skills: leave out tool-skills, and the skills of MCP servers.",
+        ),
     ] = False
     no_plugins: Annotated[
         bool, _plan("--no-plugins", help="Leave out the plugins of plan and settings.")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import typer
@@ -18,18 +18,13 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.conversation import part_lines
-from amplifier_app.runtime.export.parts import Part, build_parts
+from amplifier_app.runtime.export.parts import build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
-from amplifier_app.sessions.background import (
-    RESULT,
-    SOCKET,
-    is_running,
-    read_result,
-    restore_outcome,
-)
+from amplifier_app.sessions.background import SOCKET, is_running, read_result, restore_outcome
+from amplifier_app.sessions.conversation import Step
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.summary import short_id
+from amplifier_app.sessions.summary import RESULT_FILE, short_id
 
 _LOOK_SECONDS = 0.3
 _STOP_SECONDS = 30.0
@@ -49,15 +44,25 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
     exit code of the run.
     """
     view = _View(SessionStore().find(session_id))
-    if _can_type() and (view.folder / SOCKET).exists():
-        from amplifier_app.commands.session.typing_in import watch_and_type
-
-        run_loop(watch_and_type(view.folder, view.show))
-    while view.show():
+    while view.show() and not _watch(view):
         time.sleep(_LOOK_SECONDS)
     _wait_for_result(view.folder)
+    if is_running(view.folder):
+        raise SessionError(
+            f"the connection to session {view.folder.name} was lost",
+            hint=f"Watch it again: amplifier session join {short_id(view.folder.name)}",
+        )
     invocation: Invocation = context.obj
     invocation.outcome = restore_outcome(read_result(view.folder) or {})
+
+
+def _watch(view: _View) -> bool:
+    """Show a detached run until it ends; False if it is not one, or has not begun."""
+    if not (view.folder / SOCKET).exists():
+        return False
+    from amplifier_app.commands.session.watching import watch
+
+    return run_loop(watch(view.folder, view.show_to, types=_can_type()))
 
 
 def _can_type() -> bool:
@@ -77,10 +82,16 @@ class _View:
         self._width = terminal_width(1)
         self._shown = 0
 
-    def show(self) -> bool:
-        """Show what is new; return whether the session still runs."""
+    def show(self, size: int | None = None) -> bool:
+        """Show what is new, in the first bytes of the transcript or in all; return whether the session still runs."""
         runs = is_running(self.folder)
-        parts = list(_complete_parts(self._session, runs))
+        items = list(self._session.conversation(size))
+        last = items[-1] if runs and items else None
+        if isinstance(last, Step):
+            # Calls that have ended, in order: their lines have the results.
+            ended = itertools.takewhile(lambda call: call.result is not None, last.calls)
+            items[-1] = last._replace(calls=tuple(ended))
+        parts = list(build_parts(items, Visibility("user")))
         lines = part_lines(parts[self._shown :], self._width or _PIPE_WIDTH)
         if lines:
             text = "\n".join(["", *lines] if self._shown else lines)
@@ -88,17 +99,19 @@ class _View:
         self._shown = len(parts)
         return runs
 
-
-def _complete_parts(found: SessionFolder, runs: bool) -> Iterator[Part]:
-    """The parts of the conversation; of a running one without its last item, which may still grow."""
-    items = list(found.conversation())
-    return build_parts(items[:-1] if runs else items, Visibility("user"))
+    def show_to(self, size: int) -> None:
+        """Show what is new in the first bytes of the transcript, and a line between that and what follows."""
+        self.show(size)
+        if self._shown:
+            print(flush=True)
 
 
 def _wait_for_result(folder: Path) -> None:
     """Wait until a detached run, which closes its session first, has written its result; a killed one never does."""
     end = time.monotonic() + _RESULT_SECONDS
-    while (folder / RESULT).exists() and read_result(folder) is None and time.monotonic() < end:
+    while (
+        (folder / RESULT_FILE).exists() and read_result(folder) is None and time.monotonic() < end
+    ):
         time.sleep(_LOOK_SECONDS / 10)
 
 

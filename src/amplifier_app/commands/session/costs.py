@@ -82,6 +82,8 @@ def cost(
         print(json_text(found))
         return
     _print_shares(by, report)
+    if not report.shares:
+        to_stderr(f"session {folders[0].id} has made no model calls")
     for file in files:
         to_stderr(f"amplifier: {describe_prices(file)}")
     if report.total is None:

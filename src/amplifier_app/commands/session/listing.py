@@ -235,7 +235,9 @@ def rename(
 def delete(
     session_ids: Annotated[
         list[str],
-        typer.Argument(metavar="ID", help="Session ids or prefixes."),
+        typer.Argument(
+            metavar="ID", help="Session ids or prefixes, as in 'amplifier session list'."
+        ),
     ],
     yes: YesOption = False,
 ) -> None:

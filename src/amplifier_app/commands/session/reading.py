@@ -52,7 +52,7 @@ def show(
         typer.Option(
             "--show",
             metavar="user|developer|internal",
-            help="Show message blocks up to this visibility; 'internal' also unfolds the system "
+            help="Show message blocks up to this visibility; 'internal' also shows the system "
             "prompt. [default: user]",
             show_default=False,
         ),
@@ -144,10 +144,14 @@ def _default_level() -> Shown:
 
 
 _CONTEXT_LINES = 3
+_EVERYTHING = Visibility("internal")
+"""Whatever differs is shown, also if it is the system prompt."""
 
 
 def diff(
-    left: Annotated[str, typer.Argument(metavar="A", help="Session id.")],
+    left: Annotated[
+        str, typer.Argument(metavar="A", help="Session id, as in 'amplifier session list'.")
+    ],
     right: Annotated[str, typer.Argument(metavar="B", help="Another one, such as a fork.")],
     no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")] = False,
     output: OutputOption = "text",
@@ -205,7 +209,7 @@ def _lines(first: SessionFolder, second: SessionFolder, compared: Comparison) ->
 
 def _text(items: Sequence[Item]) -> list[str]:
     lines: list[str] = []
-    for part in build_parts(items, Visibility()):
+    for part in build_parts(items, _EVERYTHING):
         mark = {"prompt": "› ", "call": "  "}.get(part.kind, "")
         lines += [f"{mark}{line}" for line in part.text.strip("\n").splitlines()]
         lines.append("")
@@ -228,7 +232,7 @@ def _coloured(line: str) -> str:
 
 def _as_data(first: SessionFolder, second: SessionFolder, compared: Comparison) -> dict[str, Any]:
     def items(found: Sequence[Item]) -> list[dict[str, str]]:
-        return [{"kind": part.kind, "text": part.text} for part in build_parts(found, Visibility())]
+        return [{"kind": part.kind, "text": part.text} for part in build_parts(found, _EVERYTHING)]
 
     return {
         "a": first.id,

@@ -16,7 +16,9 @@ _Answer = TypeVar("_Answer")
 SessionArgument = Annotated[
     str,
     typer.Argument(
-        metavar="ID", help="Session id, the start of one, or a short id.", show_default=False
+        metavar="ID",
+        help="Session id, the start of one, or a short id, as in 'amplifier session list'.",
+        show_default=False,
     ),
 ]
 

@@ -470,6 +470,7 @@ _PLUGINS = Keyed(
                 form=f"^({'|'.join(PLUGIN_PARTS)})$",
                 what=f"one of {', '.join(PLUGIN_PARTS)}",
             ),
+            "plugin": Text("Its name in the marketplace at the source."),
             "as": Text("Its name here, if another plugin has the same."),
             "digest": Text("Digest of its content; with another content it is refused."),
             "tracks": Text("Source that `amplifier plugin update` looks for a newer version in."),

@@ -82,8 +82,8 @@ def build_parts(items: Iterable[Item], visibility: Visibility) -> Iterator[Part]
             yield from _answer(item, visibility)
             for call in item.calls:
                 yield Part("call", call_line(call))
-        else:
-            yield Part("note", _note(item, whole=visibility.level == "internal"))
+        elif note := _note(item, whole=visibility.level == "internal"):
+            yield Part("note", note)
 
 
 def last_prompts(conversation: Conversation, count: int) -> Iterator[Item]:
@@ -131,6 +131,7 @@ def _switch(step: Step) -> str:
 
 
 def _note(note: Note, *, whole: bool) -> str:
+    """Describe another message, or show the `whole` text; empty for a system prompt that is not shown."""
     if note.kind == "cleared":
         return "The context was cleared here."
     if note.kind == "replaced":
@@ -141,7 +142,7 @@ def _note(note: Note, *, whole: bool) -> str:
     name = "system prompt" if note.is_instruction else "added by a hook"
     if whole:
         return f"{name}:\n{text}"
-    return f"{name}: {len(text):,} characters"
+    return "" if note.is_instruction else f"{name}: {len(text):,} characters"
 
 
 def call_line(call: Call) -> str:

@@ -188,9 +188,15 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
     for event in (PROMPT_SUBMIT, PROVIDER_REQUEST):
         hooks.register(event, asked, FIRST, name="app-recorder")
         hooks.register(event, allowed, LAST, name="app-recorder")
+    observe(coordinator, renderer, recorder)
+
+
+def observe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None:
+    """Register the handlers of a renderer on the events of a session that `recorder` records."""
     for event, handler in canonical_handlers(renderer, recorder).items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
-        hooks.register(event, with_redaction(coordinator, handler), priority, name="app-renderer")
+        handler = with_redaction(coordinator, handler)
+        coordinator.hooks.register(event, handler, priority, name="app-renderer")
 
 
 def canonical_handlers(renderer: Renderer, recorder: TurnRecorder) -> dict[str, EventHandler]:

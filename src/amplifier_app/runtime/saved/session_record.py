@@ -25,7 +25,7 @@ from amplifier_app.sessions.recording_context import (
 )
 from amplifier_app.sessions.removal import remove_folder
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.summary import ID, short_id
+from amplifier_app.sessions.summary import short_id
 from amplifier_app.sessions.tool_calls import calls_in
 from amplifier_core._foreign import describe_exception
 from amplifier_support.fields import to_mapping
@@ -100,11 +100,11 @@ def _content(found: _Found) -> str:
 
 def _find(session_id: str, instruction: str) -> _Found | None:
     """A sub-session, if it was given this instruction, as it is or as a part of a longer one."""
-    store = SessionStore()
-    if not ID.fullmatch(session_id) or not store.exists(session_id):
+    session = SessionStore().get(session_id)
+    if session is None:
         return None
     try:
-        messages = store.find(session_id).messages()
+        messages = session.messages()
     except SessionError:  # It cannot be continued.
         return None
     user_texts = (message.get("content") for message in messages if message.get("role") == "user")
@@ -150,7 +150,7 @@ def saved_session(
         saved = SessionStore().create(
             session_id,
             project=working_folder(),
-            plan_yaml=plan.to_yaml(),
+            plan_yaml=plan.without_replay().to_yaml(),
             profile=plan.name,
             plan_digest=plan.digest,
             **metadata,
@@ -263,7 +263,7 @@ class SessionRecord:
         Raises:
             SessionError: The session cannot be written.
         """
-        if not self.is_resumable or self.saved.is_empty:
+        if not self.is_resumable or not self.saved.size:
             return
         before: dict[str, Any] = dict(self.saved.metadata)
         tokens: dict[str, int] = dict(before.get("usage") or {})

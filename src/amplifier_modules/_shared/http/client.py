@@ -21,6 +21,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.llm_errors import (
+    AuthenticationError,
     ConfigurationError,
     InvalidRequestError,
     ProviderUnavailableError,
@@ -29,9 +30,9 @@ from amplifier_core.llm_errors import (
 from amplifier_modules._shared.http.errors import (
     TransportFaults,
     error_for_response,
-    without_login,
 )
 from amplifier_modules._shared.http.event_stream import EVENT_LIMIT, SSEStream
+from amplifier_support.text import without_login
 
 if TYPE_CHECKING:
     import httpx
@@ -81,6 +82,7 @@ class Endpoint:
             the answer is complete, and between two parts of it. In an event stream only what its
             reader takes for progress counts (`SSEStream.read`), not each byte.
         address_from: What `base_url` was set with, for error messages.
+        without_key: Why no key is sent, for the error of a service that requires one.
 
     Raises:
         ConfigurationError: The address is not absolute http(s), or a header cannot be sent.
@@ -96,10 +98,12 @@ class Endpoint:
         connect_timeout: float = CONNECT_TIMEOUT,
         idle_timeout: float = IDLE_TIMEOUT,
         address_from: str = "base_url",
+        without_key: str = "",
     ) -> None:
         self.enter = enter
         self.base_url = base_url.rstrip("/")
         self.provider = provider
+        self._without_key = without_key
         self.connect_timeout = connect_timeout
         self.idle_timeout = idle_timeout
         self._headers = dict(headers)
@@ -320,13 +324,16 @@ class Endpoint:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.idle_timeout):
                 body = await _beginning(response, _ERROR_BODY_LIMIT)
-        raise error_for_response(
+        error = error_for_response(
             response.status_code,
             response.headers,
             body.decode("utf-8", "replace"),
             provider=self.provider,
             model=model,
         )
+        if self._without_key and isinstance(error, AuthenticationError):
+            error.args = (f"{error}; {self._without_key}",)
+        raise error
 
     def check_event_stream(self, response: httpx.Response, model: str | None) -> None:
         """Raise the error for an answer that is no event stream."""

@@ -22,9 +22,9 @@ from amplifier_modules._shared.http.environment import (
     is_usable,
     proxy_for,
 )
-from amplifier_modules._shared.http.errors import without_login
 from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import without_login
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
 _MAX_SIZE = 18

@@ -51,6 +51,7 @@ from amplifier_core.llm_errors import (
     StreamError,
 )
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import without_login
 
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
@@ -123,7 +124,6 @@ _QUOTA_PHRASES = ("credit balance", "exceeded your current quota", "spending lim
 _FILTER_CODES = {"content_filter", "content_policy_violation"}
 _FILTER_PHRASES = ("content filter", "content management policy", "content filtering policy")
 _MESSAGE_LIMIT = 2000
-_USERINFO = re.compile(r"//[^/]*@")
 
 
 def error_for_response(
@@ -289,11 +289,6 @@ class TransportFaults(NamedTuple):
     def _error(self, cls: type[LLMError], what: str) -> LLMError:
         text = f"{self.provider} at {self.url} {what}"
         return cls(text, provider=self.provider, model=self.model)
-
-
-def without_login(url: str) -> str:
-    """An address without user name and password."""
-    return _USERINFO.sub("//", url)
 
 
 def _reason(error: Exception) -> str:

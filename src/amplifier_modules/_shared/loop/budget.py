@@ -31,6 +31,7 @@ from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.provider_order import has_no_price
 from amplifier_support.session_capabilities import BUDGET, SPENT
 from amplifier_support.usage import amount_text, dollars, total_tokens
 
@@ -331,6 +332,11 @@ class Budget:
         """True if this budget or a parent has a limit."""
         return any(limit is not None for level in self._levels() for _, limit in level.limits)
 
+    @property
+    def cost_limit(self) -> Decimal | None:
+        """A limit on the cost, of this budget or a parent."""
+        return next((cost for level in self._levels() if (cost := level.limits.max_cost)), None)
+
     # -- inside --------------------------------------------------------------------------------
 
     def _levels(self) -> Iterator[Budget]:
@@ -529,6 +535,16 @@ class LimitRequests:
             if ticket is not None:
                 return ticket
             await interruptible(self._budget.wait_for_settlement(), self._token)
+
+    def require_price(self, provider: Any, model: str | None) -> None:
+        """Check that the cost of a request will be known, if it is limited.
+
+        Raises:
+            BudgetReached: The provider does not know the price of the model.
+        """
+        limit = self._budget.cost_limit
+        if limit is not None and has_no_price(provider, model):
+            raise BudgetReached(Reached("max_cost", plain(limit), None))
 
     async def check(self, ticket: Ticket, ids: Mapping[str, Any]) -> None:
         """Check that an admitted request is still allowed; see `Ticket.check`."""

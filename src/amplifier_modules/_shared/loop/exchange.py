@@ -227,6 +227,7 @@ class Exchanges:
         while True:
             await parts.limits.check(self._ticket, span.fields)
             request, model = await self._request(target, view, injections, span)
+            parts.limits.require_price(target.provider, model)
             call = self._call(target, model, request, span)
             try:
                 return await interruptible(call, parts.stop_signal)

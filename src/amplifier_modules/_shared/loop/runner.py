@@ -38,6 +38,7 @@ from amplifier_modules._shared.loop.results import (
 )
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.module.spans import Span
+from amplifier_modules._shared.module.tools import InvalidInput
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 
@@ -97,10 +98,6 @@ def _own_name(tool: Any) -> str | None:
 
 def _is_legal(name: str) -> bool:
     return portable_id(name) == name if name else False
-
-
-class InvalidInput(Exception):
-    """The input is invalid for the tool; the message is for the model."""
 
 
 def input_aliases(tool: Any) -> Mapping[str, str]:

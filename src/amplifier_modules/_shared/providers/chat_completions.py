@@ -489,12 +489,14 @@ class Taste:
         stream_usage: It takes `stream_options`.
         effort_with_tools: Reasoning effort to send with tools where the request names none.
         encrypted_reasoning: It returns its reasoning encrypted, if asked to.
+        tool_references: It loads the tools that `tool_search` finds where the conversation refers to them.
     """
 
     max_tokens: str = "max_tokens"
     stream_usage: bool = True
     effort_with_tools: str | None = None
     encrypted_reasoning: bool = False
+    tool_references: bool = False
 
 
 class ChatCompletionsProvider(HTTPProvider):
@@ -699,4 +701,6 @@ def _lesson(message: str, body: Mapping[str, Any], taste: Taste) -> Taste | None
     # Models that do not reason, and servers without encryption, refuse this.
     if taste.encrypted_reasoning and ("encrypted" in text or "include" in text):
         return replace(taste, encrypted_reasoning=False)
+    if taste.tool_references and "tool_search" in text:
+        return replace(taste, tool_references=False)
     return None

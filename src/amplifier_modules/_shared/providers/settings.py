@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import AliasChoices, Field, SecretStr
@@ -11,6 +11,7 @@ from pydantic import AliasChoices, Field, SecretStr
 from amplifier_modules._shared.http.client import CONNECT_TIMEOUT, IDLE_TIMEOUT
 from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored
 from amplifier_modules._shared.providers.catalogue import PricesConfig
+from amplifier_support.provider_access import Access, choose_access
 
 
 class HTTPProviderConfig(ModuleConfig):
@@ -18,7 +19,7 @@ class HTTPProviderConfig(ModuleConfig):
 
     Attributes:
         api_key: API key; prefer a `${VARIABLE}` to the key itself.
-        base_url: Address of the service.
+        base_url: Address of the service; by default the one in the environment, or stored with the key.
         model: Model to use (also `default_model`).
         temperature: Randomness of the output; 0 is the least.
         top_p: Cumulative probability of the tokens the model samples from.
@@ -70,14 +71,15 @@ class HTTPProviderConfig(ModuleConfig):
     debug: bool = False
 
 
-def from_environment(configured: SecretStr | str | None, *names: str) -> str | None:
-    """The configured value, else the first of these environment variables that is not empty."""
-    if isinstance(configured, SecretStr):
-        configured = configured.get_secret_value()
-    for value in (configured, *(os.environ.get(name) for name in names)):
-        if value and (stripped := value.strip()):
-            return stripped
-    return None
+def find_access(
+    config: HTTPProviderConfig,
+    keys: Mapping[str, SecretStr | None],
+    variables: Sequence[str],
+    address_variable: str,
+) -> Access:
+    """Return the keys and the address to use; see `choose_access`."""
+    configured = {name: key.get_secret_value() if key else None for name, key in keys.items()}
+    return choose_access(configured, config.base_url, os.environ, variables, address_variable)
 
 
 def first_given(*values: Any) -> Any:

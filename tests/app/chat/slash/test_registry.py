@@ -82,6 +82,9 @@ async def test_an_unknown_command_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as error:  # as other agents call /cost
         await run_command("/usage", chat)
     assert (error.value.hint or "").startswith("did you mean '/cost'?")
+    with pytest.raises(UsageError) as error:  # as no server is mounted
+        await run_command("/mcp", chat)
+    assert (error.value.hint or "").startswith("MCP servers have it. Add one with: amplifier mcp")
 
 
 async def test_contributed_commands_cannot_replace_or_break_others() -> None:

@@ -14,10 +14,13 @@ import pytest
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.chat.conversation import resume_header
 from amplifier_app.chat.slash.registry import Reopen, all_commands, run_command
+from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.continuation import build_conversation
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.folder import SavedSession
 from amplifier_app.sessions.store import SessionStore
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_support.session_capabilities import MODE
 from tests.app.chat.slash import read_text
 
 CALL = {"type": "tool_call", "id": "1", "name": "bash", "input": {"command": "ls\x1b[2J"}}
@@ -41,9 +44,18 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SavedSess
 
 @pytest.fixture
 def chat(saved: SavedSession) -> Any:
-    facts = SimpleNamespace(profile="task.yaml", session_id=saved.id)
+    coordinator = ModuleCoordinator(approval_system=Approvals("allow"))
+    MODE.register(coordinator, SimpleNamespace(mode="edits", modes=("ask", "edits"), cycle=None))
+    facts = SimpleNamespace(profile="task.yaml", session_id=saved.id, resumed=True)
     renderer = SimpleNamespace(visibility=Visibility())
-    about = {"saved": saved, "is_saved": True, "facts": facts, "renderer": renderer}
+    about = {
+        "saved": saved,
+        "is_saved": True,
+        "facts": facts,
+        "renderer": renderer,
+        "session": SimpleNamespace(coordinator=coordinator),
+        "budget": SimpleNamespace(limits={"max_cost": 2.0}),
+    }
     chat = {"session": SimpleNamespace(id=saved.id, **about), "renderer": renderer}
     return SimpleNamespace(**chat, commands=all_commands(), page_or_return=lambda text: text)
 
@@ -101,11 +113,16 @@ async def test_rename_and_fork_act_on_the_open_session(chat: Any, saved: SavedSe
     assert saved.metadata["title"] == "A new title"
     with pytest.raises(Reopen) as forked:
         await run_command("/fork 1", chat)
-    new = forked.value.changes["resume"]
-    assert len(SessionStore().find(new).reading().file.records) == 3
+    # As it is now, although only turns save the mode.
+    same = {"mode": "edits", "approve": "allow", "max_cost": 2.0}
+    assert same.items() <= forked.value.changes.items()
+    new = SessionStore().find(forked.value.changes["resume"])
+    assert len(new.reading().file.records) == 3
+    assert new.metadata["mode"] == "edits"
     listed = await said(chat, "/sessions")
     assert "abcdef" in listed
-    assert "A new title (this session)\n" in listed
+    assert "  A new title (this session) " in listed
+    assert "  Fork at step 1: A new title\n" in listed
     assert listed.count("(this session)") == 1
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.base.keys import KeyStore
+from amplifier_app.base.keys import Address, KeyStore
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Stall, Status, Usage, closed_port
 from tests.support.plans import mock_plan, module_folder
@@ -81,12 +81,9 @@ def test_one_small_request_reports_model_time_and_tokens(dialect: str) -> None:
     ("status", "code", "outcome"),
     [
         (401, 4, "authentication"),
-        (403, 4, "authentication"),
-        (404, 5, "provider"),
         (400, 5, "provider"),
         (429, 75, "unavailable"),
         (500, 75, "unavailable"),
-        (529, 75, "unavailable"),
     ],
 )
 def test_each_refusal_has_its_code_and_is_not_retried(
@@ -292,13 +289,36 @@ def test_the_list_shows_where_keys_come_from_and_never_the_keys(dialect: str) ->
     assert KEY not in text
 
 
+def test_the_list_shows_the_address_of_a_key_and_what_is_not_used(
+    dialect: str, tmp_path: Path
+) -> None:
+    variable, base_url = DIALECTS[dialect]
+    KeyStore().store(variable, KEY, address=Address(base_url, "http://127.0.0.1:9"))
+    row = rows()[dialect]
+    assert (row["address"], row["warning"]) == ("http://127.0.0.1:9 (stored with the key)", None)
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "session: {orchestrator: loop-basic, context: context-simple}\n"
+        f"providers: [{{module: provider-{dialect}, config: {{base_url: 'http://127.0.0.1:8'}}}}]\n"
+    )
+    done = run_amplifier("provider", "list", "-f", str(plan))
+    assert f"warning: {dialect}: {variable} is not sent to base_url" in done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith(dialect))
+    assert "http://127.0.0.1:8 (from base_url)" in line
+    assert "stored" not in line
+    doctor = run_amplifier("doctor", env={base_url: "http://127.0.0.1:7"})
+    assert f"the stored {variable} is not used: it is for http://127.0.0.1:9" in " ".join(
+        doctor.stdout.split()
+    )
+
+
 def test_the_list_has_the_plan_first_and_a_line_for_each(tmp_path: Path) -> None:
     done = run_amplifier("provider", "list", env={"OPENAI_BASE_URL": "http://127.0.0.1:9"})
     head, *lines = done.stdout.splitlines()
     assert head.split() == ["PROVIDER", "IN", "PLAN", "KEY", "MODEL", "FROM"]
     rows, reasons = lines[:4], lines[5:]
     assert [line.split()[0] for line in rows] == ["openai", "anthropic", "local", "mock"]
-    assert rows[0].split()[1:4] == ["yes", "not", "needed"]
+    assert rows[0].split()[1:6] == ["yes", "not", "needed;", "at", "http://127.0.0.1:9"]
     assert rows[2].split()[1:4] == ["no", "not", "needed"]
     assert lines[4] == ""
     assert reasons == [

@@ -151,6 +151,26 @@ def test_an_unknown_price_is_reported_and_not_counted_as_zero(tmp_path: Path) ->
     assert run_amplifier("run", "--resume", "s", "hi", *out).code == 0
 
 
+def test_a_model_without_a_price_is_refused_before_the_first_request(tmp_path: Path) -> None:
+    with ScriptedLLM.running(["one"]) as server:
+        plan = server_plan(tmp_path, server, max_cost=1)
+        done = run_amplifier("run", "-f", plan, "hi", env=KEY)
+        assert (done.code, done.stdout, server.completions) == (7, "", [])
+        assert (
+            "cannot enforce session.budget.max_cost: no price known for this model" in done.stderr
+        )
+        assert "'list_prices: true'" in done.stderr
+        checked = run_amplifier("plan", "check", "-f", plan, env=KEY)
+        assert checked.code == 78
+        message = (
+            "cannot enforce session.budget.max_cost: anthropic has no price for 'claude-sonnet-4-5'"
+        )
+        assert message in " ".join(checked.stderr.split())
+        priced = ["--set", "providers.provider-anthropic.config.list_prices=true"]
+        assert run_amplifier("plan", "check", "-f", plan, *priced, env=KEY).code == 0
+        assert run_amplifier("run", "-f", plan, "hi", *priced, env=KEY).stdout == "one\n"
+
+
 def test_usage_survives_kill_9(tmp_path: Path) -> None:
     call = ToolCall("list_directory", {"path": "."})
     replies = [

@@ -125,7 +125,6 @@ def test_a_conversation_is_shown_as_markdown_in_a_pipe(home: Path) -> None:
         "20260101-000000-abcdef · 2 prompts · 3 steps · 1.5k tokens · $0.2500 · some-model · /p/one"
     )
     assert conversation == (
-        "> system prompt: 15 characters\n\n"
         "## › hello red\n\n"
         "> hm\n\n"
         "Look:\n\n"
@@ -194,6 +193,19 @@ def test_sub_sessions_are_named_with_the_session_that_spawned_them(home: Path) -
     assert "sub-session child (reader: Look)\n\nsub-session deeper (helper: (no title))" in shown
     data = json.loads(session(home, "show", "abcdef", "--output", "json").stdout)
     assert data["sub_sessions"] == ["child"]
+
+
+def test_the_cost_of_a_session_without_model_calls_is_explained(home: Path) -> None:
+    done = session(home, "cost", "123456")
+    assert (done.code, done.stdout) == (0, "")
+    assert done.stderr == "session 20260102-000000-123456 has made no model calls\n"
+
+
+@pytest.mark.parametrize("command", ["show", "export", "diff", "cost", "delete"])
+def test_a_missing_session_names_the_list(command: str, tmp_path: Path) -> None:
+    done = session(tmp_path, command)
+    assert (done.code, done.stdout) == (2, "")
+    assert "'amplifier session list'" in done.stderr
 
 
 def test_a_search_prints_the_part_that_matches(home: Path) -> None:
@@ -327,5 +339,5 @@ def test_pruning_keeps_a_session_used_while_the_question_was_open(tmp_path: Path
         terminal.type("y\r")
         terminal.until("Deleted 1 session")
         assert terminal.finish() == 0
-    assert store.exists("resumed")
-    assert not store.exists("old")
+    assert store.get("resumed")
+    assert not store.get("old")

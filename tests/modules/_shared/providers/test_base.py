@@ -17,7 +17,7 @@ from amplifier_core.llm_errors import (
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, TextBlock
 from amplifier_modules._shared.providers import base as provider_base
 from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combine_degradations
-from amplifier_modules._shared.providers.settings import HTTPProviderConfig, from_environment
+from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 from amplifier_support.price_lists import Prices, Tokens
 
 ANSWER = ChatResponse(content=[TextBlock(text="hello")])
@@ -128,16 +128,6 @@ async def test_a_request_that_needs_nothing_is_passed_on_as_it_is():
     provider = Written([ANSWER])
     await provider.complete(request)
     assert provider.asked[0] is request
-
-
-def test_credentials_come_from_config_then_environment(monkeypatch: pytest.MonkeyPatch):
-    from pydantic import SecretStr
-
-    monkeypatch.setenv("FIRST_API_KEY", " ")
-    monkeypatch.setenv("SECOND_API_KEY", " b \n")
-    assert from_environment(SecretStr("a "), "SECOND_API_KEY") == "a"
-    assert from_environment(None, "FIRST_API_KEY", "SECOND_API_KEY") == "b"
-    assert from_environment("", "FIRST_API_KEY") is None
 
 
 def test_degradations_are_joined():

@@ -31,6 +31,7 @@ from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider, open_transport
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.provider import OpenAIProvider
+from amplifier_support.provider_access import Access
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest, ProviderBatches
 from amplifier_support.session_capabilities import DEFERRAL
 from tests.support.fixtures import StartLLM
@@ -71,7 +72,9 @@ def provider_of(vendor: str, server: ScriptedLLM, coordinator: Any = None) -> An
         assert transport is not None
         return AnthropicProvider(settings, transport, coordinator)
     settings = OpenAIConfig.model_validate({**config, "api": vendor})
-    return OpenAIProvider(settings, server.openai_base_url, "k", coordinator)
+    return OpenAIProvider(
+        settings, Access({"api_key": "k"}, server.openai_base_url, "base_url"), coordinator
+    )
 
 
 def request(text: str = "go") -> ChatRequest:

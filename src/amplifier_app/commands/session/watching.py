@@ -1,4 +1,4 @@
-"""The terminal that types in a detached run; see `amplifier_app.commands.run.attended`."""
+"""A terminal that watches a detached run and may type in it; see `amplifier_app.commands.run.attended`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,25 @@ from amplifier_app.chat.approval_card import ask_about_tool
 from amplifier_app.chat.ask import Stopped, ask_on_terminal
 from amplifier_app.chat.slash.registry import command_in
 from amplifier_app.chat.terminal import PlainTerminal, Sent, State
+from amplifier_app.render.plain import PlainRenderer
+from amplifier_app.runtime.turns.turn import NO_TURN
 from amplifier_app.sessions.background import socket_address
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
+from amplifier_core.events import ORCHESTRATOR_COMPLETE, PROMPT_SUBMIT
 
-_LOOK_SECONDS = 0.3
 _STDOUT = 1
 
 
-async def watch_and_type(folder: Path, show: Callable[[], bool]) -> None:
-    """Type in a detached run until it ends, the user leaves, or another terminal types there.
+async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bool:
+    """Show a detached run as it happens until it ends, and type in it unless another terminal does.
 
     Args:
         folder: The folder of the session.
-        show: Shows what is new of the conversation, and returns whether the session runs.
+        show: Shows its transcript up to a size in bytes.
+        types: Whether this process has the keyboard.
+
+    Returns:
+        False if the run cannot be watched: it has just ended, or was killed.
 
     Raises:
         KeyboardInterrupt: The user leaves.
@@ -38,45 +44,82 @@ async def watch_and_type(folder: Path, show: Callable[[], bool]) -> None:
         try:
             with socket_address(folder) as address:
                 connection.connect(address)
-        except OSError:  # It has just ended, or was killed.
-            return
+        except OSError:
+            return False
         async with PlainTerminal(Output(_STDOUT)) as terminal:
-            writer = _Writer(terminal, connection.fileno())
-            serving = asyncio.create_task(writer.peer.serve())
+            watcher = _Watcher(terminal, connection.fileno(), show)
+            serving = asyncio.create_task(watcher.peer.serve())
             try:
-                await writer.peer.request("attach", {})
-                to_stderr(
-                    "amplifier: a line you type is a message for the next step; Ctrl-C leaves"
-                )
-                terminal.listener = writer
-                terminal.set_state(State.BUSY)
-                while not (writer.has_left or serving.done()):
-                    if not writer.is_asking and not show():
-                        return
-                    await asyncio.sleep(_LOOK_SECONDS)
-            except RpcError as error:
-                to_stderr(f"amplifier: watching only: {error.message}")
+                await watcher.peer.request("watch", {})
+                if types:
+                    await watcher.attach()
+                leaving = asyncio.create_task(watcher.left.wait())
+                await asyncio.wait([serving, leaving], return_when=asyncio.FIRST_COMPLETED)
+                leaving.cancel()
+            except RpcError:
+                return False
             finally:
                 terminal.listener = None
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
                 await serving
-                await writer.peer.cancel_all()
-    if writer.has_left:
+                await watcher.peer.cancel_all()
+                watcher.end()
+    if watcher.left.is_set():
         raise KeyboardInterrupt
+    return True
 
 
-class _Writer:
-    """Sends what is typed, and asks what the run asks; see `amplifier_app.chat.terminal.Listener`."""
+class _Watcher:
+    """Shows what happens, sends what is typed, and asks what the run asks; see `amplifier_app.chat.terminal.Listener`."""
 
-    def __init__(self, terminal: PlainTerminal, descriptor: int) -> None:
+    def __init__(
+        self, terminal: PlainTerminal, descriptor: int, show_transcript: Callable[[int], None]
+    ) -> None:
         self.peer = Peer(descriptor, Output(descriptor), self._handle, closed="the run has ended")
-        self.has_left = False
-        self.is_asking = False
+        self.left = asyncio.Event()
         self._terminal = terminal
+        self._show_transcript = show_transcript
+        self._renderer = PlainRenderer(Output(_STDOUT))
+        self._renderer.while_paused = terminal.suspended
+        self._numbers: dict[str, int | None] = {}
+        self._renderer.call_number = self._numbers.get
+        self._handlers = self._renderer.handlers()
         self._sending: set[asyncio.Task[None]] = set()
 
+    def end(self) -> None:
+        """Show the rest of the last line."""
+        self._renderer.turn_ended(NO_TURN)
+        self._renderer.close()
+
+    async def attach(self) -> None:
+        """Take the place of the terminal that types, if it is free."""
+        try:
+            await self.peer.request("attach", {})
+        except RpcError as error:
+            to_stderr(f"amplifier: watching only: {error.message}")
+            return
+        to_stderr("amplifier: a line you type is a message for the next step; Ctrl-C leaves")
+        self._terminal.listener = self
+        self._terminal.set_state(State.BUSY)
+
+    def _show(self, event: str, data: dict[str, Any], number: int | None) -> None:
+        if number is not None:
+            self._numbers[data["tool_call_id"]] = number
+        if event == PROMPT_SUBMIT:
+            self._renderer.message_sent(str(data.get("prompt") or ""))
+            self._renderer.turn_started()
+        if event in self._handlers:
+            self._handlers[event](event, data)
+        if event == ORCHESTRATOR_COMPLETE:
+            # Only the run knows what the prompt has come to.
+            self._renderer.turn_ended(NO_TURN)
+
     def _handle(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
+        if method == "event":
+            return self._show(**params)
+        if method == "begin":
+            return self._show_transcript(params["size"])
         if method == "ask":
             return self._ask(params["prompt"], params["options"])
         if method == "ask_about_tool":
@@ -91,15 +134,12 @@ class _Writer:
     async def _asking(self) -> AsyncGenerator[None]:
         """Have the keyboard for a question."""
         await self._terminal.typing_paused()
-        self.is_asking = True
         try:
-            with self._terminal.suspended():
+            with self._renderer.paused():
                 yield
         except Stopped:
-            self.has_left = True
+            self.left.set()
             raise asyncio.CancelledError from None
-        finally:
-            self.is_asking = False
 
     async def _ask(self, prompt: str, options: list[str]) -> str:
         async with self._asking():
@@ -133,14 +173,10 @@ class _Writer:
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    def on_interrupt(self) -> None:
-        self.has_left = True
-
     def on_leave(self) -> None:
-        self.has_left = True
+        self.left.set()
 
-    def on_background(self) -> None:
-        self.has_left = True
+    on_interrupt = on_background = on_leave
 
     def cycle_mode(self) -> None:
         """Do nothing: the run keeps its mode."""

@@ -1,0 +1,94 @@
+"""The key a provider sends, and the address it is sent to.
+
+A key never goes to an address it was not meant for. A key and an address that are both in the environment
+belong together, and neither is combined with the address or the key of the config. If only one of them is in the
+environment, it goes with what the config sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import without_login
+
+_API_PATHS = ("/chat/completions", "/responses", "/v1")
+"""Ends of a path that providers add to an address, or accept in it."""
+
+
+class Access(NamedTuple):
+    """The keys and the address of a provider.
+
+    Attributes:
+        keys: The keys, by their setting or environment variable; empty if there is none for the address.
+        address: The address; None for the provider's own.
+        address_from: The setting or environment variable with the address.
+        ignored: Why a key or an address in the environment is not used; empty if everything is.
+    """
+
+    keys: Mapping[str, str]
+    address: str | None
+    address_from: str
+    ignored: str = ""
+
+
+def choose_access(
+    configured: Mapping[str, str | None],
+    base_url: str | None,
+    environ: Mapping[str, str],
+    variables: Sequence[str],
+    address_variable: str,
+) -> Access:
+    """Return the keys and the address to use.
+
+    Args:
+        configured: The keys in the config, by setting.
+        base_url: The address in the config.
+        environ: The environment.
+        variables: The environment variables of the keys.
+        address_variable: The environment variable of the address.
+    """
+    keys = _without_blanks(configured)
+    found = _without_blanks({name: environ.get(name) for name in variables})
+    address = (environ.get(address_variable) or "").strip()
+    base_url = (base_url or "").strip()
+    variable = next(iter(found), "")
+    pair = f"{variable} and {address_variable} ({without_login(address)}) belong together"
+    if not base_url:
+        if keys and found and address and not set(keys.values()) & set(found.values()):
+            ignored = f"{address_variable} is not used for {next(iter(keys))}: {pair}"
+            return Access(keys, None, "base_url", ignored)
+        return Access(keys or found, address or None, address_variable)
+    target = without_login(base_url)
+    is_other = bool(address) and not is_same_address(base_url, address)
+    if found and is_other and not keys:
+        ignored = (
+            f"{variable} is not sent to base_url ({target}): {pair}; to use the key there as well, "
+            f"set api_key: ${{{variable}}} next to base_url"
+        )
+        return Access({}, base_url, "base_url", ignored)
+    ignored = f"{address_variable} is not used: base_url is {target}" if is_other else ""
+    return Access(keys or found, base_url, "base_url", ignored)
+
+
+def _without_blanks(values: Mapping[str, str | None]) -> dict[str, str]:
+    stripped = {name: (value or "").strip() for name, value in values.items()}
+    return {name: value for name, value in stripped.items() if value}
+
+
+def is_same_address(one: str, other: str) -> bool:
+    """Return True if two URLs are the same API, with or without `/v1` or the path of a request."""
+    return _normalise(one) == _normalise(other)
+
+
+def _normalise(url: str) -> tuple[object, ...]:
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return (url,)
+    path = parts.path.rstrip("/")
+    for end in _API_PATHS:
+        path = path.removesuffix(end).rstrip("/")
+    return parts.scheme, parts.hostname, port, parts.username, path, parts.query

@@ -1,0 +1,60 @@
+"""A key goes only to the address it is meant for: the environment's pair is never split."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_support.provider_access import choose_access, is_same_address
+
+GATEWAY = "https://gateway.example/v1"
+PAIR = {"K": "env-key", "A": GATEWAY}
+
+
+@pytest.mark.parametrize(
+    ("environ", "key", "base_url", "sent", "address", "ignored"),
+    [
+        ({}, None, None, [], None, ""),
+        ({"K": " k\n"}, None, None, ["k"], None, ""),
+        ({"K": "k"}, None, "http://here", ["k"], "http://here", ""),
+        ({"A": GATEWAY}, "mine", None, ["mine"], GATEWAY, ""),
+        ({"A": GATEWAY}, None, None, [], GATEWAY, ""),
+        ({"A": GATEWAY}, "mine", "http://here", ["mine"], "http://here", "A is not used"),
+        (PAIR, None, None, ["env-key"], GATEWAY, ""),
+        (PAIR, None, "https://gateway.example", ["env-key"], "https://gateway.example", ""),
+        (PAIR, None, "http://here", [], "http://here", "K is not sent to base_url (http://here)"),
+        (PAIR, "mine", None, ["mine"], None, "A is not used for api_key: K and A"),
+        (PAIR, "env-key", None, ["env-key"], GATEWAY, ""),
+        (PAIR, "env-key", "http://here", ["env-key"], "http://here", "A is not used"),
+        ({"K": " ", "A": ""}, " ", " ", [], None, ""),
+    ],
+)
+def test_a_key_is_sent_to_its_own_address_only(environ, key, base_url, sent, address, ignored):
+    access = choose_access({"api_key": key}, base_url, environ, ["K"], "A")
+    assert [*access.keys.values()] == sent
+    assert access.address == address
+    assert access.ignored.startswith(ignored)
+    assert bool(access.ignored) == bool(ignored)
+
+
+def test_addresses_are_named_without_their_login():
+    access = choose_access(
+        {}, "https://me:pw1@here", {"K": "k", "A": "https://me:pw2@there"}, ["K"], "A"
+    )
+    assert "pw" not in access.ignored
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("https://h", "https://H:443/v1/", True),
+        ("https://h/v1", "https://h/v1/chat/completions", True),
+        ("https://h", "http://h", False),
+        ("https://h", "https://h:8443", False),
+        ("https://h/one", "https://h/two", False),
+        ("https://h", "https://h.evil.example", False),
+        ("https://h:port", "https://h:port", True),
+        ("https://h:port", "https://h", False),
+    ],
+)
+def test_addresses_are_the_same_if_they_lead_to_the_same_api(one: str, other: str, same: bool):
+    assert is_same_address(one, other) is same

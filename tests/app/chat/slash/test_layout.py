@@ -1,0 +1,16 @@
+"""Layouts of command output."""
+
+from __future__ import annotations
+
+from amplifier_app.chat.slash.layout import Lines, wrapped_source
+from tests.app.chat.slash import read_text
+
+
+def test_lines_of_source_wrap_below_their_indentation() -> None:
+    text = "tools:\n  - module: tool-filesystem  # /a/long/path/plan.yaml:12\n"
+    shown = Lines(lambda width: wrapped_source(text, width))
+    assert read_text(shown, width=40).splitlines() == [
+        "tools:",
+        "  - module: tool-filesystem  #",
+        "      /a/long/path/plan.yaml:12",
+    ]
