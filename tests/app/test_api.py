@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -271,6 +272,18 @@ async def test_a_plan_that_a_function_runs_works_in_the_folder_of_the_process(
     ]
     # As the system reports it there: `amplifier session list` finds the session.
     assert projects == [str(place), os.getcwd()]
+
+
+async def test_a_plan_stays_the_same_file_when_the_process_changes_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mock_plan(tmp_path, ["hello"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("plan.yaml", "~/plan.yaml"):
+        plan = api.load_plan(name)
+        with contextlib.chdir("/"):
+            assert (await api.run(plan, "hi", save=False, workdir=tmp_path)).text == "hello"
 
 
 async def test_a_plan_has_the_project_of_its_working_directory(tmp_path: Path) -> None:
