@@ -704,7 +704,7 @@ def _required(schema: Mapping[str, Any] | None, answer_type: Any) -> AnswerSchem
 
 
 def _attachments(files: Sequence[Path | str | bytes]) -> Attachments:
-    return read_attachments([Path(one) if isinstance(one, str) else one for one in files])
+    return read_attachments([Path(file) if isinstance(file, str) else file for file in files])
 
 
 async def _cancel(running: asyncio.Future[Answer]) -> None:

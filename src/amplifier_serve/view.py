@@ -171,10 +171,10 @@ class _Token:
         self._lock = threading.Lock()
         self._is_used = False
 
-    def use(self, given: str) -> bool:
+    def use(self, token: str) -> bool:
         """Return True for the first request that has the token of the address."""
         with self._lock:
-            if self._is_used or not hmac.compare_digest(given.encode(), self.once.encode()):
+            if self._is_used or not hmac.compare_digest(token.encode(), self.once.encode()):
                 return False
             self._is_used = True
             return True
@@ -196,10 +196,10 @@ class _Sessions:
         states: list[str] = []
         for name in ("transcript.jsonl", "metadata.json", "events.jsonl"):
             try:
-                found = os.stat(folder / name)
+                state = os.stat(folder / name)
             except OSError:  # not every session has all of them
                 continue
-            states.append(f"{found.st_mtime_ns}-{found.st_size}")
+            states.append(f"{state.st_mtime_ns}-{state.st_size}")
         return " ".join(states)
 
     def list_page(self) -> str:
@@ -226,17 +226,17 @@ class _Sessions:
 
     def frame_page(self, session_id: str) -> str:
         """The page around a session, which shows it again when it changes."""
-        found = SessionStore().find(session_id)
-        title = found.metadata.get("title")
-        shown = self._redact(title) if isinstance(title, str) else found.id
-        return _frame(shown, f"/session/{quote(found.id)}")
+        session = SessionStore().find(session_id)
+        title = session.metadata.get("title")
+        heading = self._redact(title) if isinstance(title, str) else session.id
+        return _frame(heading, f"/session/{quote(session.id)}")
 
     def session_page(self, session_id: str) -> str:
         """The conversation of a session, without secrets."""
         store = SessionStore()
         session = store.find(session_id)
         below, _ = ask_index(store.root, lambda index: index.list_sub_sessions(session.id))
-        spawned = [SessionFolder(store.root / one.id) for one in below]
+        spawned = [SessionFolder(store.root / summary.id) for summary in below]
         return "".join(as_page(export_session(session, spawned, self._redact)))
 
     def _text(self, text: str) -> str:
@@ -271,13 +271,13 @@ class _Handler(LocalHandler):
 
     do_HEAD = do_GET
 
-    def _let_in(self, path: str, given: str) -> bool:
+    def _let_in(self, path: str, token: str) -> bool:
         """Answer the first request with the token; False for those that have the cookie.
 
         Raises:
             Refused: It has neither.
         """
-        if given and self.token.use(given):
+        if token and self.token.use(token):
             cookie = f"{_COOKIE}={self.token.cookie}; Path=/; HttpOnly; SameSite=Strict"
             self.answer(
                 303, b"", "", Location=path, Set_Cookie=cookie, Referrer_Policy="no-referrer"

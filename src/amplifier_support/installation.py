@@ -1,4 +1,4 @@
-"""How the running program was installed, and the command that adds an optional part to it."""
+"""Find the installation of the running program, and the command that adds an optional part to it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def install_words(extra: str) -> list[str]:
 
     The program itself is not named where that is not needed: its name may mean another project on an index.
     """
-    installation, packages = find_installation(), requirements_of(extra)
+    installation, packages = find_installation(), read_requirements(extra)
     if installation.tool == "pipx":
         return ["pipx", "inject", _DISTRIBUTION, *packages]
     if installation.tool != "uv tool":
@@ -96,7 +96,7 @@ def install_command(extra: str) -> str:
     return shlex.join(install_words(extra))
 
 
-def requirements_of(extra: str) -> list[str]:
+def read_requirements(extra: str) -> list[str]:
     """The packages of an extra, with their versions; the extra itself if they are unknown."""
     from importlib import metadata
 

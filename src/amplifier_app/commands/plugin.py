@@ -115,20 +115,20 @@ def add(
         if part not in PLUGIN_PARTS:
             raise UsageError(f"--only: {part!r} is not one of {', '.join(PLUGIN_PARTS)}")
     source = _as_source(source)
-    found = _find(source, Path.cwd(), as_, only=only)
-    _print(_describe(found.plugin))
-    if not confirm(f"Add {found.plugin.name}?", yes):
+    version = _find(source, Path.cwd(), as_, only=only)
+    _print(_describe(version.plugin))
+    if not confirm(f"Add {version.plugin.name}?", yes):
         to_stderr("amplifier: nothing was added")
         return
     with changing(scope, in_project="local") as where:
         names = [name for name, _ in _entries(where)]
-        if found.plugin.name in names:
+        if version.plugin.name in names:
             hint = "Update it, remove it, or use --as to add another one with the same name."
-            message = f"the {where.scope} settings already have a plugin {found.plugin.name!r}"
+            message = f"the {where.scope} settings already have a plugin {version.plugin.name!r}"
             raise ConfigError(message, hint=hint)
-        entry = _entry(found, where) | ({"only": only} if only else {})
+        entry = _entry(version, where) | ({"only": only} if only else {})
         edit.append_value(where.file, (_SECTION,), entry)
-        report(Changed(where.file, f"added the plugin {found.plugin.name}"))
+        report(Changed(where.file, f"added the plugin {version.plugin.name}"))
 
 
 @app.command("list")
@@ -215,15 +215,15 @@ def update(
 def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> None:
     if "tracks" in entry:
         place, name = where.file.parent, entry.get("as")
-        found = _find(entry["tracks"], place, name, only=entry.get("only"))
+        version = _find(entry["tracks"], place, name, only=entry.get("only"))
     else:
-        found = _find_entry(entry, where)
-    name = found.plugin.name
-    new = _entry(found, where) | {key: entry[key] for key in ("only",) if key in entry}
+        version = _find_entry(entry, where)
+    name = version.plugin.name
+    new = _entry(version, where) | {key: entry[key] for key in ("only",) if key in entry}
     if new == entry:
         to_stderr(f"amplifier: {name} is up to date")
         return
-    _print(_changes(_former(entry, where), _describe(found.plugin)))
+    _print(_changes(_former(entry, where), _describe(version.plugin)))
     if confirm(f"Update {name}?", yes):
         edit.set_value(where.file, (_SECTION, str(position)), new)
         report(Changed(where.file, f"updated the plugin {name}"))
@@ -306,18 +306,18 @@ def _check_known(
         raise UsageError(f"the {where.scope} settings have no plugin {name!r}", hint=hint)
 
 
-def _entry(found: _Found, where: Target) -> dict[str, Any]:
+def _entry(version: _Found, where: Target) -> dict[str, Any]:
     """The entry for exactly the version that was found."""
-    entry = {"as": found.plugin.name, "source": found.source}
-    if found.digest is not None:
-        entry |= {"source": written_source(found.source, where), "digest": found.digest}
-    if found.listed is not None:
-        entry["plugin"] = found.listed
-    if found.tracks is None:
+    entry = {"as": version.plugin.name, "source": version.source}
+    if version.digest is not None:
+        entry |= {"source": written_source(version.source, where), "digest": version.digest}
+    if version.listed is not None:
+        entry["plugin"] = version.listed
+    if version.tracks is None:
         return entry
-    if match := _LISTED.fullmatch(found.tracks):
+    if match := _LISTED.fullmatch(version.tracks):
         return entry | {"tracks": f"{match[1]}@{written_source(match[2], where)}"}
-    return entry | {"tracks": found.tracks}
+    return entry | {"tracks": version.tracks}
 
 
 def _find(

@@ -134,9 +134,9 @@ class Results:
         for start in range(0, len(text), _PIECE):
             capture.feed(text[start : start + _PIECE].encode("utf-8", "replace"))
         capture.close()
-        shown = capture.captured()
-        kept = f"its full text is in {shown.file}" if shown.file else f"not kept: {shown.problem}"
-        return f"{shown.text}\n[the result has {shown.total} bytes; {kept}]"
+        piece = capture.captured()
+        kept = f"its full text is in {piece.file}" if piece.file else f"not kept: {piece.problem}"
+        return f"{piece.text}\n[the result has {piece.total} bytes; {kept}]"
 
     def _block(self, content: Any) -> Block:
         match content.type:
@@ -241,11 +241,11 @@ class MountedTool:
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Run the tool; `error` of a failure has `message` and `type`."""
         before = len(self.server.unanswered)
-        given: Any = input
+        arguments: Any = input
         try:
-            if not isinstance(given, Mapping):
-                raise InvalidInput(f"the input must be an object, not {type(given).__name__}")
-            return await self._run(dict(cast("Mapping[str, Any]", given)))
+            if not isinstance(arguments, Mapping):
+                raise InvalidInput(f"the input must be an object, not {type(arguments).__name__}")
+            return await self._run(dict(cast("Mapping[str, Any]", arguments)))
         except InvalidInput as error:
             return failure(error)
         except ServerProblem as error:
@@ -268,14 +268,14 @@ def remote_tool(
         emit: Emits events.
     """
 
-    async def run(given: dict[str, Any]) -> ToolResult:
-        arguments = _sendable(given)
+    async def run(values: dict[str, Any]) -> ToolResult:
+        arguments = _sendable(values)
         ids = event_ids()
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            shown = None if message is None else server.redact(shorten(message))
+            note = None if message is None else server.redact(shorten(message))
             data = {"server": server.name, "tool": name, "progress": progress}
-            await emit(MCP_PROGRESS, {**data, "total": total, "message": shown, **ids})
+            await emit(MCP_PROGRESS, {**data, "total": total, "message": note, **ids})
 
         async def call(client: SkillsClient) -> Any:
             return await client.call_tool(remote.name, arguments, progress_callback=on_progress)
@@ -303,16 +303,16 @@ def resource_tools(
     uri = {"type": "string", "description": "The URI of the resource"}
     one_uri = _object("uri", uri=uri)
 
-    async def list_resources(given: dict[str, Any]) -> ToolResult:
-        directory = read_input(which, given).get("directory")
+    async def list_resources(values: dict[str, Any]) -> ToolResult:
+        directory = read_input(which, values).get("directory")
         if directory is None or skills is None:
             return results.of_text("\n".join(await server.call(_resource_lines)))
         uri, known = sanitize_text(directory), list(skills.skills.values())
         lines = await server.call(lambda client: _directory_lines(client, uri, known))
         return results.of_text("\n".join(lines))
 
-    async def read_resource(given: dict[str, Any]) -> ToolResult:
-        uri: str = sanitize_text(read_input(one_uri, given)["uri"])
+    async def read_resource(values: dict[str, Any]) -> ToolResult:
+        uri: str = sanitize_text(read_input(one_uri, values)["uri"])
         return results.of_resource(await server.call(lambda client: client.read_resource(uri)))
 
     about = f"List the resources of the MCP server {server.name}, with their URIs."
@@ -325,12 +325,12 @@ def prompt_tools(server: Server, results: Results) -> Iterator[tuple[str, _Descr
     """Yield the tools for the prompts of a server, by the ends of their names."""
     nothing = _object()
 
-    async def list_prompts(given: dict[str, Any]) -> ToolResult:
-        read_input(nothing, given)
+    async def list_prompts(values: dict[str, Any]) -> ToolResult:
+        read_input(nothing, values)
         return results.of_text("\n".join(await server.call(_prompt_lines)))
 
-    async def get_prompt(given: dict[str, Any]) -> ToolResult:
-        name, arguments = given.get("name"), given.get("arguments") or {}
+    async def get_prompt(values: dict[str, Any]) -> ToolResult:
+        name, arguments = values.get("name"), values.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(arguments, Mapping):
             raise InvalidInput("'name' must be a string, and 'arguments' an object of strings")
         filled = cast("Mapping[str, Any]", arguments)
@@ -519,8 +519,8 @@ class Hub(Listener):
 
     async def _wait(self) -> None:
         required = [server for server in self._servers if server.config.required]
-        others = [asyncio.create_task(one.tried.wait()) for one in self._servers]
-        needed = [asyncio.create_task(one.settled.wait()) for one in required]
+        others = [asyncio.create_task(candidate.tried.wait()) for candidate in self._servers]
+        needed = [asyncio.create_task(candidate.settled.wait()) for candidate in required]
         try:
             await asyncio.wait(others, timeout=self._config.wait)
             for server in self._servers:
@@ -732,13 +732,13 @@ class Hub(Listener):
         skills.skills = {one.name: one for one in offers.skills if one.uri not in refused}
         return skills
 
-    async def _mount(self, server: str, wanted: dict[str, MountedTool]) -> None:
+    async def _mount(self, server: str, tools: dict[str, MountedTool]) -> None:
         for name, tool in self._mounted.get(server, {}).items():
-            if name not in wanted and self._coordinator.get("tools", name) is tool:
+            if name not in tools and self._coordinator.get("tools", name) is tool:
                 await self._coordinator.unmount("tools", name=name)
-        for name, tool in wanted.items():
+        for name, tool in tools.items():
             await self._coordinator.mount("tools", tool, name=name)
-        self._mounted[server] = wanted
+        self._mounted[server] = tools
         self._defer()
 
     def _defer(self) -> None:
@@ -777,8 +777,8 @@ class Hub(Listener):
         return connect
 
     def _local_way(self, name: str, config: ServerConfig) -> LocalWay:
-        given = configured_secrets(self._coordinator.config)
-        known = [*secrets_in(), *secrets_in(config.env), *given]
+        plan_secrets = configured_secrets(self._coordinator.config)
+        known = [*secrets_in(), *secrets_in(config.env), *plan_secrets]
         redactor = Redactor(known)
         log = ErrorLog(lambda: output_dir(self._coordinator), f"mcp-{name}.log", redactor)
         self._logs.append(log)

@@ -287,9 +287,9 @@ class Store:
             kept = (record for record in known if record.get("turn") in left)
             text = "".join(json.dumps(record) + "\n" for record in kept)
             write_atomically(self._prepared / INDEX, text.encode("ascii"), durable=False)
-        wanted = _digests(left.values())
+        digests = _digests(left.values())
         for path in list(_files(self._prepared / OBJECTS)):
-            if path.name not in wanted:
+            if path.name not in digests:
                 self._used -= path.stat().st_size
                 path.unlink()
 

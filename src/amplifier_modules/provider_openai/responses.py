@@ -81,11 +81,11 @@ def wire_options(request: ChatRequest, found: Found | None = None) -> Item:
             body["tool_choice"] = _choice(choice)
             if not parallel:
                 body["parallel_tool_calls"] = False
-    wanted = wire_response_format(request)
-    if wanted is not None:
+    form = wire_response_format(request)
+    if form is not None:
         # The Chat Completions API nests the schema's description one level deeper.
-        inner = wanted.pop("json_schema", {})
-        body["text"] = {"format": {**wanted, **inner}}
+        inner = form.pop("json_schema", {})
+        body["text"] = {"format": {**form, **inner}}
     return body
 
 
@@ -366,9 +366,9 @@ class ResponsesStream(OpenAIStream):
     def _stop_reason(self) -> str:
         """The service's own reason for the end of the response."""
         reason = to_mapping(self._response.get("incomplete_details")).get("reason")
-        for given in (reason, self._response.get("status")):
-            if isinstance(given, str) and given:
-                return given
+        for value in (reason, self._response.get("status")):
+            if isinstance(value, str) and value:
+                return value
         return "completed"
 
     # -- events ------------------------------------------------------------------------------
@@ -480,10 +480,10 @@ class ResponsesStream(OpenAIStream):
             chunks.append(block.delta(text))
         if finished is not None:
             self._finished[block.index] = finished
-        shown = finished
+        content = finished
         if kind == "thinking":
-            shown = {"type": "thinking", "thinking": block.text}
-        chunks.append(block.end(shown))
+            content = {"type": "thinking", "thinking": block.text}
+        chunks.append(block.end(content))
 
     def _end_the_rest(self, chunks: list[BlockChunk]) -> None:
         """End the blocks whose items the service did not end, as in a response that was cut off."""

@@ -160,9 +160,9 @@ class BashTool:
 
     def _check_denied(self, line: str) -> None:
         for pattern in self._config.denied_commands:
-            wanted = re.escape(pattern).replace(r"\*", ".*")
-            found = re.fullmatch if "*" in pattern else re.search
-            if found(wanted, line, re.IGNORECASE | re.DOTALL):
+            expression = re.escape(pattern).replace(r"\*", ".*")
+            matcher = re.fullmatch if "*" in pattern else re.search
+            if matcher(expression, line, re.IGNORECASE | re.DOTALL):
                 raise DeniedCommand(f"the command matches {pattern!r} in 'denied_commands'")
 
     def _timeout(self, values: dict[str, Any]) -> float:

@@ -278,7 +278,8 @@ async def test_a_server_without_tool_search_gets_all_tools_from_then_on(llm_serv
 )
 def test_newer_models_of_openai_load_tools_where_they_were_found(url, model, given, refers):
     config = OpenAIConfig(api="responses", tool_references=given)
-    assert OpenAIProvider(config, url, "k")._taste(model).tool_references is refers
+    provider = OpenAIProvider(config, Access({"api_key": "k"}, url, "base_url"))
+    assert provider._taste(model).tool_references is refers
 
 
 # -- reasoning from one answer to the next ---------------------------------------------------

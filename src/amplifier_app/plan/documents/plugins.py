@@ -264,7 +264,7 @@ class _Reading:
         self._left_out: list[str] = []
         self._keeps_data = False
 
-    def plugin(self, given: str | None) -> Plugin:
+    def plugin(self, alias: str | None) -> Plugin:
         path = next((self._folder / name for name in MANIFESTS if self._has(name)), None)
         manifest = self._json(path) if path is not None else {}
         if self._entry is not None:
@@ -273,7 +273,7 @@ class _Reading:
             manifest = {**self._entry.fields, **own}
         if path is None and not self._has_parts() and _PART_KEYS.isdisjoint(manifest):
             raise ConfigError(f"{self._shown} is not a plugin", hint=self._hint())
-        name = given or manifest.get("name") or self._folder.name
+        name = alias or manifest.get("name") or self._folder.name
         if not isinstance(name, str) or not re.fullmatch(PLUGIN_NAME, name):
             raise ConfigError(
                 f"{self._shown}: {name!r} is not a plugin's name: expected up to 64 lower-case letters, "
@@ -332,7 +332,7 @@ class _Reading:
         """The places of a part: its folder, and those that the manifest adds."""
         value: Any = manifest.get(part)
         more: list[Any] = value if isinstance(value, list) else [value]
-        named = (one for one in more if isinstance(one, str))
+        named = (item for item in more if isinstance(item, str))
         for text in dict.fromkeys((*self._usual(part), *named)):
             path = self._inside(text)
             if path is not None and path.exists():
@@ -345,8 +345,8 @@ class _Reading:
 
     def _documents(self, part: str, manifest: Mapping[str, Any]) -> Iterator[Path]:
         for path in self._paths(part, manifest):
-            found = path.rglob(f"*{MARKDOWN}") if path.is_dir() else iter([path])
-            files = sorted(islice(found, _MAX_DOCUMENTS))
+            candidates = path.rglob(f"*{MARKDOWN}") if path.is_dir() else iter([path])
+            files = sorted(islice(candidates, _MAX_DOCUMENTS))
             for file in files:
                 relative = file.relative_to(self._folder).as_posix()
                 if self._inside(relative) is not None and file.is_file():
@@ -416,7 +416,7 @@ class _Reading:
         more: list[Any] = value if isinstance(value, list) else [value]
         if isinstance(value, dict):
             yield cast("dict[str, Any]", value)
-        named = (one for one in more if isinstance(one, str))
+        named = (item for item in more if isinstance(item, str))
         for text in dict.fromkeys((*self._usual(file), *named)):
             path = self._inside(text)
             if path is None or not path.is_file():
@@ -525,7 +525,7 @@ def _tool_names(node: Node | None) -> list[str] | None:
         value = value.split(",")
     if not isinstance(value, list):
         return None
-    names = [re.split(r"\(", str(one))[0].strip() for one in cast("list[Any]", value)]
+    names = [re.split(r"\(", str(name))[0].strip() for name in cast("list[Any]", value)]
     return None if "*" in names else names
 
 
@@ -556,13 +556,13 @@ class Plugins:
             document: The document.
             plan: The plan being loaded, for its lock.
         """
-        found: list[Document] = []
+        documents: list[Document] = []
         for entry in list_entries(document.tree, "plugins"):
             plugin = self._read(entry, document, plan)
             if plugin is not None:
                 shown = self._reader.namespaces.shown(plugin.manifest, document.file, document.path)
-                found.append(Document(shown, plugin.manifest, plugin.tree(Location(shown)), {}))
-        return found
+                documents.append(Document(shown, plugin.manifest, plugin.tree(Location(shown)), {}))
+        return documents
 
     def _read(self, entry: MapNode, document: Document, plan: Path) -> Plugin | None:
         source = entry.items["source"]
