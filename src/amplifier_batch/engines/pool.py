@@ -29,7 +29,7 @@ class RowTask(NamedTuple):
         session: The id of its session.
         begun: Whether the session exists already, and is continued.
         workdir: Its working directory.
-        run: Which of its row's runs it is, from 1.
+        run: Which of its row's runs it is, and which attempt at it: `1.1` at first.
         alone: Whether it needs a worker of its own, as it may be what killed its last one.
     """
 
@@ -39,7 +39,7 @@ class RowTask(NamedTuple):
     session: str
     begun: bool
     workdir: Workdir
-    run: int = 1
+    run: str = "1.1"
     alone: bool = False
 
 
