@@ -27,6 +27,7 @@ from amplifier_app.sessions.background import (
 from amplifier_app.sessions.removal import AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import RESULT_FILE, short_id
+from amplifier_support.environment import inherited_environment
 from amplifier_support.files import make_private_folder, open_private_in
 
 _PROGRAM = "import sys; from amplifier_app.cli import main; sys.exit(main())"
@@ -168,6 +169,7 @@ def _start(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL if stdin_is_tty() else None,
             stdout=result,
             stderr=log,
+            env=inherited_environment(),
             start_new_session=True,
         )
     finally:
