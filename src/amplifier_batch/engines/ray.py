@@ -184,23 +184,15 @@ class RayLink:
         try:
             if not self._started.is_set():
                 await self._start()
-            message = await self._actor.receive.remote()
-            services = self._services
-            while (
-                services is not None
-                and isinstance(message, bytes)
-                and services.takes(json.loads(message))
-            ):
-                message = await self._actor.receive.remote()
+            while isinstance(message := await self._actor.receive.remote(), bytes):
+                if self._services is None or not self._services.takes(json.loads(message)):
+                    return message
+            self._how = message
         except self._ray.exceptions.RayActorError as error:
             logging.getLogger("ray").warning("%s", error)
             if self._has_lost_node(error):
                 self._how = NODE_LOST
-            return None
-        if isinstance(message, str):
-            self._how = message
-            return None
-        return message
+        return None
 
     async def wait_for_end(self) -> str:
         """See `Link`."""

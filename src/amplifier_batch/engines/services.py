@@ -116,7 +116,7 @@ class NodeServices:
 
     def _check(self, row: str, changes: list[Change]) -> None:
         """Raise SessionError if a node would change what does not belong to the row."""
-        known = self._sessions[row]
+        known = self._sessions.get(row, set())
         for change in changes:
             kind, _, rest = change["path"].partition("/")
             name = rest.partition("/")[0]

@@ -49,6 +49,12 @@ async def test_a_node_changes_only_the_folders_of_its_row(tmp_path: Path) -> Non
         assert (tmp_path / path).is_file() == (is_stored or path == "batch.json")
     assert (tmp_path / "batch.json").read_text() == "{}"
     assert not services.takes({"id": "r1", "cost": 0.1})
+    # Nothing is kept of a row that has ended.
+    assert not services.takes({"id": "r1", "result": {}})
+    change = {"path": "work/s1/late", "mode": 0o600, "at": 0, "data": "eA=="}
+    assert services.takes({"id": "r1", "ask": 2, "changes": [change]})
+    assert isinstance(await replies.get(), AppError)
+    assert not (tmp_path / "work/s1/late").exists()
 
 
 async def test_what_is_being_stored_is_stored_when_the_services_end(tmp_path: Path) -> None:
