@@ -15,7 +15,8 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.group import eager_group
 from amplifier_app.render.table import Column, OutputOption, print_listing
 from amplifier_app.runtime.describe import count
-from amplifier_app.trust import trusted_dir
+from amplifier_app.sources.loading import load_profile
+from amplifier_app.trust import folder_if_trusted, trusted_dir
 from amplifier_modules.tool_skills.catalogue import (
     FILE,
     Catalogue,
@@ -37,7 +38,7 @@ _NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The skill.")
 
 @app.command("list")
 def list_skills(output: OutputOption = "text") -> None:
-    """List the skills of this directory: those of a trusted project, and your own.
+    """List the skills of this directory: those of a trusted project, your own, and those of plugins.
 
     Folders with a SKILL.md that cannot be used are reported on stderr.
     """
@@ -99,4 +100,6 @@ def _find() -> Catalogue:
     working_dir = os.getcwd()
     trusted, folders = trusted_dir(working_dir), project_folders(working_dir)
     used = folders[folders.index(trusted) :] if trusted in folders else []
-    return find_skills(list_roots(used, str(paths.config_dir())))
+    plugins = load_profile(project=folder_if_trusted()).merged.plugins
+    of_plugins = {name: plugin.skills for name, plugin in plugins.items()}
+    return find_skills(list_roots(used, str(paths.config_dir()), plugins=of_plugins))
