@@ -82,7 +82,11 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         ask(terminal, "/modules", r"orchestrator +loop-streaming +plan\.yaml:\d+")
         ask(terminal, "/agents", r"reviewer +Reviews changes")
         ask(terminal, "/plan session.context", r"context-simple +# .*plan\.yaml:\d+")
-        ask(terminal, "/plan nothing.here", r"✗ /plan:")
+        ask(
+            terminal,
+            "/plan nothing.here",
+            r"✗ /plan: there is no 'nothing' in the plan\s+available: ",
+        )
         ask(
             terminal,
             "third",
