@@ -35,6 +35,11 @@ _COLUMNS = (
     "",
 )
 _PASSED = "passed"
+_VERDICTS = {
+    "better": "more rows pass in B",
+    "worse": "fewer rows pass in B",
+    "undecided": "no clear difference in the rows that pass",
+}
 _LESS_IS_BETTER = ("cost in dollars", "tokens", "seconds", "steps", "tool calls")
 
 
@@ -162,7 +167,7 @@ def _print(first: BatchFolder, second: BatchFolder, found: Comparison) -> None:
             f"\nnot compared: {rows} that did not end in both, wait for approval or have no score"
         )
     rows = describe.count(found.measures[0].rows, "row")
-    verdict = "no clear difference" if found.verdict == "undecided" else f"B is {found.verdict}"
+    verdict = _VERDICTS[found.verdict]
     if found.until_decided:
         print(f"\n{verdict} ({rows}, {ANYTIME:.0%} interval that holds at any time)")
         print(f"The other measures have {CONFIDENCE:.0%} intervals for a fixed number of rows.")
