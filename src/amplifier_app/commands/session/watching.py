@@ -62,7 +62,8 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
                 terminal.listener = None
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-                await serving
+                # Ctrl-C cancels it, too.
+                await asyncio.wait([serving])
                 await watcher.peer.cancel_all()
                 watcher.end()
     if watcher.left.is_set():
