@@ -17,7 +17,7 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.budget_limits import SET_PRICES, describe_reached
 from amplifier_batch.economy import Broker
 from amplifier_batch.engines.pool import (
-    PREEMPTED,
+    NODE_LOST,
     Asked,
     Died,
     Ended,
@@ -219,7 +219,7 @@ class Dispatcher:
         self._writer.claim(row.key, attempt, session)
         self._running[row.key] = row
         alone = row.key in self._died
-        run = max(1, row.run)
+        run = f"{max(1, row.run)}.{attempt}"
         task = RowTask(row.key, prompt, row.fields, session, state.begun, workdir, run, alone)
         await self._engine.submit(task)
         if self.stopped:  # while the worker was starting
@@ -327,7 +327,7 @@ class Dispatcher:
         """Run the rows of a dead worker again, each in its own; a row that kills its worker again ends."""
         for row_id in event.ids:
             row = self._running[row_id]
-            if not event.began or event.how == PREEMPTED or self._was_waiting(row_id):
+            if not event.began or event.how == NODE_LOST or self._was_waiting(row_id):
                 self._release(row_id, "died")
                 heapq.heappush(self._waiting, (time.monotonic(), row.number, row))
                 continue

@@ -130,14 +130,14 @@ class Job:
         batch = self.batch
         while True:
             try:
-                found = await self._service.find(batch.key, batch.number, batch.at, others)
+                match = await self._service.find(batch.key, batch.number, batch.at, others)
             except LLMError as error:
                 await self._recover(error)
                 continue
-            if found is not None:
-                self.is_guess = not found.is_certain
-                self._set_id(found.id)
-            return found is not None
+            if match is not None:
+                self.is_guess = not match.is_certain
+                self._set_id(match.id)
+            return match is not None
 
     async def end(self) -> None:
         """Wait until the batch has ended. After `cancel`, a batch that may be another one is not waited for.
@@ -335,12 +335,12 @@ class Broker:
     def forget(self, row_id: str) -> None:
         """Drop the requests of a row that no longer runs."""
         self._waiting.pop(row_id, None)
-        self._ready = deque(one for one in self._ready if one[0].id != row_id)
+        self._ready = deque(entry for entry in self._ready if entry[0].id != row_id)
         self._questions = [question for question in self._questions if question.id != row_id]
         for job in self._jobs.values():
             for number in [n for n, asked in job.waiting.items() if asked.id == row_id]:
                 del job.waiting[number]
-        self._answered = {one for one in self._answered if one[0] != row_id}
+        self._answered = {entry for entry in self._answered if entry[0] != row_id}
 
     def update(self, running: int, workers: int) -> None:
         """Set how many rows run now, and how many of them may work at a time."""

@@ -82,9 +82,9 @@ def as_json(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)
-        return {str(key): as_json(one) for key, one in mapping.items()}
+        return {str(key): as_json(item) for key, item in mapping.items()}
     if isinstance(value, (list, tuple)):
-        return [as_json(one) for one in cast("list[Any]", value)]
+        return [as_json(item) for item in cast("list[Any]", value)]
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     if isinstance(value, timedelta):
@@ -235,17 +235,17 @@ def compute_digest(source: Path, *, absolute: bool = False) -> str:
 
 
 def _read_id(fields: dict[str, Any], where: Location) -> str:
-    given = _given_id(fields)
-    if given is None:
+    row_id = _given_id(fields)
+    if row_id is None:
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"), default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
-    if isinstance(given, bool) or not isinstance(given, (str, int)):
+    if isinstance(row_id, bool) or not isinstance(row_id, (str, int)):
         raise ConfigError(
-            f"invalid row id: {json.dumps(given)[:80]}",
+            f"invalid row id: {json.dumps(row_id)[:80]}",
             hint="Use a string or an integer.",
             location=where,
         )
-    return str(given)
+    return str(row_id)
 
 
 def _given_id(fields: dict[str, Any]) -> Any:
@@ -470,8 +470,8 @@ class PromptTemplate:
                 )
         rest = _FIELD.sub("", text or "").replace(r"\{{", "")
         if "{{" in rest:
-            found = rest[rest.index("{{") :][:20]
-            raise UsageError(f"the prompt contains {found!r} without '}}}}'", hint=_PLAIN_BRACES)
+            excerpt = rest[rest.index("{{") :][:20]
+            raise UsageError(f"the prompt contains {excerpt!r} without '}}}}'", hint=_PLAIN_BRACES)
 
     def render(self, row: Row) -> str:
         """The prompt of a row.
@@ -480,7 +480,9 @@ class PromptTemplate:
             ConfigError: The row lacks a field, or the prompt is empty.
         """
         if self._text is None:
-            name = next((one for one in _DEFAULT_FIELDS if one in row.fields), _DEFAULT_FIELDS[0])
+            name = next(
+                (field for field in _DEFAULT_FIELDS if field in row.fields), _DEFAULT_FIELDS[0]
+            )
             value = _value(row, name)
             prompt = "" if value is None else value_text(value)
         else:

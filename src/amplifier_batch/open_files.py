@@ -16,8 +16,8 @@ def allow_many_files() -> None:
     if sys.platform == "win32":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         # macOS names no hard limit and still has one.
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

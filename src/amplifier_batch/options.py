@@ -184,6 +184,8 @@ class BatchOptions(NamedTuple):
         waiting: How many rows may run or wait at batch prices.
         engine: What runs the rows.
         address: The Ray cluster.
+        cpus: CPUs of a worker on it.
+        resources: Further resources of a worker; see `parse_resources`.
     """
 
     workers: Annotated[
@@ -262,6 +264,24 @@ class BatchOptions(NamedTuple):
             help="The Ray cluster; 'auto' for the one on this machine. [default: $RAY_ADDRESS, or a local Ray]",
         ),
     ] = None
+    cpus: Annotated[
+        float | None,
+        Option(
+            "--cpus",
+            metavar="N",
+            group=_ENGINE,
+            help="With --engine ray: CPUs to request for a worker. [default: 1 for 8 rows]",
+        ),
+    ] = None
+    resources: Annotated[
+        str | None,
+        Option(
+            "--resources",
+            metavar="NAME=N,…",
+            group=_ENGINE,
+            help="With --engine ray: further resources of the nodes to request for a worker.",
+        ),
+    ] = None
 
     def validate(self) -> "BatchOptions":
         """The same options.
@@ -281,8 +301,12 @@ class BatchOptions(NamedTuple):
             )
         if self.deadline is not None:
             parse_duration(self.deadline, "--deadline")
-        if self.address is not None and self.engine != "ray":
-            raise UsageError("--address requires --engine ray")
+        for name in ("address", "cpus", "resources"):
+            if getattr(self, name) is not None and self.engine != "ray":
+                raise UsageError(f"--{name} requires --engine ray")
+        if self.cpus is not None and not 0 < self.cpus < float("inf"):
+            raise UsageError(f"--cpus must be greater than 0 (got {self.cpus:g})")
+        parse_resources(self.resources)
         return self
 
     def check_engine(self, economy: bool, engine: str | None, approve: str | None) -> None:
@@ -312,10 +336,25 @@ class BatchOptions(NamedTuple):
 
     def settings(self) -> dict[str, Any]:
         """The fields of batch.json that these options set."""
-        given = {name: value for name, value in self._asdict().items() if value is not None}
+        values = {name: value for name, value in self._asdict().items() if value is not None}
         if self.deadline is not None:
-            given["deadline"] = time.time() + parse_duration(self.deadline, "--deadline")
-        return {name: None if value == _NO_LIMIT else value for name, value in given.items()}
+            values["deadline"] = time.time() + parse_duration(self.deadline, "--deadline")
+        return {name: None if value == _NO_LIMIT else value for name, value in values.items()}
+
+
+def parse_resources(text: str | None) -> dict[str, float]:
+    """The amounts of resources by name, from `NAME=N,NAME=N`.
+
+    Raises:
+        UsageError: An amount is not a number above 0.
+    """
+    amounts: dict[str, float] = {}
+    for part in filter(None, (text or "").split(",")):
+        name, _, amount = part.partition("=")
+        if not name or not re.fullmatch(r"\d+(\.\d+)?", amount) or not float(amount):
+            raise UsageError(f"--resources: expected NAME=N with N above 0, got {part!r}")
+        amounts[name] = float(amount)
+    return amounts
 
 
 def parse_dollars(text: str | None, option: str) -> Decimal | None:

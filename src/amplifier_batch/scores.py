@@ -122,7 +122,7 @@ Scores = dict[tuple[int, int], dict[str, Score]]
 """Number and repeat of a run → its scores by name."""
 
 
-def load_scorers(plan: ResolvedPlan, given: Sequence[str] = ()) -> list[Scorer]:
+def load_scorers(plan: ResolvedPlan, texts: Sequence[str] = ()) -> list[Scorer]:
     """Return the scorers of a plan, then the ones of the command line, given as `NAME=COMMAND`.
 
     Files are relative to the document that names them, on the command line to the working directory.
@@ -142,7 +142,7 @@ def load_scorers(plan: ResolvedPlan, given: Sequence[str] = ()) -> list[Scorer]:
             hint = "Give each a 'name' of its own."
             raise ConfigError(f"two scores are named {scorer.name!r}", location=node.at, hint=hint)
         scorers.append(scorer)
-    for text in given:
+    for text in texts:
         name, sign, command = text.partition("=")
         if not sign or not _NAME.fullmatch(name) or not command.strip():
             hint = "For example: --score 'tests=./score.sh' or --score 'f1=python:my.scores:f1'."

@@ -63,9 +63,13 @@ class Scoring:
     ) -> None:
         self.scorers = scorers
         self._plan = chosen.plan
-        self._judges = {one: _load_judge(one, request, cache) for one in scorers if one.is_judge}
+        self._judges = {
+            scorer: _load_judge(scorer, request, cache) for scorer in scorers if scorer.is_judge
+        }
         self._functions = {
-            one: FunctionProcess(_function(one, chosen)) for one in scorers if one.is_function
+            scorer: FunctionProcess(_function(scorer, chosen))
+            for scorer in scorers
+            if scorer.is_function
         }
         self._digests: dict[Scorer, str] = {}
 

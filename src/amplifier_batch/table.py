@@ -229,7 +229,7 @@ def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
             value = cells[name]
             is_large = isinstance(value, int) and not -_INT64 <= value < _INT64
             kinds[name].add(list if is_large else type(value))
-    chosen = {name: _arrow_type(arrow, found - {type(None)}) for name, found in kinds.items()}
+    chosen = {name: _arrow_type(arrow, types - {type(None)}) for name, types in kinds.items()}
     schema = arrow.schema([arrow.field(name, kind) for name, (kind, _) in chosen.items()])
     partial = file.with_name(f".{file.name}.partial")
     try:

@@ -87,7 +87,7 @@ class Workdirs:
         self.kind: Kind = cast("Kind", kind)
         self._path = PromptTemplate(path or ".")
         # A row cannot lead out of the folder that the template begins with.
-        fixed = path.partition("{{")[0]
+        self._fixed = fixed = path.partition("{{")[0]
         self._root = os.path.realpath(base / fixed[: fixed.rfind("/") + 1])
         self._is_limited = "{{" in path
         self._base = base
@@ -99,6 +99,11 @@ class Workdirs:
     def is_shared(self) -> bool:
         """True if all rows run in one directory, so that a process can run many at once."""
         return self.kind == "same" and not self._is_limited
+
+    @property
+    def shared(self) -> Path | None:
+        """The folder that all rows run in; None if they have different ones."""
+        return Path(self._base, self._fixed) if self.is_shared else None
 
     def of(self, row: Row, session: str) -> Workdir:
         """The working directory of a row.

@@ -252,12 +252,12 @@ def describe_place(error: BaseException, root: Path | None) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         file = _shown(error.filename, root)
         return f"{file}, line {error.lineno}" if file else ""
-    found = ""
+    innermost = ""
     trace = error.__traceback__
     while trace is not None:
-        found = line_in(root, trace.tb_frame, trace.tb_lineno) or found
+        innermost = line_in(root, trace.tb_frame, trace.tb_lineno) or innermost
         trace = trace.tb_next
-    return found
+    return innermost
 
 
 def line_in(root: Path, frame: FrameType, line: int) -> str:

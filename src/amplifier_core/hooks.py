@@ -96,8 +96,8 @@ class ToolResultData(PlainData):
     @classmethod
     def of(cls, result: ToolResult) -> "ToolResultData":
         content = {"content": plain(result.content)} if result.content else {}
-        shown = cls(success=result.success, output=plain(result.output), error=plain(result.error))
-        return cls({**shown, **content})
+        data = cls(success=result.success, output=plain(result.output), error=plain(result.error))
+        return cls({**data, **content})
 
     def __getattr__(self, name: str) -> Any:
         return self.get("content") if name == "content" else super().__getattr__(name)
@@ -567,9 +567,9 @@ class HookRegistry:
 
     def unregister(self, name: str) -> None:
         """Remove the handler with this name; of several, the one registered last."""
-        found = [(entry.order, event) for event, entry in self._entries() if entry.name == name]
-        if found:
-            last, event = max(found)
+        matches = [(entry.order, event) for event, entry in self._entries() if entry.name == name]
+        if matches:
+            last, event = max(matches)
             self._by_event[event] = tuple(e for e in self._by_event[event] if e.order != last)
 
     def find_owner(self, name: str) -> str | None:

@@ -137,10 +137,10 @@ def _hooked_loader(name: str, file: Path) -> SourceFileLoader | None:
     import pkgutil
 
     finder = pkgutil.get_importer(str(file.parent))
-    found = finder.find_spec(file.stem) if finder is not None else None
-    if found is None or found.origin != str(file) or not isinstance(found.loader, SourceFileLoader):
+    spec = finder.find_spec(file.stem) if finder is not None else None
+    if spec is None or spec.origin != str(file) or not isinstance(spec.loader, SourceFileLoader):
         return None
-    return type(found.loader)(name, str(file))
+    return type(spec.loader)(name, str(file))
 
 
 def import_from_folder(name: str, folder: Path) -> ModuleType:

@@ -182,8 +182,8 @@ class ToolResult(BaseModel):
         data = {"success": self.success, "output": self.output, "error": self.error}
         omitted = {"type": "text", "text": IMAGE_OMITTED}
         content = _content(self.content) or ()
-        shown = [block if block["type"] == "text" else dict(omitted) for block in content]
-        return {**data, "content": shown} if shown else data
+        blocks = [block if block["type"] == "text" else dict(omitted) for block in content]
+        return {**data, "content": blocks} if blocks else data
 
 
 HookAction = Literal["continue", "deny", "modify", "inject_context", "ask_user"]

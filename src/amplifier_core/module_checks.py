@@ -74,23 +74,23 @@ def check_on_session_ready(module: object) -> ValidationCheck | None:
         return None
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not is_async(function):
-        found = "is not async"
+        fault = "is not async"
     elif not any(
         parameter.kind in positional and parameter.default is inspect.Parameter.empty
         for parameter in inspect.signature(function).parameters.values()
     ):
-        found = "takes no required argument"
+        fault = "takes no required argument"
     else:
         return None
     return ValidationCheck(
         "on_session_ready_async",
         passed=False,
-        message=f"on_session_ready {found}; write `async def on_session_ready(coordinator)`",
+        message=f"on_session_ready {fault}; write `async def on_session_ready(coordinator)`",
     )
 
 
 Form = Literal["text", "schema", "provider_info", "callable", "async"]
-"""The check of a member, see ``amplifier_core.module_checks``."""
+"""The kind of a member, which decides how it is checked."""
 
 
 _TYPES: Final[dict[str, type]] = {"text": str, "schema": dict}
@@ -235,13 +235,13 @@ def _read(member: Member, instance: object) -> Any:
 
 
 def _find_fault(member: Member, value: Any) -> _Fault | None:
-    found, expected = type(value).__name__, _TYPES.get(member.form)
+    actual, expected = type(value).__name__, _TYPES.get(member.form)
     if expected is not None:
         if not isinstance(value, expected):
-            return _Fault(f"is {found}, not {expected.__name__}")
+            return _Fault(f"is {actual}, not {expected.__name__}")
         return _Fault("is empty") if isinstance(value, str) and not value.strip() else None
     if not callable(value):
-        return _Fault(f"is {found}, not callable")
+        return _Fault(f"is {actual}, not callable")
     arity = positional_arity(value)
     if arity < member.arity:
         return _Fault(f"takes {arity} arguments, not {member.arity}")
@@ -265,8 +265,8 @@ def check_mount_function(module: ModuleType, name: str) -> list[ValidationCheck]
     """Check the function ``name`` of a module and its ``on_session_ready`` without calling them."""
     mount = getattr(module, name, None)
     if not callable(mount):
-        found = "is not callable" if mount is not None else "is missing"
-        message = f"{module.__name__}.{name} {found}; write `async def {name}(coordinator, config)`"
+        fault = "is not callable" if mount is not None else "is missing"
+        message = f"{module.__name__}.{name} {fault}; write `async def {name}(coordinator, config)`"
         return [ValidationCheck("mount_exists", False, message)]
     checks = [ValidationCheck("mount_exists", True, f"{module.__name__}.{name} is callable")]
     checks.append(_check_signature(mount))

@@ -231,10 +231,10 @@ def find_kind(module_id: str, package: ModuleType | None = None) -> str:
     if "orchestrat" in module_id:
         return "orchestrator"
     # The first word wins: "hooks-loop-guard" is a hook.
-    found = [
+    matches = [
         (module_id.index(part), kind) for part, kind in _KIND_BY_WORD.items() if part in module_id
     ]
-    return min(found)[1] if found else "tool"
+    return min(matches)[1] if matches else "tool"
 
 
 def declared_kind(module_id: str, package: ModuleType | None) -> str | None:

@@ -137,10 +137,10 @@ def _mounted(kind: str, coordinator: ModuleCoordinator) -> dict[str, Any]:
 
 def _registered(coordinator: ModuleCoordinator) -> dict[str, int]:
     handlers = coordinator.hooks.list_handlers()
-    found = {f"a handler of {event}": len(names) for event, names in handlers.items()}
-    found.update({f"the capability {name}": 1 for name in coordinator.to_dict()["capabilities"]})
-    found.update({f"a contribution to {n}": len(c) for n, c in coordinator.channels.items()})
-    return found
+    counts = {f"a handler of {event}": len(names) for event, names in handlers.items()}
+    counts.update({f"the capability {name}": 1 for name in coordinator.to_dict()["capabilities"]})
+    counts.update({f"a contribution to {n}": len(c) for n, c in coordinator.channels.items()})
+    return counts
 
 
 async def place(
@@ -205,10 +205,10 @@ def _is_instance(kind: str, result: Any) -> bool:
 def _register_cleanup(result: Any, coordinator: ModuleCoordinator) -> list[str]:
     if not callable(result) or isinstance(result, type):
         return []
-    wanted = required_arguments(result)
-    if wanted:
+    arguments = required_arguments(result)
+    if arguments:
         return [
-            f"mount() returned a function that is not a cleanup, because it requires {wanted} "
+            f"mount() returned a function that is not a cleanup, because it requires {arguments} "
             f"({where_defined(result)}); it will not be called"
         ]
     coordinator.register_cleanup(result)
@@ -217,7 +217,9 @@ def _register_cleanup(result: Any, coordinator: ModuleCoordinator) -> list[str]:
 
 def _check_instances(spec: ModuleSpec, added: dict[str, Any], loaded: LoadedModule) -> None:
     # Modules of the environment are validated only if they do not satisfy their protocol.
-    if loaded.folder is None and all(_is_instance(spec.kind, one) for one in added.values()):
+    if loaded.folder is None and all(
+        _is_instance(spec.kind, instance) for instance in added.values()
+    ):
         return
     from amplifier_core.module_checks import check_instances, select_errors
 
@@ -272,10 +274,10 @@ def _check_nothing(
 
 
 def _instead(result: Any, registered: list[str]) -> str:
-    shown = registered[:3]
-    if len(registered) > len(shown):
-        shown.append(f"{len(registered) - len(shown)} more")
-    done = f", registered {', '.join(shown)}" if shown else ""
+    entries = registered[:3]
+    if len(registered) > len(entries):
+        entries.append(f"{len(registered) - len(entries)} more")
+    done = f", registered {', '.join(entries)}" if entries else ""
     if result is None:
         return f"{done} and returned None"
     what = "a cleanup" if callable(result) else type(result).__name__

@@ -4,7 +4,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,8 +12,14 @@ from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, ModuleError, UsageError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.group import eager_group
+from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.tool.calls import OPTIONS, tool_session
+from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.render.table import Column, OutputOption, print_listing
+from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.describe import count
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.trust import folder_if_trusted, trusted_dir
@@ -29,6 +35,7 @@ from amplifier_modules.tool_skills.catalogue import (
     read_skill,
 )
 from amplifier_support.project_folders import project_folders
+from amplifier_support.session_capabilities import SKILLS_CHANNEL
 from amplifier_support.text import did_you_mean
 
 app = eager_group("List, show and check skills.")
@@ -37,19 +44,44 @@ _NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The skill.")
 
 
 @app.command("list")
-def list_skills(output: OutputOption = "text") -> None:
+@takes_options(Request, *(option for option in OPTIONS if option not in ("approve", "mode")))
+def list_skills(
+    context: typer.Context,
+    request: Request,
+    servers: Annotated[
+        bool,
+        typer.Option("--servers", help="Mount the plan, and list its skills and its servers'."),
+    ] = False,
+    output: OutputOption = "text",
+) -> None:
     """List the skills of this directory: those of a trusted project, your own, and those of plugins.
 
-    Folders with a SKILL.md that cannot be used are reported on stderr.
+    \b
+      amplifier skill list
+      amplifier skill list --servers -f plan.yaml
+
+    With --servers, starts the plan's MCP servers and lists all skills of the plan. Folders with a
+    SKILL.md that cannot be used are reported on stderr.
     """
-    catalogue = _find()
-    for problem in catalogue.problems:
-        to_stderr(for_terminal(f"amplifier: warning: {problem}"))
-    skills = list(catalogue.skills.values())
-    rows = [(skill.name, skill.origin, skill.description) for skill in skills]
+    invocation: Invocation = context.obj
+    if servers:
+        skills = run_loop(_find_in_plan(request, invocation))
+    else:
+        catalogue = _find()
+        for problem in catalogue.problems:
+            to_stderr(for_terminal(f"amplifier: warning: {problem}"))
+        skills = [skill._asdict() for skill in catalogue.skills.values()]
+    rows = [(skill["name"], skill["origin"], skill["description"]) for skill in skills]
     columns = Column("SKILL"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30)
     empty = "No skills. They are folders with a SKILL.md: see 'amplifier docs tool-skills'."
-    print_listing(output, [skill._asdict() for skill in skills], columns, rows, empty)
+    print_listing(output, skills, columns, rows, empty)
+
+
+async def _find_in_plan(request: Request, invocation: Invocation) -> list[dict[str, Any]]:
+    async with tool_session(request, invocation, StderrNotices(quiet=False)) as (session, _):
+        coordinator = session.session.coordinator
+        contributions = await coordinator.collect_contributions(SKILLS_CHANNEL)
+        return [skill for contribution in contributions for skill in contribution]
 
 
 @app.command()

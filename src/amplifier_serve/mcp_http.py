@@ -114,8 +114,8 @@ class _Handler(LocalHandler):
     def _check_caller(self) -> None:
         """Refuse pages in a browser, and everyone who does not have the token."""
         self.refuse_strangers()
-        given = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), self.token.encode()):
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if not hmac.compare_digest(token.encode(), self.token.encode()):
             raise Refused(401, "the token is missing or wrong")
 
     def _body(self) -> bytes:

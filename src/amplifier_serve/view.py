@@ -6,6 +6,7 @@ folder and returns a `FolderPage`, or None if the folder is not one of its own.
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import hmac
+import logging
 import os
 import secrets
 import sys
@@ -22,7 +23,7 @@ from urllib.parse import parse_qs, quote
 
 import typer
 
-from amplifier_app.base.errors import AppError, Terminated
+from amplifier_app.base.errors import AppError, SessionError, Terminated
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.page import as_page
 from amplifier_app.runtime.export.parts import export_session, redactor
@@ -32,6 +33,8 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_serve.local_http import LocalHandler, Refused, serving
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+logger = logging.getLogger(__name__)
 
 _COOKIE = "amplifier-view"
 _LISTED = 200
@@ -86,11 +89,7 @@ def view(
     Only the browser that opens the printed address first can read them. Secrets are replaced as in
     'amplifier session export'.
     """
-    path, folder_page = "/", None
-    if session is not None and (folder_page := _find_page(Path(session))) is not None:
-        path = "/folder"
-    elif session is not None:
-        path = f"/session/{quote(SessionStore().find(session).id)}"
+    path, folder_page = ("/", None) if session is None else _find_first(session)
 
     class Handler(_Handler):
         token = _Token()
@@ -111,6 +110,23 @@ def view(
             raise typer.Exit(130) from None
 
 
+def _find_first(name: str) -> tuple[str, "FolderPage | None"]:
+    """The path of the first page, and the page of a folder.
+
+    Raises:
+        SessionError: There is neither a folder with a page nor a session of this name.
+    """
+    if (page := _find_page(Path(name))) is not None:
+        return "/folder", page
+    try:
+        return f"/session/{quote(SessionStore().find(name).id)}", None
+    except SessionError as error:
+        if not os.path.isdir(name):
+            raise
+        hint = "Folders of 'amplifier batch run' have a page."
+        raise SessionError(f"there is no page about the folder {name!r}", hint=hint) from error
+
+
 class FolderPage(Protocol):
     """A page about a folder."""
 
@@ -129,10 +145,16 @@ class FolderPage(Protocol):
 
 
 def _find_page(folder: Path) -> FolderPage | None:
-    if not folder.is_dir():
-        return None
-    pages = (entry.load()(folder) for entry in entry_points(group="amplifier.pages"))
-    return next((page for page in pages if page is not None), None)
+    for entry in entry_points(group="amplifier.pages") if folder.is_dir() else ():
+        try:
+            if (page := entry.load()(folder)) is not None:
+                return page
+        except AppError:
+            raise
+        except (Exception, SystemExit) as error:  # The package may be someone else's.
+            name = type(error).__name__
+            logger.warning("cannot load the page %s: %s: %s", entry.value, name, error)
+    return None
 
 
 class _Token:
@@ -149,10 +171,10 @@ class _Token:
         self._lock = threading.Lock()
         self._is_used = False
 
-    def use(self, given: str) -> bool:
+    def use(self, token: str) -> bool:
         """Return True for the first request that has the token of the address."""
         with self._lock:
-            if self._is_used or not hmac.compare_digest(given.encode(), self.once.encode()):
+            if self._is_used or not hmac.compare_digest(token.encode(), self.once.encode()):
                 return False
             self._is_used = True
             return True
@@ -174,10 +196,10 @@ class _Sessions:
         states: list[str] = []
         for name in ("transcript.jsonl", "metadata.json", "events.jsonl"):
             try:
-                found = os.stat(folder / name)
+                state = os.stat(folder / name)
             except OSError:  # not every session has all of them
                 continue
-            states.append(f"{found.st_mtime_ns}-{found.st_size}")
+            states.append(f"{state.st_mtime_ns}-{state.st_size}")
         return " ".join(states)
 
     def list_page(self) -> str:
@@ -204,17 +226,17 @@ class _Sessions:
 
     def frame_page(self, session_id: str) -> str:
         """The page around a session, which shows it again when it changes."""
-        found = SessionStore().find(session_id)
-        title = found.metadata.get("title")
-        shown = self._redact(title) if isinstance(title, str) else found.id
-        return _frame(shown, f"/session/{quote(found.id)}")
+        session = SessionStore().find(session_id)
+        title = session.metadata.get("title")
+        heading = self._redact(title) if isinstance(title, str) else session.id
+        return _frame(heading, f"/session/{quote(session.id)}")
 
     def session_page(self, session_id: str) -> str:
         """The conversation of a session, without secrets."""
         store = SessionStore()
         session = store.find(session_id)
         below, _ = ask_index(store.root, lambda index: index.list_sub_sessions(session.id))
-        spawned = [SessionFolder(store.root / one.id) for one in below]
+        spawned = [SessionFolder(store.root / summary.id) for summary in below]
         return "".join(as_page(export_session(session, spawned, self._redact)))
 
     def _text(self, text: str) -> str:
@@ -249,13 +271,13 @@ class _Handler(LocalHandler):
 
     do_HEAD = do_GET
 
-    def _let_in(self, path: str, given: str) -> bool:
+    def _let_in(self, path: str, token: str) -> bool:
         """Answer the first request with the token; False for those that have the cookie.
 
         Raises:
             Refused: It has neither.
         """
-        if given and self.token.use(given):
+        if token and self.token.use(token):
             cookie = f"{_COOKIE}={self.token.cookie}; Path=/; HttpOnly; SameSite=Strict"
             self.answer(
                 303, b"", "", Location=path, Set_Cookie=cookie, Referrer_Policy="no-referrer"

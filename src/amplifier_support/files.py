@@ -520,8 +520,8 @@ def _remove_abandoned(folder: int | None, *, once: bool) -> None:
         return
     _cleaned.add(key)
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        found = [entry.name for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
-        for name in found:
+        names = [entry.name for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
+        for name in names:
             with contextlib.suppress(OSError):
                 descriptor = open_regular(name, os.O_RDONLY, dir_fd=folder)
                 try:

@@ -1,4 +1,4 @@
-"""How the running program was installed, and the command that adds an optional part to it."""
+"""Find the installation of the running program, and the command that adds an optional part to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
@@ -34,6 +33,9 @@ class Installation(NamedTuple):
         """The local folder that it was installed from, if any."""
         if "dir_info" not in self.source:
             return None
+        # Its import takes ten milliseconds, and every start imports this file.
+        from urllib.request import url2pathname
+
         return Path(url2pathname(urlsplit(self.source["url"]).path))
 
     @property
@@ -80,7 +82,7 @@ def install_words(extra: str) -> list[str]:
 
     The program itself is not named where that is not needed: its name may mean another project on an index.
     """
-    installation, packages = find_installation(), requirements_of(extra)
+    installation, packages = find_installation(), read_requirements(extra)
     if installation.tool == "pipx":
         return ["pipx", "inject", _DISTRIBUTION, *packages]
     if installation.tool != "uv tool":
@@ -96,7 +98,7 @@ def install_command(extra: str) -> str:
     return shlex.join(install_words(extra))
 
 
-def requirements_of(extra: str) -> list[str]:
+def read_requirements(extra: str) -> list[str]:
     """The packages of an extra, with their versions; the extra itself if they are unknown."""
     from importlib import metadata
 

@@ -171,10 +171,10 @@ def current_items(
         elif control == "clear":
             items.clear()
         elif control == "replace":
-            given = record.get("messages")
-            if not isinstance(given, list) or not all(map(is_item, cast("list[Any]", given))):
+            messages = record.get("messages")
+            if not isinstance(messages, list) or not all(map(is_item, cast("list[Any]", messages))):
                 raise Damaged(line)
-            items[:] = given
+            items[:] = messages
         elif control is None:
             raise Damaged(line)
         else:

@@ -46,28 +46,28 @@ def find_matches(pattern: str, limit: int) -> list[str] | None:
 
 def fits(path: str, pattern: str) -> bool:
     """Return True if a pattern matches the whole path; both are relative, or both absolute."""
-    wanted = _parts(pattern)
+    parts = _parts(pattern)
     # Positions in `wanted` that the parts so far can reach. Backtracking could take exponential time.
-    at = _skipped({0}, wanted)
+    at = _skipped({0}, parts)
     for part in _parts(path):
         ahead: set[int] = set()
         for n in at:
-            if n < len(wanted) and wanted[n] == "**":
+            if n < len(parts) and parts[n] == "**":
                 ahead.add(n)
-            elif n < len(wanted) and fnmatchcase(part, wanted[n]):
+            elif n < len(parts) and fnmatchcase(part, parts[n]):
                 ahead.add(n + 1)
-        at = _skipped(ahead, wanted)
-    return len(wanted) in at
+        at = _skipped(ahead, parts)
+    return len(parts) in at
 
 
 def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part]
 
 
-def _skipped(at: set[int], wanted: Sequence[str]) -> set[int]:
+def _skipped(at: set[int], parts: Sequence[str]) -> set[int]:
     reached = set(at)
     for n in sorted(at):
-        while n < len(wanted) and wanted[n] == "**":
+        while n < len(parts) and parts[n] == "**":
             n += 1
             reached.add(n)
     return reached

@@ -89,8 +89,8 @@ def descendants(root: int, spared: frozenset[int] = frozenset(), group: int = 0)
     """
     if group or not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         return _descendants_from_table(root, spared, group)
-    found = _closure(_children(root), _children, spared)
-    return sorted(pid for pid in found if not _look_up(pid)[2])
+    pids = _closure(_children(root), _children, spared)
+    return sorted(pid for pid in pids if not _look_up(pid)[2])
 
 
 def _children(pid: int) -> list[int]:
@@ -115,21 +115,21 @@ def _descendants_from_table(root: int, spared: frozenset[int], group: int) -> li
         by_parent.setdefault(parent, []).append(pid)
     members = [pid for pid, entry in table.items() if group and entry[1] == group]
     first = [*by_parent.get(root, ()), *members]
-    found = _closure(first, lambda pid: by_parent.get(pid, []), spared)
-    return sorted(pid for pid in found - {os.getpid()} if not table[pid][2])
+    pids = _closure(first, lambda pid: by_parent.get(pid, []), spared)
+    return sorted(pid for pid in pids - {os.getpid()} if not table[pid][2])
 
 
 def _closure(
     first: list[int], children_of: Callable[[int], list[int]], spared: frozenset[int]
 ) -> set[int]:
-    found: set[int] = set()
+    closure: set[int] = set()
     waiting = first
     while waiting:
         pid = waiting.pop()
-        if pid not in spared and pid not in found:
-            found.add(pid)
+        if pid not in spared and pid not in closure:
+            closure.add(pid)
             waiting += children_of(pid)
-    return found
+    return closure
 
 
 # -- ending them -------------------------------------------------------------------------

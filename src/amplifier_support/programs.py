@@ -48,8 +48,8 @@ def find_program(name: str, folder: str | None = None) -> str | None:
         None if PATH has no such program outside these folders.
     """
     # With a folder in front, `which` looks nowhere else, also on Windows.
-    found = (shutil.which(os.path.join(entry, name)) for entry in _search_path(folder))
-    return next(filter(None, found), None)
+    programs = (shutil.which(os.path.join(entry, name)) for entry in _search_path(folder))
+    return next(filter(None, programs), None)
 
 
 def package_folder(name: str) -> str:

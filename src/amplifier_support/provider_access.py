@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+from amplifier_support.environment import is_set_for_modules
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import without_login
 
@@ -50,26 +51,30 @@ def choose_access(
         address_variable: The environment variable of the address.
     """
     keys = _without_blanks(configured)
-    found = _without_blanks({name: environ.get(name) for name in variables})
+    exported = _without_blanks({name: environ.get(name) for name in variables})
     address = (environ.get(address_variable) or "").strip()
     base_url = (base_url or "").strip()
-    variable = next(iter(found), "")
+    variable = next(iter(exported), "")
     pair = f"{variable} and {address_variable} ({without_login(address)}) belong together"
     if not base_url:
-        if keys and found and address and not set(keys.values()) & set(found.values()):
+        # An address that was stored belongs to the stored key, not to others of the environment.
+        is_stored = is_set_for_modules(address_variable)
+        own = {key for name, key in exported.items() if is_set_for_modules(name) or not is_stored}
+        if keys and exported and address and not own & set(keys.values()):
             ignored = f"{address_variable} is not used for {next(iter(keys))}: {pair}"
             return Access(keys, None, "base_url", ignored)
-        return Access(keys or found, address or None, address_variable)
+        return Access(keys or exported, address or None, address_variable)
     target = without_login(base_url)
     is_other = bool(address) and not is_same_address(base_url, address)
-    if found and is_other and not keys:
+    if exported and is_other and not keys:
+        setting = "auth_token" if variable.endswith("AUTH_TOKEN") else "api_key"
         ignored = (
             f"{variable} is not sent to base_url ({target}): {pair}; to use the key there as well, "
-            f"set api_key: ${{{variable}}} next to base_url"
+            f"set {setting}: ${{{variable}}} next to base_url"
         )
         return Access({}, base_url, "base_url", ignored)
     ignored = f"{address_variable} is not used: base_url is {target}" if is_other else ""
-    return Access(keys or found, base_url, "base_url", ignored)
+    return Access(keys or exported, base_url, "base_url", ignored)
 
 
 def _without_blanks(values: Mapping[str, str | None]) -> dict[str, str]:
@@ -77,9 +82,9 @@ def _without_blanks(values: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in stripped.items() if value}
 
 
-def is_same_address(one: str, other: str) -> bool:
+def is_same_address(left: str, right: str) -> bool:
     """Return True if two URLs are the same API, with or without `/v1` or the path of a request."""
-    return _normalise(one) == _normalise(other)
+    return _normalise(left) == _normalise(right)
 
 
 def _normalise(url: str) -> tuple[object, ...]:

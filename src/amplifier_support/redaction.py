@@ -290,7 +290,7 @@ class _Index:
     def likely(self, text: str) -> list[Shape]:
         """The shapes that `text` may contain, in their order."""
         lowered = text.lower()
-        found = {
+        likely = {
             number
             for part, hints in self._everywhere.items()
             if part in lowered
@@ -301,8 +301,8 @@ class _Index:
         if self._in_runs and (runs := _runs(text)):
             starts = self._by_start.keys() & set(zip(runs, runs[1:], runs[2:], strict=False))
             hints = [*self._short, *(hint for start in starts for hint in self._by_start[start])]
-            found.update(n for hint in hints if hint in runs for n in self._in_runs[hint])
-        return [self._shapes[number] for number in sorted(found)] if found else []
+            likely.update(n for hint in hints if hint in runs for n in self._in_runs[hint])
+        return [self._shapes[number] for number in sorted(likely)] if likely else []
 
 
 @lru_cache(maxsize=8)

@@ -147,6 +147,20 @@ class RequestLog(Protocol):
         ...
 
 
+class Turn:
+    """A request that may be sent. This base class records nothing."""
+
+    async def record_answer(self, status: int, headers: Mapping[str, str]) -> None:
+        """Record the head of its answer; header names are looked up in lower case."""
+
+    async def record_failure(self) -> None:
+        """Record that it had no answer."""
+
+
+Enter = Callable[[str, int], Awaitable[Turn]]
+"""Waits until a request may be sent. Takes what identifies the account and the model, and the length of the
+request in bytes."""
+
 RunAgent = Callable[..., Awaitable[dict[str, Any]]]
 
 # Registered by the app.
@@ -166,7 +180,8 @@ TRUSTED_PROGRAMS = Capability[Callable[[], None]]("trusted.programs")
 MENTIONS = Capability[MentionResolver]("mention_resolver")
 OFFLINE = Capability[bool]("offline")
 SECRET_VARIABLES = Capability[Iterable[str]]("secrets.variables")
-PACE_DIR = Capability[str]("provider.pace_dir")
+PACE = Capability[Enter]("provider.pace")
+REPLICATE: "Capability[Callable[[Path], Awaitable[None]]]" = Capability("session.replicate")
 SANDBOX: "Capability[Sandbox]" = Capability("session.sandbox")
 REQUEST_LOG = Capability[RequestLog]("session.request_log")
 DEFERRAL: "Capability[Deferral]" = Capability("provider.deferral")
@@ -195,6 +210,9 @@ COMMAND_REGISTRY = Capability[Any]("slash_command_registry")
 COMMAND_EXECUTOR = Capability[Any]("slash_command_executor")
 TOOL_OUTPUT_DIR = Capability[str]("tool.output_dir")
 ANNOUNCED_EVENTS = Capability[Any]("observability.events")
+
+# Contribution channels that several modules use.
+SKILLS_CHANNEL = "skills"
 
 # Registered by host applications.
 BEFORE_PROVIDER = Capability[Callable[..., Any]]("provider.before_load")

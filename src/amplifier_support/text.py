@@ -20,15 +20,15 @@ def nearest(name: str, known: Iterable[str], cutoff: float = _CUTOFF) -> str | N
     from difflib import get_close_matches
 
     # The dashes that all options begin with do not make them alike.
-    wanted, letters = _compared(name), sorted(_compared(name))
-    by_compared = {_compared(one): one for one in known}
+    compared, letters = _compared(name), sorted(_compared(name))
+    by_compared = {_compared(candidate): candidate for candidate in known}
     near = [
         match
-        for match in get_close_matches(wanted, by_compared, cutoff=cutoff)
-        if _rest_is_similar(wanted, match)
+        for match in get_close_matches(compared, by_compared, cutoff=cutoff)
+        if _rest_is_similar(compared, match)
     ]
     # Most often two letters were exchanged: `--modle` is `--model`, and not `--mode`.
-    near.sort(key=lambda one: sorted(one) != letters)
+    near.sort(key=lambda candidate: sorted(candidate) != letters)
     return by_compared[near[0]] if near else None
 
 

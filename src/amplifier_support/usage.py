@@ -30,8 +30,8 @@ def token_counts(usage: object, *names: str) -> list[int] | None:
     """
     if not isinstance(usage, Mapping):
         return None
-    given = [cast("Mapping[str, object]", usage).get(name) for name in names]
-    counts = [0 if value is None else token_count(value) for value in given]
+    values = [cast("Mapping[str, object]", usage).get(name) for name in names]
+    counts = [0 if value is None else token_count(value) for value in values]
     return None if None in counts else cast("list[int]", counts)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_support.installation import install_command, requirements_of
+from amplifier_support.installation import install_command, read_requirements
 from tests.support.installations import Environment
 
 FOLDER = {"url": "file:///opt/a%20b", "dir_info": {}}
@@ -84,6 +84,6 @@ def test_the_command_for_an_extra_is_that_of_the_installer(
 def test_every_extra_has_packages_and_an_unknown_one_names_itself() -> None:
     extras = ("local", "bedrock", "vertex", "keyring", "mcp", "otel", "parquet", "ray")
     for extra in extras:
-        assert all("amplifier[" not in package for package in requirements_of(extra)), extra
-    assert shlex.split(install_command("otel"))[-2:] == requirements_of("otel")
-    assert requirements_of("no-such") == ["amplifier[no-such]"]
+        assert all("amplifier[" not in package for package in read_requirements(extra)), extra
+    assert shlex.split(install_command("otel"))[-2:] == read_requirements("otel")
+    assert read_requirements("no-such") == ["amplifier[no-such]"]

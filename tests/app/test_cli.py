@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from amplifier_app.commands.group import amplifier_command as root_command
 from amplifier_app.commands.run import launch
 from amplifier_app.commands.run.request import Request, read_words
 from tests.meta import help_pages
-from tests.support.cli import amplifier_command, child_environment, run_amplifier, start_amplifier
+from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.schemas import RESULT
 
 
@@ -29,13 +28,6 @@ def test_the_version_is_one_line(argv: list[str]) -> None:
     assert done.code == 0
     assert done.stdout.startswith("amplifier ")
     assert done.stdout.count("\n") == 1
-
-
-def test_help_lists_the_commands() -> None:
-    done = run_amplifier("--help")
-    assert done.code == 0
-    for command in ("run", "session", "module", "version"):
-        assert f"\n  {command} " in done.stdout
 
 
 def test_every_command_is_in_a_group_of_the_help() -> None:
@@ -78,7 +70,7 @@ def test_stored_help_is_printed_on_a_terminal_of_the_usual_width(words: str) -> 
     assert run_amplifier(*argv, env={"COLUMNS": "60"}).stdout != printed
 
 
-@pytest.mark.parametrize("argv", [["--version"], ["--help"], ["schema", "plan"]])
+@pytest.mark.parametrize("argv", [["--version"], ["schema", "plan"]])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_reported(argv: list[str]) -> None:
     with open("/dev/full", "wb") as full, start_amplifier(*argv, stdout=full) as process:
@@ -138,14 +130,6 @@ def test_an_empty_value_is_refused(option: str) -> None:
         f"amplifier: {option} needs a {'file' if option == '--plan' else 'value'}",
         "  Leave the option out, or check the variable that its value comes from.",
     ]
-
-
-def test_help_of_run_lists_its_options() -> None:
-    done = run_amplifier("run", "--help")
-    assert done.code == 0
-    for option in ("--profile", "--plan", "--set", "--resume", "--output", "--approve"):
-        assert option in done.stdout
-    assert "--install-completion" not in done.stdout
 
 
 def test_runs_as_a_module_too() -> None:
@@ -208,31 +192,6 @@ def test_a_usage_error_answers_in_json_if_json_was_asked_for(output: str) -> Non
     RESULT.validate(result)
     assert (done.code, result["outcome"], result["exit_code"]) == (2, "usage", 2)
     assert "--bogus" in result["error"]["message"]
-
-
-def test_a_closed_pipe_prints_no_traceback() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        done = subprocess.run(
-            [*amplifier_command(), "--help"],
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=child_environment(Path(os.environ["AMPLIFIER_HOME"])),
-        )
-    finally:
-        os.close(writing)
-    assert done.returncode == 141
-    assert done.stderr == ""
-
-
-def test_closed_standard_streams_print_no_traceback() -> None:
-    script = " ".join([*amplifier_command(), "--help", ">&-", "2>&-", "<&-"])
-    done = subprocess.run(
-        ["sh", "-c", script], env=child_environment(Path(os.environ["AMPLIFIER_HOME"]))
-    )
-    assert done.returncode == 141
 
 
 @pytest.mark.parametrize("name", ["result", "events", "plan"])

@@ -17,7 +17,7 @@ from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_batch.dispatch import Dispatcher, Limits
 from amplifier_batch.engines.pool import (
-    PREEMPTED,
+    NODE_LOST,
     RAY_WORKER_DIED,
     Asked,
     Died,
@@ -161,7 +161,7 @@ async def test_rows_that_kill_their_workers_count_as_failed(tmp_path: Path) -> N
         ("SIGKILL", 6, False, "error"),
         ("SIGKILL", 20, True, "ok"),
         (RAY_WORKER_DIED, 5, False, "ok"),
-        (PREEMPTED, 20, False, "ok"),
+        (NODE_LOST, 20, False, "ok"),
     ],
 )
 async def test_deaths_from_outside_are_not_charged_to_the_row(

@@ -16,7 +16,7 @@ from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, ToolCallBlock, Usage
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.loop.config import LoopConfig
-from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules._shared.loop.turn import LoopOrchestrator
 from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 from tests.modules._shared.loop.rig import ListContext

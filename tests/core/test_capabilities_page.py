@@ -23,7 +23,7 @@ COMMON = {
 
 SHARED = (
     "session.budget",
-    "provider.pace_dir",
+    "provider.pace",
     "secrets.variables",
     "redaction.event",
     "approval.remembered",

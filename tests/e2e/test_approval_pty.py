@@ -264,18 +264,15 @@ def test_why_names_your_answer(tmp_path: Path) -> None:
         terminal.type("y")
         terminal.until("done here")
         terminal.prompt()
-        terminal.type("/why" + ENTER)
-        terminal.until(r"allowed by +your answer \(allow once\)")
-        terminal.prompt()
+        terminal.ask("/why", r"allowed by +your answer \(allow once\)")
         terminal.type("/approve deny" + ENTER)
         terminal.until("deny without asking")
-        terminal.type("again" + ENTER)
-        terminal.until("finished")
-        terminal.prompt()
-        terminal.type("/why" + ENTER)
-        terminal.until(r"outcome +denied *\r?\n")
-        terminal.until("denied by +policy: it needs approval, which was denied")
-        terminal.prompt()
+        terminal.ask("again", "finished")
+        terminal.ask(
+            "/why",
+            r"outcome +denied *\r?\n",
+            "denied by +policy: it needs approval, which was denied",
+        )
         terminal.type("/quit" + ENTER)
         terminal.finish()
 
@@ -290,9 +287,7 @@ def test_ctrl_c_at_a_question_is_no_answer_to_it(tmp_path: Path) -> None:
         terminal.until("the prompt was stopped before this call")
         terminal.until("stopped; Enter on an empty line continues")
         terminal.prompt()
-        terminal.type("/why" + ENTER)
-        terminal.until("outcome +not run: the prompt was stopped before this call")
-        terminal.prompt()
+        terminal.ask("/why", "outcome +not run: the prompt was stopped before this call")
         terminal.type("/quit" + ENTER)
         terminal.finish()
     assert "denied" not in terminal.shown

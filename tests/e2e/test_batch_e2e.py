@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,95 +21,26 @@ import jsonschema
 import pytest
 import yaml
 
+from amplifier_app.base.keys import Address, KeyStore
 from amplifier_batch.input import compute_digest
 from amplifier_batch.record.folder import fixed_facts
-from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.batches import KEY, Batches, blocks_of, texts_of
+from tests.support.cli import run_amplifier
 from tests.support.conditions import Conditions
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall, Usage
 from tests.support.plans import module_folder
 from tests.support.thorough import Scale
 from tests.support.waiting import wait_until
 
-KEY: dict[str, str | None] = {"ANTHROPIC_API_KEY": "test-key"}
-
 
 def counting(request: Request) -> Any:
     """A model that calls a tool once for each row, and answers with the row."""
     messages = request.body["messages"]
-    prompt = next(block for block in _texts(messages) if block.startswith("row "))
-    if any(block.get("type") == "tool_result" for one in messages for block in _blocks(one)):
+    prompt = next(block for block in texts_of(messages) if block.startswith("row "))
+    if any(block.get("type") == "tool_result" for one in messages for block in blocks_of(one)):
         return Reply(f"did {prompt}")
     effect = f"echo {prompt.split()[1]} >> effects.txt; sleep 0.05"
     return Reply(tool_calls=[ToolCall("bash", {"command": effect})])
-
-
-def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    content = message["content"]
-    return content if isinstance(content, list) else [{"type": "text", "text": content}]
-
-
-def _texts(messages: list[dict[str, Any]]) -> Iterator[str]:
-    return (block["text"] for one in messages for block in _blocks(one) if "text" in block)
-
-
-class Batches:
-    """Runs batches against a model on loopback."""
-
-    def __init__(self, folder: Path, server: ScriptedLLM, *, has_prices: bool = True) -> None:
-        self.folder = folder
-        self.server = server
-        plan: dict[str, Any] = {
-            "extends": "default",
-            "providers": [
-                {
-                    "module": "provider-anthropic",
-                    "config": {
-                        "base_url": server.base_url,
-                        "max_retries": 0,
-                        "prices": {"input": 3, "output": 15} if has_prices else None,
-                    },
-                }
-            ],
-        }
-        (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
-
-    def rows(self, number: int) -> None:
-        """Write the input."""
-        lines = (json.dumps({"id": f"r{i}", "n": i}) for i in range(number))
-        (self.folder / "rows.jsonl").write_text("\n".join(lines))
-
-    def arguments(self, command: str, *more: str) -> tuple[str, ...]:
-        if command != "run":
-            return ("batch", command, "out", *more)
-        what = (
-            "plan.yaml",
-            "rows.jsonl",
-            "-o",
-            "out",
-            "--prompt",
-            "row r{{n}}",
-            "--approve",
-            "allow",
-        )
-        return ("batch", "run", *what, *more)
-
-    def __call__(self, command: str, *more: str, cold: bool = False) -> Finished:
-        arguments = self.arguments(command, *more)
-        return run_amplifier(*arguments, cwd=self.folder, env=KEY, timeout=240, cold=cold)
-
-    def start(self, command: str, *more: str) -> subprocess.Popen[bytes]:
-        return start_amplifier(*self.arguments(command, *more), cwd=self.folder, env=KEY)
-
-    def results(self) -> list[dict[str, Any]]:
-        lines = (self.folder / "out" / "results.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
-
-    def effects(self) -> Counter[str]:
-        file = self.folder / "effects.txt"
-        return Counter(file.read_text().split() if file.exists() else [])
-
-    def status(self) -> dict[str, Any]:
-        return json.loads(self("status", "--output", "json").stdout)
 
 
 @pytest.fixture
@@ -379,11 +310,54 @@ def test_a_cost_limit_is_refused_before_a_request_if_the_price_is_unknown(
         assert server.completions == []
 
 
+def test_a_cost_limit_is_accepted_for_the_model_of_the_orchestrator(tmp_path: Path) -> None:
+    with ScriptedLLM.running(["answer"], repeat_last=True) as server:
+        batches = Batches(tmp_path, server, has_prices=False)
+        batches.rows(1)
+        plan = yaml.safe_load((tmp_path / "plan.yaml").read_text())
+        config = plan["providers"][0]["config"]
+        config.update(list_prices=True, model="house-model")
+        plan["session"] = {
+            "orchestrator": {
+                "module": "loop-streaming",
+                "config": {"default_model": "claude-sonnet-4-5"},
+            }
+        }
+        (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
+        check = run_amplifier(
+            *("plan", "check", "-f", "plan.yaml", "--set", "session.budget.max_cost=1"),
+            cwd=tmp_path,
+            env=KEY,
+        )
+        assert check.code == 0, check.stderr
+        done = batches("run", "--max-cost", "1")
+        assert (done.code, len(server.completions)) == (0, 1), done.stderr
+        assert server.completions[0].body["model"] == "claude-sonnet-4-5"
+
+
+def test_commands_of_rows_do_not_get_the_address_of_a_stored_key(tmp_path: Path) -> None:
+    replies = [Reply(tool_calls=[ToolCall("bash", {"command": "env"})]), "done"]
+    with ScriptedLLM.running(replies, api_key="sk-stored-0123456789") as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(1)
+        KeyStore().store(
+            "ANTHROPIC_API_KEY",
+            server.api_key or "",
+            address=Address("ANTHROPIC_BASE_URL", server.base_url),
+        )
+        arguments = batches.arguments("run", "--max-cost", "1")
+        done = run_amplifier(*arguments, cwd=tmp_path, cold=True)
+        assert done.code == 0, done.stderr
+        sent = str(server.completions[1].body)
+    assert "PATH=" in sent
+    assert "BASE_URL" not in sent
+
+
 def test_rows_that_find_the_provider_busy_wait_and_none_fails(tmp_path: Path) -> None:
     asked: Counter[str] = Counter()
 
     def busy(request: Request) -> Any:
-        (prompt,) = [text for text in _texts(request.body["messages"]) if text.startswith("row ")]
+        (prompt,) = [text for text in texts_of(request.body["messages"]) if text.startswith("row ")]
         asked[prompt] += 1
         if asked[prompt] == 1:
             return Status(429, headers={"retry-after": "0.2"})
@@ -479,20 +453,21 @@ def test_compare_names_the_changes_the_flips_and_the_verdict(batches: Batches) -
 
 def test_the_plan_may_have_the_prompt(batches: Batches) -> None:
     batches.rows(1)
-    with (batches.folder / "plan.yaml").open("a") as file:
-        file.write("prompt: 'row r{{n}}'\n")
+    batches.plan["prompt"] = "row r{{n}}"
+    batches.write_plan()
     what = ("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", "--approve", "allow")
     done = run_amplifier(*what, cwd=batches.folder, env=KEY)
     assert done.code == 0, done.stderr
     assert batches.results()[0]["response"] == "did row r0"
 
 
-def test_input_from_stdin_is_saved_with_the_batch(batches: Batches) -> None:
-    what = ("batch", "run", "mock", "-", "-o", "out")
-    done = run_amplifier(*what, cwd=batches.folder, stdin="one\ntwo\n")
-    assert done.code == 0, done.stderr
-    assert {one["response"] for one in batches.results()} == {"You said: one", "You said: two"}
-    assert batches("resume").code == 0
+def test_a_mistake_in_a_prompt_is_reported_before_the_first_request(batches: Batches) -> None:
+    batches.rows(2)
+    done = batches("run", "--prompt", "{{nothing}}")
+    assert done.code == 78, done.stderr
+    assert "has no field 'nothing'" in done.stderr
+    assert not batches.server.completions
+    assert not (batches.folder / "out").exists()
 
 
 def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
@@ -588,28 +563,6 @@ def test_a_disk_that_takes_no_more_loses_nothing(tmp_path: Path) -> None:
     assert after.startswith(before)
     found = [json.loads(line)["row"] for line in after.splitlines()]
     assert sorted(found) == sorted(f"r{n}" for n in range(rows))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "{{nothing}}"),
-            "has no field 'nothing'",
-        ),
-        (("missing.yaml", "rows.jsonl", "-o", "out"), "there is no plan file missing.yaml"),
-        (("plan.yaml", "missing.jsonl", "-o", "out"), "cannot read the input missing.jsonl"),
-    ],
-)
-def test_mistakes_are_reported_before_the_first_request(
-    batches: Batches, arguments: tuple[str, ...], message: str
-) -> None:
-    batches.rows(2)
-    done = run_amplifier("batch", "run", *arguments, cwd=batches.folder, env=KEY)
-    assert done.code == (78 if "has no field" in message else 2), done.stderr
-    assert message in done.stderr
-    assert not batches.server.completions
-    assert not (batches.folder / "out").exists()
 
 
 def test_an_input_on_stdin_is_private_and_moves_with_the_folder(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.test_batch_e2e import Batches
-from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.batches import Batches
+from tests.support.cli import run_amplifier
 from tests.support.llm.batches import Batch, Fate
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
 from tests.support.plans import module_folder
@@ -48,7 +48,9 @@ def working(steps: int) -> Callable[[Request], Any]:
 
 
 class Economy(Batches):
-    """Runs a batch at batch prices, in a folder."""
+    """Runs a batch at batch prices."""
+
+    options = ("--approve", "allow", "--economy")
 
     def __init__(self, folder: Path, server: ScriptedLLM, vendor: str) -> None:
         self.folder = folder
@@ -58,7 +60,6 @@ class Economy(Batches):
         if vendor == "anthropic":
             module = "provider-anthropic"
             config["base_url"] = server.base_url
-            self.env: dict[str, str | None] = {"ANTHROPIC_API_KEY": "test-key"}
         else:
             module = "provider-openai"
             config |= {"base_url": server.openai_base_url, "api": vendor}
@@ -69,18 +70,8 @@ class Economy(Batches):
         }
 
     def arguments(self, command: str, *more: str) -> tuple[str, ...]:
-        (self.folder / "plan.yaml").write_text(yaml.safe_dump(self.plan))
-        if command != "run":
-            return ("batch", command, "out", *more)
-        what = ("plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "row r{{n}}")
-        return ("batch", "run", *what, "--approve", "allow", "--economy", *more)
-
-    def __call__(self, command: str, *more: str) -> Finished:
-        arguments = self.arguments(command, *more)
-        return run_amplifier(*arguments, cwd=self.folder, env=self.env, timeout=110)
-
-    def start(self, command: str, *more: str) -> subprocess.Popen[bytes]:
-        return start_amplifier(*self.arguments(command, *more), cwd=self.folder, env=self.env)
+        self.write_plan()
+        return super().arguments(command, *more)
 
     def results(self) -> dict[str, dict[str, Any]]:
         lines = (self.folder / "out" / "results.jsonl").read_text().splitlines()

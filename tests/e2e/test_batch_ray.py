@@ -6,11 +6,9 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,20 +17,23 @@ from typing import Any
 
 import pytest
 
-from amplifier_app import __version__
 from amplifier_batch.engines.ray import RayWorker
 from amplifier_support.installation import install_command
-from tests.e2e.test_batch_e2e import KEY, Batches, counting
+from tests.e2e.test_batch_e2e import counting
+from tests.support.batches import KEY, Batches
 from tests.support.cli import Finished, run_amplifier, start_amplifier
-from tests.support.llm_server import ScriptedLLM
+from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
+from tests.support.ray_cluster import AUTHENTICATED, TOKEN, Cluster
+from tests.support.small_disk import can_mount
+from tests.support.thorough import Scale
+from tests.support.waiting import wait_until
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(
     not HAS_RAY, reason="ray is not installed: .ci/run has a step for it"
 )
 
-TOKEN = "0123456789abcdef" * 4
-AUTHENTICATED = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_USAGE_STATS_ENABLED": "0"}
+needs_nodes = pytest.mark.skipif(not can_mount(), reason="cannot mount file systems")
 
 
 @pytest.fixture
@@ -42,48 +43,11 @@ def batches(tmp_path: Path) -> Iterator[Batches]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """The address of a Ray with a token; its processes are killed at the end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
-        options = f"--port={address.partition(':')[2]} --num-cpus=2 --temp-dir={folder}/r"
-        more = "--include-dashboard=false --object-store-memory=100000000 --block"
-        argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head"]
-        with open(Path(folder) / "log", "wb") as log:
-            head = subprocess.Popen(
-                [*argv, *options.split(), *more.split()],
-                env={
-                    **os.environ,
-                    **AUTHENTICATED,
-                    "ANTHROPIC_API_KEY": "test-key",
-                    "CLUSTER": folder,
-                },
-                cwd="/",
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        try:
-            until = time.monotonic() + 100
-            while b"Ray runtime started" not in (Path(folder) / "log").read_bytes():
-                assert head.poll() is None, (Path(folder) / "log").read_text()
-                assert time.monotonic() < until, (Path(folder) / "log").read_text()
-                time.sleep(0.2)
-            yield address
-        finally:
-            kill_cluster(folder)
-            head.wait()
-
-
-def kill_cluster(folder: str) -> None:
-    """Kill what runs in the environment of a cluster."""
-    mark = f"CLUSTER={folder}".encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                os.kill(int(process.name), signal.SIGKILL)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Ray with a token and one node, which shares the disk."""
+    hidden = tmp_path_factory.mktemp("hidden")
+    with Cluster.started(hidden, cpus=2) as cluster:
+        yield cluster
 
 
 def descendants(pid: int, name: str) -> list[int]:
@@ -149,13 +113,15 @@ def comparable(folder: Path) -> list[dict[str, Any]]:
 
 
 @needs_ray
-def test_ray_shards_and_this_machine_give_the_same_results(batches: Batches, cluster: str) -> None:
+def test_ray_shards_and_this_machine_give_the_same_results(
+    batches: Batches, cluster: Cluster
+) -> None:
     batches.rows(8)
-    done = run_on(batches, cluster, "run", "--workers", "4")
+    done = run_on(batches, cluster.address, "run", "--workers", "4")
     assert done.code == 0, done.stderr
     folders = [batches.folder / "out"]
     facts = json.loads((folders[0] / "batch.json").read_text())
-    assert (facts["engine"], facts["address"]) == ("ray", cluster)
+    assert (facts["engine"], facts["address"]) == ("ray", cluster.address)
     assert batches.effects() == {f"r{i}": 1 for i in range(8)}
     shards = [("part-1", "1/4"), ("part-2", "2/4"), ("part-3", "3/4"), ("part-4", "4/4")]
     for name, shard in (*shards, ("here", "1/1")):
@@ -171,26 +137,28 @@ def test_ray_shards_and_this_machine_give_the_same_results(batches: Batches, clu
 
 
 @needs_ray
-def test_a_cluster_refuses_another_token(batches: Batches, cluster: str) -> None:
+def test_a_cluster_refuses_another_token(batches: Batches, cluster: Cluster) -> None:
     batches.rows(1)
     done = run_amplifier(
-        *batches.arguments("run", "--engine", "ray", "--address", cluster),
+        *batches.arguments("run", "--engine", "ray", "--address", cluster.address),
         cwd=batches.folder,
         env={**KEY, **AUTHENTICATED, "RAY_AUTH_TOKEN": "f" * 64},
         network=True,
         timeout=100,
     )
     assert done.code == 1, done.stderr
-    assert f"cannot use Ray at {cluster}" in done.stderr
+    assert f"cannot use Ray at {cluster.address}" in done.stderr
     assert "RAY_AUTH_TOKEN" in done.stderr
     assert not batches.server.completions
 
 
 @needs_ray
-def test_a_batch_continues_after_its_cluster_stopped(batches: Batches, cluster: str) -> None:
+def test_a_batch_continues_after_its_cluster_stopped(batches: Batches, cluster: Cluster) -> None:
     batches.rows(30)
     process = start_amplifier(
-        *batches.arguments("run", "--engine", "ray", "--address", cluster, "--workers", "2"),
+        *batches.arguments(
+            "run", "--engine", "ray", "--address", cluster.address, "--workers", "2"
+        ),
         cwd=batches.folder,
         env={**KEY, **AUTHENTICATED},
         network=True,
@@ -198,14 +166,7 @@ def test_a_batch_continues_after_its_cluster_stopped(batches: Batches, cluster: 
     while not batches.effects():
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    port = cluster.partition(":")[2]
-    for gcs in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if f"--gcs_server_port={port}".encode() in (gcs / "cmdline").read_bytes():
-                environment = (gcs / "environ").read_bytes().split(b"\0")
-                mark = next(one for one in environment if one.startswith(b"CLUSTER="))
-                kill_cluster(mark.decode().partition("=")[2])
-                break
+    cluster.kill_all()
     _, stderr = process.communicate(timeout=100)
     assert process.returncode == 1, stderr
     assert b"amplifier: the Ray cluster stopped" in stderr
@@ -215,6 +176,138 @@ def test_a_batch_continues_after_its_cluster_stopped(batches: Batches, cluster: 
     assert done.code == 0, done.stderr
     assert Counter(one["row"] for one in batches.results()) == {f"r{i}": 1 for i in range(30)}
     assert max(batches.effects().values()) == 1
+
+
+class Nodes:
+    """A batch on nodes that do not have its folder; the effects of its rows are in a file that they have.
+
+    Args:
+        folder: The folder of the batch.
+        cluster: Its cluster.
+        server: Its model, which calls a tool twice for each row.
+    """
+
+    KEY = "sk-key-that-only-the-driver-has"
+
+    def __init__(self, folder: Path, cluster: Cluster, server: ScriptedLLM) -> None:
+        self.cluster = cluster
+        self.batches = Batches(folder, server)
+        self._file = cluster.shared / "effects.txt"
+        plan = folder / "plan.yaml"
+        plan.write_text(plan.read_text() + "session: {sandbox: 'off'}\n")
+
+    def start(self, command: str, *more: str) -> subprocess.Popen[bytes]:
+        address = ("--engine", "ray", "--address", self.cluster.address)
+        return start_amplifier(
+            *self.batches.arguments(command, *(address if command == "run" else ()), *more),
+            cwd=self.batches.folder,
+            env={"ANTHROPIC_API_KEY": self.KEY, **AUTHENTICATED},
+            network=True,
+        )
+
+    def effects(self) -> Counter[str]:
+        return Counter(self._file.read_text().split() if self._file.exists() else [])
+
+    def homes(self) -> set[int]:
+        """The nodes that have run something since the start of the test."""
+        file = self.cluster.shared / "homes.txt"
+        text = file.read_text() if file.exists() else ""
+        return {int(number) for number in re.findall(r"node(\d+)$", text, re.MULTILINE)}
+
+    def end(self, process: subprocess.Popen[bytes], rows: int) -> None:
+        """Wait for the end, and check that each row ended once and did everything at most once."""
+        stdout, stderr = process.communicate(timeout=300)
+        log = (self.batches.folder / "out" / "log.txt").read_text()
+        errors = [result["error"] for result in self.batches.results()]
+        assert (process.returncode, stdout) == (0, b""), f"{stderr.decode()}\n{errors}\n{log}"
+        names = [f"r{number}" for number in range(rows)]
+        assert Counter(result["row"] for result in self.batches.results()) == dict.fromkeys(
+            names, 1
+        )
+        assert {result["attempts"] for result in self.batches.results()} == {1}
+        assert max(self.effects().values()) == 1
+
+
+@pytest.fixture(scope="module")
+def nodes_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Ray whose head has no rows; its nodes do not have the folders of the tests."""
+    with Cluster.started(tmp_path_factory.getbasetemp()) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, nodes_cluster: Cluster) -> Iterator[Nodes]:
+    file = nodes_cluster.shared / "effects.txt"
+    for used in nodes_cluster.shared.iterdir():
+        used.unlink()
+
+    def answer(request: Request) -> Any:
+        text = json.dumps(request.body["messages"])
+        row, done = re.findall(r"row (r\d+)", text)[0], text.count('"tool_result"')
+        if done == 2:
+            return Reply(f"did {row}")
+        place = f"echo $HOME >> {nodes_cluster.shared}/homes.txt"
+        effect = f"echo {row}-{done} >> {file}; echo {done} >> here.txt; {place}; sleep 0.5"
+        return Reply(tool_calls=[ToolCall("bash", {"command": effect})])
+
+    with ScriptedLLM.running([answer], repeat_last=True) as server:
+        yield Nodes(tmp_path, nodes_cluster, server)
+
+
+@needs_ray
+@needs_nodes
+def test_nodes_need_no_disk_in_common_and_no_key(nodes: Nodes) -> None:
+    nodes.batches.rows(4)
+    nodes.cluster.add_node()
+    nodes.end(nodes.start("run", "--workdir", "fresh"), 4)
+    out = nodes.batches.folder / "out"
+    works = sorted((out / "work").glob("*/here.txt"))
+    assert [file.read_text() for file in works] == ["0\n1\n"] * 4
+    assert len(list((out / "sessions").glob("*/transcript.jsonl"))) == 4
+    key = nodes.KEY.encode()
+    environments = nodes.cluster.environments()
+    assert TOKEN.encode() in environments
+    assert key not in environments
+    for folder in (out, nodes.cluster.place):
+        files = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+        assert [file for file in files if key in file.read_bytes()] == []
+
+
+@needs_ray
+@needs_nodes
+def test_workers_follow_the_size_of_the_cluster(nodes: Nodes, scale: Scale) -> None:
+    largest, smallest = scale(2, 4), scale(1, 2)
+    rows = 6 * largest
+    nodes.batches.rows(rows)
+    first = nodes.cluster.add_node(resources={"slot": 1})
+    needs = ("--cpus", "0.5", "--resources", "slot=1")
+    process = nodes.start("run", "--workdir", "fresh", "--workers", str(rows), *needs)
+    wait_until(nodes.effects, 120, process=process)
+    assert nodes.homes() == {first}
+    more = [nodes.cluster.add_node(resources={"slot": 1}) for _ in range(largest - 1)]
+    wait_until(lambda: nodes.homes() == {first, *more}, 240, process=process)
+    for node in [first, *more][: largest - smallest]:
+        nodes.cluster.kill(node)
+    nodes.end(process, rows)
+
+
+@needs_ray
+@needs_nodes
+def test_rows_outlive_their_nodes_and_the_driver(nodes: Nodes) -> None:
+    nodes.batches.rows(8)
+    lost, _ = nodes.cluster.add_node(), nodes.cluster.add_node()
+    first = nodes.start("run", "--workdir", "fresh", "--workers", "4")
+    wait_until(nodes.effects, 120, process=first)
+    nodes.cluster.kill(lost)
+    before = len(nodes.effects())
+    wait_until(lambda: len(nodes.effects()) > before, 120, process=first)
+    first.kill()
+    first.communicate()
+    nodes.end(nodes.start("resume"), 8)
+    works = (nodes.batches.folder / "out" / "work").glob("*/here.txt")
+    whole = [file for file in works if file.read_text() == "0\n1\n"]
+    # A call that was running on the lost node is reported to the model as interrupted, and its files are lost.
+    assert len(whole) >= 8 - 4
 
 
 @pytest.mark.parametrize(
@@ -241,6 +334,9 @@ def test_a_batch_continues_after_its_cluster_stopped(batches: Batches, cluster: 
             "cannot reach Ray at here:ray",
         ),
         (["--address", "127.0.0.1:1"], {}, 2, "--address requires --engine ray"),
+        (["--cpus", "2"], {}, 2, "--cpus requires --engine ray"),
+        (["--engine", "ray", "--cpus", "0"], {}, 2, "--cpus must be greater than 0 (got 0)"),
+        (["--engine", "ray", "--resources", "gpu=0"], {}, 2, "--resources: expected NAME=N"),
     ],
 )
 def test_addresses_that_do_not_answer_or_authenticate_are_refused(
@@ -262,20 +358,9 @@ def test_the_extra_is_named_if_it_is_missing(batches: Batches) -> None:
     assert install_command("ray") in done.stderr
 
 
-async def test_a_node_refuses_what_would_not_be_this_batch(
+async def test_a_node_refuses_a_cluster_without_a_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = RayWorker(str(tmp_path), {})
-
-    async def refusal(version: str) -> str:
-        problem = await worker.start(version, "this")
-        assert problem is not None
-        return problem[0]
-
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    assert "does not require a token" in await refusal(__version__)
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    assert "but 0.0.1 here" in await refusal("0.0.1")
-    assert "does not have the folder" in await refusal(__version__)
-    (tmp_path / "batch.json").write_text(json.dumps({"batch": "other"}))
-    assert "does not have the folder" in await refusal(__version__)
+    started = await RayWorker(str(tmp_path), "this", {}).start()
+    assert "does not require a token" in str(started.problem)

@@ -108,11 +108,3 @@ def test_failed_rows_are_reported_with_the_commands_for_their_folder(folder: Pat
     assert "amplifier batch retry 'my out' --only check_failed" in done.stderr
     missing = run_amplifier("batch", "status", "none", cwd=folder)
     assert "there is no batch in none\n" in missing.stderr
-
-
-def test_a_batch_that_has_begun_is_kept(folder: Path) -> None:
-    done = run_amplifier("batch", "run", "mock.yaml", "rows.txt", "-o", "out", cwd=folder)
-    assert done.code == 0, done.stderr
-    again = run_amplifier("batch", "run", "mock.yaml", "rows.txt", "-o", "out", cwd=folder)
-    assert again.code == 78
-    assert len((folder / "out" / "results.jsonl").read_text().splitlines()) == 2

@@ -187,14 +187,6 @@ def test_conditions_compare_numbers_and_quoted_texts(
     assert [row["row"] for row in table(ended, "--where", where)] == rows
 
 
-def test_scorers_are_loaded_before_the_rows(batch: Path) -> None:
-    words = ("batch", "run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{text}}")
-    failed = amplifier(batch, *words, "--score", "x=python:no.such:f")
-    assert failed.code == 78
-    assert "No module named 'no'" in failed.stderr
-    assert not (batch / "out").exists()
-
-
 def test_a_plan_that_is_edited_meanwhile_does_not_change_the_end_of_a_batch(batch: Path) -> None:
     call = {"name": "bash", "input": {"command": "echo '[' > plan.yaml"}}
     plan = mock_plan(batch, [{"tool_calls": [call]}, "done"], tools=[{"module": "tool-bash"}])
@@ -223,17 +215,6 @@ def test_a_killed_scoring_goes_on_where_it_was(batch: Path) -> None:
     assert done.code == 0, done.stderr
     assert f"{3 - begun} score" in done.stderr
     assert means(batch, "--score", "slow=sh slow.sh")["slow"]["rows"] == 3
-
-
-def test_scores_of_the_plan_need_no_option(batch: Path) -> None:
-    (batch / "plan.yaml").write_text(
-        "extends: mock\nscores:\n- {name: length, run: 'python:scorers.py:length'}\n"
-    )
-    done = amplifier(
-        batch, *("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "{{text}}")
-    )
-    assert done.code == 0, done.stderr
-    assert [row["score_length"] for row in table(batch)] == ["13.0", "15.0", "15.0"]
 
 
 def test_runs_of_a_row_do_not_make_the_interval_narrower(batch: Path) -> None:

@@ -10,30 +10,28 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.batches import KEY, Batches, blocks_of, texts_of
+from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall, Usage
 from tests.support.thorough import Scale
-
-KEY: dict[str, str | None] = {"ANTHROPIC_API_KEY": "test-key"}
 
 
 def asking(request: Request) -> Any:
     """A model that makes one call for each row whose number is odd, again if that is allowed, and then answers."""
     messages = request.body["messages"]
-    row = next(text for text in _texts(messages) if text.startswith("row ")).split()[1]
+    row = next(text for text in texts_of(messages) if text.startswith("row ")).split()[1]
     call = ToolCall("bash", {"command": f"echo {row} >> effects.txt; sleep 0.02"})
     usage = Usage(1000, 10)
     results = [
-        block for one in messages for block in _blocks(one) if block["type"] == "tool_result"
+        block for one in messages for block in blocks_of(one) if block["type"] == "tool_result"
     ]
-    is_allowed = any("- allowed: bash" in text for text in _texts(messages[-1:]))
+    is_allowed = any("- allowed: bash" in text for text in texts_of(messages[-1:]))
     if not results and int(row[1:]) % 2:
         return Reply(tool_calls=[call], usage=usage)
     if is_allowed:
@@ -41,67 +39,18 @@ def asking(request: Request) -> Any:
     return Reply(f"did {row}", usage=usage)
 
 
-def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    content = message["content"]
-    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+class Batch(Batches):
+    """A batch whose rows with odd numbers wait for approval."""
 
-
-def _texts(messages: list[dict[str, Any]]) -> Iterator[str]:
-    return (block["text"] for one in messages for block in _blocks(one) if "text" in block)
-
-
-class Batch:
-    """A batch in `out`, whose rows with odd numbers ask for approval."""
-
-    def __init__(self, folder: Path, server: ScriptedLLM) -> None:
-        self.folder = folder
-        self.server = server
-        config = {
-            "base_url": server.base_url,
-            "max_retries": 0,
-            "prices": {"input": 3, "output": 15},
-        }
-        plan = {
-            "extends": "default",
-            "providers": [{"module": "provider-anthropic", "config": config}],
-        }
-        (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
-
-    def words(self, command: str, *more: str) -> tuple[str, ...]:
-        if command != "run":
-            return ("batch", command, "out", *more)
-        what = ("plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "row r{{n}}")
-        return ("batch", "run", *what, "--approve", "park", *more)
-
-    def __call__(self, command: str, *more: str) -> Finished:
-        return run_amplifier(*self.words(command, *more), cwd=self.folder, env=KEY, timeout=240)
-
-    def start(self, command: str, *more: str) -> subprocess.Popen[bytes]:
-        nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return start_amplifier(*self.words(command, *more), cwd=self.folder, env=KEY, **nowhere)
+    options = ("--approve", "park")
 
     def run(self, rows: int, *more: str) -> Finished:
-        lines = (json.dumps({"id": f"r{number}", "n": number}) for number in range(rows))
-        (self.folder / "rows.jsonl").write_text("\n".join(lines))
+        self.rows(rows)
         return self("run", *more)
 
     @property
     def outcomes(self) -> Counter[str]:
-        return Counter(result["outcome"] for result in self.results)
-
-    @property
-    def results(self) -> list[dict[str, Any]]:
-        lines = (self.folder / "out" / "results.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
-
-    @property
-    def effects(self) -> Counter[str]:
-        file = self.folder / "effects.txt"
-        return Counter(file.read_text().split() if file.exists() else [])
-
-    @property
-    def status(self) -> dict[str, Any]:
-        return json.loads(self("status", "--output", "json").stdout)
+        return Counter(result["outcome"] for result in self.results())
 
 
 @pytest.fixture
@@ -116,8 +65,8 @@ def test_rows_that_ask_wait_and_go_on_once_they_are_answered(batch: Batch) -> No
     assert "2 of 4 rows wait for approval" in ran.stderr
     assert "amplifier batch approve out" in ran.stderr
     assert batch.outcomes == {"ok": 2, "waiting": 2}
-    assert batch.effects == {}
-    waits = next(result for result in batch.results if result["row"] == "r1")
+    assert batch.effects() == {}
+    waits = next(result for result in batch.results() if result["row"] == "r1")
     assert "batch approve out r1 --allow" in waits["error"]["hint"]
 
     # Without an answer nothing runs again.
@@ -132,17 +81,16 @@ def test_rows_that_ask_wait_and_go_on_once_they_are_answered(batch: Batch) -> No
     resumed = batch("resume")
     assert resumed.code == 10
     assert "1 of 4 rows wait" in resumed.stderr
-    assert (batch.effects, batch.outcomes) == ({"r1": 1}, {"ok": 3, "waiting": 1})
+    assert (batch.effects(), batch.outcomes) == ({"r1": 1}, {"ok": 3, "waiting": 1})
 
     assert batch("approve", "--all", "--deny", "--answer", "Not today.").code == 0
     assert batch("resume").code == 0
-    assert (batch.effects, batch.outcomes) == ({"r1": 1}, {"ok": 4})
-    assert {result["attempts"] for result in batch.results} == {1}
+    assert (batch.effects(), batch.outcomes) == ({"r1": 1}, {"ok": 4})
+    assert {result["attempts"] for result in batch.results()} == {1}
 
 
 def test_rows_of_a_comparison_wait_and_go_on_with_the_same_command(batch: Batch) -> None:
-    lines = (json.dumps({"id": f"r{number}", "n": number}) for number in range(2))
-    (batch.folder / "rows.jsonl").write_text("\n".join(lines))
+    batch.rows(2)
     plans = ("plan.yaml", "plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "row r{{n}}")
     words = ("compare", "run", *plans, "--approve", "park")
     ran = run_amplifier(*words, cwd=batch.folder, env=KEY)
@@ -155,12 +103,12 @@ def test_rows_of_a_comparison_wait_and_go_on_with_the_same_command(batch: Batch)
     ran = run_amplifier(*words, cwd=batch.folder, env=KEY)
     assert ran.code == 0, ran.stderr
     assert "(2 rows, " in ran.stdout
-    assert batch.effects == {"r1": 2}
+    assert batch.effects() == {"r1": 2}
 
 
 def test_an_answer_of_session_approve_counts_too(batch: Batch) -> None:
     batch.run(2)
-    [waits] = [result for result in batch.results if result["outcome"] == "waiting"]
+    [waits] = [result for result in batch.results() if result["outcome"] == "waiting"]
     answered = run_amplifier(
         *("session", "approve", waits["session_id"], "--allow"),
         cwd=batch.folder,
@@ -169,7 +117,7 @@ def test_an_answer_of_session_approve_counts_too(batch: Batch) -> None:
     assert answered.code == 0, answered.stderr
     assert f"amplifier batch resume {batch.folder / 'out'}" in answered.stderr
     assert batch("resume").code == 0
-    assert batch.effects == {"r1": 1}
+    assert batch.effects() == {"r1": 1}
 
 
 def test_waiting_rows_cost_once(batch: Batch) -> None:
@@ -179,13 +127,13 @@ def test_waiting_rows_cost_once(batch: Batch) -> None:
     assert batch.outcomes == {"ok": 4}
     paid = len(batch.server.completions) * (1000 * 3 + 10 * 15) / 1e6
     assert len(batch.server.completions) == 8
-    assert batch.status["cost"]["usd"] == pytest.approx(paid)
-    assert sum(result["cost"]["usd"] for result in batch.results) == pytest.approx(paid)
+    assert batch.status()["cost"]["usd"] == pytest.approx(paid)
+    assert sum(result["cost"]["usd"] for result in batch.results()) == pytest.approx(paid)
 
 
 def test_waiting_rows_are_counted_and_listed_as_neither_passed_nor_failed(batch: Batch) -> None:
     assert batch.run(4, "--stop-after", "1").code == 10
-    status = batch.status
+    status = batch.status()
     assert (status["ended"], status["outcomes"]) == (4, {"ok": 2, "waiting": 2})
     assert status["pass_rates"][0]["rows"] == 2
     assert [row["row"] for row in status["questions"]] == ["r1", "r3"]
@@ -206,11 +154,11 @@ def test_waiting_rows_are_counted_and_listed_as_neither_passed_nor_failed(batch:
 
 def test_runs_of_a_row_wait_one_by_one(batch: Batch) -> None:
     assert batch.run(2, "--repeat", "2").code == 10
-    assert batch.status["pass_rates"][0]["rows"] == 1
+    assert batch.status()["pass_rates"][0]["rows"] == 1
     assert "2 questions of 2 rows" in batch("approve", "r1", "--allow").stderr
     assert batch("resume").code == 0
-    assert batch.status["pass_rates"][0]["rows"] == 2
-    assert batch.effects == {"r1": 2}
+    assert batch.status()["pass_rates"][0]["rows"] == 2
+    assert batch.effects() == {"r1": 2}
 
 
 def test_scores_wait_for_the_answer(batch: Batch) -> None:
@@ -230,25 +178,20 @@ def test_rows_of_shards_wait_in_the_merged_batch(batch: Batch) -> None:
     (batch.folder / "all").rename(batch.folder / "out")
     assert batch("approve", "--all", "--allow").code == 0
     assert batch("resume").code == 0
-    assert batch.effects == {"r1": 1}
+    assert batch.effects() == {"r1": 1}
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
+def test_answers_to_no_row_are_errors(batch: Batch) -> None:
+    batch.run(2)
+    for words, code, message in (
         (("--allow",), 2, "expected the ids of rows, or --all"),
         (("r1", "--all", "--allow"), 2, "expected the ids of rows, or --all"),
         (("r0", "--allow"), 6, "row 'r0' does not wait for approval"),
         (("r1", "--allow", "--deny"), 2, "--allow cannot be used with"),
-    ],
-)
-def test_answers_to_no_row_are_errors(
-    batch: Batch, words: tuple[str, ...], code: int, message: str
-) -> None:
-    batch.run(2)
-    done = batch("approve", *words)
-    assert (done.code, message in done.stderr) == (code, True), done.stderr
-    assert batch.status["questions"][0]["questions"][0]["state"] == "waiting"
+    ):
+        done = batch("approve", *words)
+        assert (done.code, message in done.stderr) == (code, True), done.stderr
+    assert batch.status()["questions"][0]["questions"][0]["state"] == "waiting"
 
 
 def test_ray_rows_cannot_wait(batch: Batch) -> None:
@@ -260,10 +203,12 @@ def test_ray_rows_cannot_wait(batch: Batch) -> None:
 def test_kills_at_any_time_lose_no_row_and_run_nothing_twice(batch: Batch, scale: Scale) -> None:
     rows, draw = scale(6, 60), random.Random(5)
 
+    nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
     def until_ended(command: str) -> int:
         """Run a command until it ends by itself; each time it is killed later."""
         for attempt in range(200):
-            process = batch.start(command if attempt == 0 or command != "run" else "resume")
+            process = batch.start("resume" if attempt else command, **nowhere)
             try:
                 process.wait(timeout=draw.uniform(0.5, 1.5) + attempt * 0.3)
             except subprocess.TimeoutExpired:
@@ -272,21 +217,20 @@ def test_kills_at_any_time_lose_no_row_and_run_nothing_twice(batch: Batch, scale
             return process.returncode
         raise AssertionError("never ended")
 
-    lines = (json.dumps({"id": f"r{number}", "n": number}) for number in range(rows))
-    (batch.folder / "rows.jsonl").write_text("\n".join(lines))
+    batch.rows(rows)
     assert until_ended("run") == 10
     assert batch.outcomes == {"ok": rows - rows // 2, "waiting": rows // 2}
-    assert batch.effects == {}
+    assert batch.effects() == {}
     assert batch("approve", "--all", "--allow").code == 0
     code = until_ended("resume")
     assert code == 0, batch.outcomes
     # A call that a kill interrupted is reported to the model and not made again.
-    assert set(batch.effects.values()) == {1}
-    assert {*batch.effects} <= {f"r{number}" for number in range(1, rows, 2)}
-    assert [result["row"] for result in sorted(batch.results, key=lambda one: one["number"])] == [
+    assert set(batch.effects().values()) == {1}
+    assert {*batch.effects()} <= {f"r{number}" for number in range(1, rows, 2)}
+    assert [result["row"] for result in sorted(batch.results(), key=lambda one: one["number"])] == [
         f"r{number}" for number in range(rows)
     ]
-    assert all(result["response"].startswith("did ") for result in batch.results)
+    assert all(result["response"].startswith("did ") for result in batch.results())
 
 
 def _kill(process: subprocess.Popen[bytes], draw: random.Random) -> None:

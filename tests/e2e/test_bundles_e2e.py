@@ -120,6 +120,9 @@ def test_a_locked_bundle_stays_at_its_commit(
     machine: Machine, kit: Repository, tmp_path: Path
 ) -> None:
     app(machine, f"{kit.url}@main")
+    refused = machine("run", "-f", "bundle.md", "--locked", "go")
+    assert refused.code == 78
+    assert "bundle.lock.json: the lock does not exist" in refused.stderr
     done = machine("plan", "lock", "-f", "bundle.md")
     assert done.code == 0, done.stderr
     assert f"bundle {kit.url}@main: not locked" in done.stdout
@@ -143,13 +146,6 @@ def test_a_locked_bundle_stays_at_its_commit(
     assert refused.code == 78
     assert "this bundle is not in the lock" in refused.stderr
     assert "bundle.md:4:13" in refused.stderr
-
-
-def test_a_locked_run_without_a_lock_is_refused(machine: Machine, kit: Repository) -> None:
-    app(machine, f"{kit.url}@main")
-    done = machine("run", "-f", "bundle.md", "--locked", "go")
-    assert done.code == 78
-    assert "bundle.lock.json: the lock does not exist" in done.stderr
 
 
 def test_offline_a_bundle_is_the_last_fetched_one(
@@ -335,15 +331,6 @@ def test_an_included_bundle_of_a_project_is_covered_by_trust(machine: Machine) -
         assert changed.code == 78
         assert "has changed since it was trusted" in changed.stderr
         assert machine("trust", "--yes").code == 0
-
-
-def test_a_folder_without_a_bundle_is_named(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    done = run_amplifier("plan", "import", "empty", cwd=tmp_path)
-    assert done.code == 2
-    assert "the folder './empty' contains no bundle; expected one of bundle.md" in done.stderr
-    done = run_amplifier("plan", "import", "missing", cwd=tmp_path)
-    assert "missing: the bundle 'missing' does not exist" in done.stderr
 
 
 def reading(machine: Machine, kit: Repository, *paths: str) -> None:

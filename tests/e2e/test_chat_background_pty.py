@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.plans import mock_plan
-from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.terminal import ENTER, Terminal
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -30,8 +30,7 @@ def test_it_runs_until_it_is_stopped_or_the_chat_ends(tmp_path: Path) -> None:
         assert process(tmp_path / "two").exists()
         assert not process(tmp_path / "one").exists()
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
     wait_until(lambda: not process(tmp_path / "two").exists())
 
 
@@ -42,8 +41,6 @@ def process(file: Path) -> Path:
 def test_without_tool_bash_it_is_an_error(tmp_path: Path) -> None:
     with Terminal("run", "-f", mock_plan(tmp_path, ["hi"]), cwd=tmp_path) as terminal:
         terminal.prompt()
-        terminal.type("!sleep 100 &" + ENTER)
-        terminal.until("no module of this session runs background commands")
-        terminal.prompt()
+        terminal.ask("!sleep 100 &", "no module of this session runs background commands")
         terminal.type(r"!printf '%s|' a \& ; false && echo b &&true" + ENTER)
         terminal.until(r"a\|&\|")

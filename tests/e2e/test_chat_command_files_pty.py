@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.test_chat_commands_pty import ask
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.plans import mock_plan, module_folder
-from tests.support.terminal import ENTER, Terminal
+from tests.support.terminal import Terminal
 
 COMMANDS = """
 from types import SimpleNamespace
@@ -40,10 +39,7 @@ def test_a_command_from_a_file_is_listed_and_sends_its_prompt(tmp_path: Path) ->
     plan = mock_plan(tmp_path, ["explained"], hooks=hooks)
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
-        ask(terminal, "/help", r"/explain \[topic\] +Explain a topic \(user\)")
-        terminal.type("/explain caches" + ENTER)
-        terminal.until("Explain caches")
-        terminal.until("explained")
-        terminal.prompt()
+        terminal.ask("/help", r"/explain \[topic\] +Explain a topic \(user\)")
+        terminal.ask("/explain caches", "Explain caches", "explained")
         session_id = leave(terminal)
     assert prompts(session_id) == ["Explain caches.\n@secret.txt"]

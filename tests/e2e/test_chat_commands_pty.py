@@ -34,13 +34,6 @@ def two_providers(tmp_path: Path, replies: list[Any], **more: Any) -> Path:
     return plan
 
 
-def ask(terminal: Terminal, text: str, *shown: str) -> None:
-    terminal.type(text + ENTER)
-    for pattern in shown:
-        terminal.until(pattern)
-    terminal.prompt()
-
-
 def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("zero\n")
     edit = {"path": "a.txt", "old_string": "zero", "new_string": "one"}
@@ -62,33 +55,29 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
     )
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
-        ask(terminal, "/clear now", "✗ /clear takes no argument, got 'now'")
-        ask(terminal, "/why", "No tool calls yet")
-        ask(terminal, "/diff", "No file changes")
-        ask(terminal, "/retry", "there is no prompt to send again")
-        ask(terminal, "change a", "first done")
-        ask(terminal, "write b", "second done")
-        ask(terminal, "/diff", r"b\.txt +\+1 −0", r"1 \+ b")
-        ask(terminal, "/diff session", r"a\.txt +\+1 −1", r"1 - zero", r"b\.txt")
-        ask(
-            terminal,
+        terminal.ask("/clear now", "✗ /clear takes no argument, got 'now'")
+        terminal.ask("/why", "No tool calls yet")
+        terminal.ask("/diff", "No file changes")
+        terminal.ask("/retry", "there is no prompt to send again")
+        terminal.ask("change a", "first done")
+        terminal.ask("write b", "second done")
+        terminal.ask("/diff", r"b\.txt +\+1 −0", r"1 \+ b")
+        terminal.ask("/diff session", r"a\.txt +\+1 −1", r"1 - zero", r"b\.txt")
+        terminal.ask(
             "/why",
             r"call +write_file b\.txt",
             r"mounted by +tool-filesystem \(plan\.yaml:\d+\)",
             r"allowed by +approvals rule 1 \(plan\.yaml:\d+\)",
             r"this prompt +2 steps",
         )
-        ask(terminal, "/context", r"of 200k at the last model call", r"tools +\d+ +\d+ %")
-        ask(terminal, "/modules", r"orchestrator +loop-streaming +plan\.yaml:\d+")
-        ask(terminal, "/agents", r"reviewer +Reviews changes")
-        ask(terminal, "/plan session.context", r"context-simple +# .*plan\.yaml:\d+")
-        ask(
-            terminal,
-            "/plan nothing.here",
-            r"✗ /plan: there is no 'nothing' in the plan\s+available: ",
+        terminal.ask("/context", r"of 200k at the last model call", r"tools +\d+ +\d+ %")
+        terminal.ask("/modules", r"orchestrator +loop-streaming +plan\.yaml:\d+")
+        terminal.ask("/agents", r"reviewer +Reviews changes")
+        terminal.ask("/plan session.context", r"context-simple +# .*plan\.yaml:\d+")
+        terminal.ask(
+            "/plan nothing.here", r"✗ /plan: there is no 'nothing' in the plan\s+available: "
         )
-        ask(
-            terminal,
+        terminal.ask(
             "third",
             r"✗ M\s+Your prompt is kept",
             r"Enter on an empty line tries again · Up edits it · /model · /provider",
@@ -96,23 +85,23 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         terminal.type(UP)
         terminal.until("third")
         terminal.type(CTRL_C)
-        ask(terminal, "", "› third", "after the error")
-        ask(terminal, "/compact", r"Nothing to compact: .* about \d+ tokens")
+        terminal.ask("", "› third", "after the error")
+        terminal.ask("/compact", r"Nothing to compact: .* about \d+ tokens")
         terminal.type("/model" + ENTER)
         terminal.until(r"▸ \* mock-model +200k tokens.*type to filter")
         terminal.type("nothing" + ENTER)
         terminal.until("no model matches")
         terminal.type("\x1b")
         terminal.prompt()
-        ask(terminal, "/provider spare", r"provider: spare \(was mock\)")
-        ask(terminal, "and you?", "from the spare")
-        ask(terminal, "/model other-model", r"model: other-model")
+        terminal.ask("/provider spare", r"provider: spare \(was mock\)")
+        terminal.ask("and you?", "from the spare")
+        terminal.ask("/model other-model", r"model: other-model")
         # What cannot be opened leaves the user where they are.
-        ask(terminal, "/provider openai", "✗ the plan has no provider 'openai'")
+        terminal.ask("/provider openai", "✗ the plan has no provider 'openai'")
         unusable = "session: {orchestrator: gone, context: gone}\n"
         SessionStore().create("broken", project=str(tmp_path), plan_yaml=unusable).close()
-        ask(terminal, "/resume broken", "✗ .*gone")
-        ask(terminal, "still there?", "from the spare")
+        terminal.ask("/resume broken", "✗ .*gone")
+        terminal.ask("still there?", "from the spare")
         session_id = leave(terminal)
     assert prompts(session_id) == ["change a", "write b", "third", "and you?", "still there?"]
     shown = run_amplifier("session", "show", session_id, "--output", "json")
@@ -150,7 +139,7 @@ def test_an_interrupt_while_another_model_is_opened_ends_the_chat(tmp_path: Path
     plan = mock_plan(tmp_path, ["one", "two"], tools=[module])
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
-        ask(terminal, "first", "one")
+        terminal.ask("first", "one")
         terminal.type("/model other" + ENTER)
         assert terminal.finish() == 130
 
@@ -164,11 +153,11 @@ def test_the_mode_is_kept_with_another_model(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
         # Before the first prompt nothing is saved.
-        ask(terminal, "/mode read-only", "mode read-only: ")
+        terminal.ask("/mode read-only", "mode read-only: ")
         terminal.type("/model second" + ENTER)
         terminal.until("read-only · second")
-        ask(terminal, "go", "answered")
-        ask(terminal, "/mode edits", "mode edits: ")
+        terminal.ask("go", "answered")
+        terminal.ask("/mode edits", "mode edits: ")
         terminal.type("/model third" + ENTER)
         terminal.until(r"model: third \(was second\).*edits · third")
         assert "mode: " not in terminal.shown

@@ -44,12 +44,8 @@ def test_a_command_typed_after_shell_output_is_run_and_the_output_kept(
             ("!echo two", "two"),
             ("/modules", "provider-mock"),
         ):
-            terminal.type(command + ENTER)
-            terminal.until(output)
-            terminal.prompt()
-        terminal.type("why?" + ENTER)
-        terminal.until("ok")
-        terminal.prompt()
+            terminal.ask(command, output)
+        terminal.ask("why?", "ok")
         session_id = leave(terminal)
     expected = "".join(f"$ echo {one}\n{one}\n[exit code 0]\n" for one in ("one", "two"))
     assert prompts(session_id) == [f"{expected}why?"]
@@ -61,13 +57,8 @@ def test_shell_output_adds_no_files(tmp_path: Path, plain: bool) -> None:
     (tmp_path / "log").write_text("fixed by @key.txt\n")
     with Terminal(*chat_arguments(tmp_path, plain), cwd=tmp_path) as terminal:
         terminal.prompt()
-        terminal.type("!cat log" + ENTER)
-        terminal.until("fixed by @key.txt")
-        terminal.prompt()
-        terminal.type("explain @log" + ENTER)
-        terminal.until("added log: 1 line")
-        terminal.until("ok")
-        terminal.prompt()
+        terminal.ask("!cat log", "fixed by @key.txt")
+        terminal.ask("explain @log", "added log: 1 line", "ok")
         (sent,) = prompts(leave(terminal))
     assert '<file path="log">' in sent
     assert "hidden" not in sent
@@ -100,9 +91,7 @@ def test_shell_output_after_a_folded_paste_begins_on_a_line_of_its_own(tmp_path:
         terminal.until("pasted 12 lines")
         terminal.type("!echo out" + ENTER)
         terminal.until("output of `echo out`")
-        terminal.type("why?" + ENTER)
-        terminal.until("ok")
-        terminal.prompt()
+        terminal.ask("why?", "ok")
         assert prompts(leave(terminal)) == [f"{pasted}\n$ echo out\nout\n[exit code 0]\nwhy?"]
 
 
@@ -138,9 +127,7 @@ def test_a_folded_text_comes_back_folded_and_is_sent_whole(tmp_path: Path) -> No
         terminal.prompt()
         terminal.type(UP)
         wait_for(terminal, shows(r"› see row 0\n +\[199 more lines\]$"))
-        terminal.type("!" + ENTER)
-        terminal.until("ok")
-        terminal.prompt()
+        terminal.ask("!", "ok")
         assert prompts(leave(terminal)) == [f"{text}!!"]
 
 
@@ -169,10 +156,7 @@ def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Pat
         wait_for(terminal, line_is("[output of `echo meanwhile`, 1 line]"))
         terminal.type("\x7f")
         terminal.prompt()
-        terminal.type("!echo out; exit 3" + ENTER)
-        terminal.until("out")
-        terminal.until("exit code 3")
-        terminal.prompt()
+        terminal.ask("!echo out; exit 3", "out", "exit code 3")
         wait_for(terminal, line_is("[output of `echo out; exit 3`, 1 line]"))
         terminal.type("why?" + CTRL_X_CTRL_E)
         wait_for(terminal, shows("why\\?, edited"))

@@ -104,10 +104,7 @@ def test_a_streaming_answer_stops_at_once_and_can_be_continued(tmp_path: Path, k
         terminal.until("stopped; Enter on an empty line continues")
         terminal.prompt()
         wait_for(terminal, line_is("half a th"))
-        terminal.type(CTRL_C + ENTER)
-        terminal.until("› Continue.")
-        terminal.until("the rest")
-        terminal.prompt()
+        terminal.ask(CTRL_C, "› Continue.", "the rest")
         leave(terminal)
     assert prompts("s1") == ["hi", "Continue."]
     lines = screen_of(terminal)
@@ -152,9 +149,7 @@ def test_long_pastes_are_folded_and_sent_whole(tmp_path: Path) -> None:
         wait_for(terminal, line_is("see [pasted 200 lines]"))
         terminal.type("\x7f")  # Backspace removes it as a whole
         wait_for(terminal, line_is("see"))
-        terminal.type(PASTE.format(text) + " please" + ENTER)
-        terminal.until("ok")
-        terminal.prompt()
+        terminal.ask(PASTE.format(text) + " please", "ok")
         assert any("› see [pasted 200 lines] please" in line for line in screen_of(terminal))
         assert prompts(leave(terminal)) == [f"see {text} please"]
 
@@ -232,9 +227,7 @@ def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.process.setwinsize(30, columns)
         terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until("wrapped")
-        terminal.prompt()
+        terminal.ask("go", "wrapped")
         for command in ("/verbose on", "/help", "/status"):
             terminal.type(command + ENTER)
             terminal.prompt()
@@ -278,8 +271,7 @@ def test_a_mode_that_cannot_be_switched_is_reported(tmp_path: Path) -> None:
         terminal.prompt()
         terminal.type(SHIFT_TAB)
         wait_for(terminal, shows(r"(?m)^✗ .*the modes are locked"))
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
     assert "never retrieved" not in terminal.shown
 
 
@@ -295,5 +287,4 @@ def test_shift_tab_cycles_the_modes_but_never_reaches_auto(tmp_path: Path) -> No
         wait_for(terminal, shows("(?m)^ auto · "))
         terminal.type(SHIFT_TAB)
         wait_for(terminal, shows("(?m)^ ask · "))
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()

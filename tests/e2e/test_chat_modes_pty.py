@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.e2e.test_chat_commands_pty import ask
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.cli import run_amplifier
 from tests.support.module_modes import MODES_MODULE
@@ -34,16 +33,15 @@ def test_a_mode_of_a_module_is_switched_used_and_resumed(tmp_path: Path) -> None
     plan = plan_with_modes(tmp_path, {"brainstorm": "Explore first", "plan": "Only plan"})
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
-        ask(terminal, "/modes", r"\* ask +reading needs", r"  brainstorm +Explore first \(kit\)")
-        ask(
-            terminal,
+        terminal.ask("/modes", r"\* ask +reading needs", r"  brainstorm +Explore first \(kit\)")
+        terminal.ask(
             "/mode nonsense",
             "there is no mode 'nonsense'.*available: ask, .*brainstorm, plan",
         )
-        ask(terminal, "/mode plan on", r"mode plan: Only plan \(kit\)")
-        ask(terminal, "/mode plan", "mode plan is off")
-        ask(terminal, "/plan session.context", "context-simple")
-        ask(terminal, "/help", r"/brainstorm \[PROMPT\] +Explore first \(kit\)")
+        terminal.ask("/mode plan on", r"mode plan: Only plan \(kit\)")
+        terminal.ask("/mode plan", "mode plan is off")
+        terminal.ask("/plan session.context", "context-simple")
+        terminal.ask("/help", r"/brainstorm \[PROMPT\] +Explore first \(kit\)")
         terminal.type("/brainstorm a cache" + ENTER)
         for shown in (
             r"mode brainstorm: Explore first \(kit\)",
@@ -58,8 +56,8 @@ def test_a_mode_of_a_module_is_switched_used_and_resumed(tmp_path: Path) -> None
     assert "mode brainstorm; --mode off ends it" in done.stderr
     with Terminal("run", "--resume", session_id, cwd=tmp_path) as terminal:
         terminal.until("ask · brainstorm · mock-model")
-        ask(terminal, "/status", "module's mode +brainstorm")
-        ask(terminal, "/mode off", "mode brainstorm is off")
+        terminal.ask("/status", "module's mode +brainstorm")
+        terminal.ask("/mode off", "mode brainstorm is off")
         leave(terminal)
     assert "brainstorm" not in run_amplifier("run", "--resume", session_id, "go").stderr
 
@@ -86,26 +84,20 @@ def test_a_mode_of_a_module_is_kept_with_another_model(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
         # Before the first prompt nothing is saved.
-        ask(terminal, "/brainstorm", "mode brainstorm: ")
+        terminal.ask("/brainstorm", "mode brainstorm: ")
         terminal.type("/model second" + ENTER)
         terminal.until("ask · brainstorm · second")
-        ask(terminal, "/brainstorm", "mode brainstorm is off")
+        terminal.ask("/brainstorm", "mode brainstorm is off")
         terminal.type("/model third" + ENTER)
         terminal.until("ask · third")
-        leave_empty(terminal)
-
-
-def leave_empty(terminal: Terminal) -> None:
-    """Leave a chat without a conversation."""
-    terminal.type("/quit" + ENTER)
-    assert terminal.finish() == 0
+        terminal.quit()
 
 
 def test_a_mode_that_no_longer_exists_is_reported(tmp_path: Path) -> None:
     plan = plan_with_modes(tmp_path, {"brainstorm": "Explore first"})
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
-        ask(terminal, "/brainstorm go", "answered")
+        terminal.ask("/brainstorm go", "answered")
         session_id = leave(terminal)
     plan = plan_with_modes(tmp_path, {})
     done = run_amplifier("run", "--resume", session_id, "-f", plan, "go", cwd=tmp_path)

@@ -172,9 +172,7 @@ def test_what_is_typed_while_a_plain_chat_closes_is_ignored(tmp_path: Path) -> N
     plan = blocking_plan(tmp_path, "close")
     with Terminal("run", "-f", plan, "--plain", cwd=tmp_path) as terminal:
         terminal.prompt()
-        terminal.type("first" + ENTER)
-        terminal.until("answered")
-        terminal.prompt()
+        terminal.ask("first", "answered")
         terminal.type(CTRL_D)
         wait_for_block(tmp_path)
         terminal.type("late" + ENTER)
@@ -206,9 +204,7 @@ def test_a_second_signal_leaves_the_terminal_and_the_disk_as_they_were(tmp_path:
     plan, env = blocking_plan(tmp_path, "end"), {"TMPDIR": str(temporary)}
     with Terminal("run", "-f", plan, cwd=tmp_path, env=env) as terminal:
         terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until("answered")
-        terminal.prompt()
+        terminal.ask("go", "answered")
         assert [*temporary.iterdir()]
         send(terminal, signal.SIGTERM)
         wait_for_block(tmp_path)

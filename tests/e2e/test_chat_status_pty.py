@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.support.cli import run_amplifier
-from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.terminal import ENTER, Terminal
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -47,11 +47,8 @@ def test_a_slow_command_blocks_nothing_and_ends_with_the_chat(tmp_path: Path) ->
     set_status({"command": f"echo $$ > {begun}; exec sleep 60"})
     with Terminal("run", "-P", "mock", cwd=tmp_path) as terminal:
         wait_until(lambda: begun.exists() and begun.read_text().endswith("\n"))
-        terminal.type("hello" + ENTER)
-        terminal.until("You said: hello")
-        terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.ask("hello", "You said: hello")
+        terminal.quit()
     wait_until(lambda: not Path(f"/proc/{begun.read_text().strip()}").exists())
 
 
@@ -73,11 +70,8 @@ def test_a_command_of_a_project_runs_only_after_its_review(tmp_path: Path) -> No
     set_status({"command": f"touch {ran}; echo of the project"}, project / ".amplifier")
     with Terminal("run", "-P", "mock", "--no-project", cwd=project) as terminal:
         terminal.prompt()
-        terminal.type("hello" + ENTER)
-        terminal.until("You said: hello")
-        terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.ask("hello", "You said: hello")
+        terminal.quit()
     assert not ran.exists()
     shown = run_amplifier("trust", "--yes", cwd=project)
     assert f"touch {ran}" in shown.stdout + shown.stderr

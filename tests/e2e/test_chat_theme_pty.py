@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import run_amplifier
-from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.terminal import ENTER, Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
@@ -43,8 +43,7 @@ def test_the_background_decides_and_its_answer_is_not_typed(
     with Terminal("run", "-P", "mock", cwd=tmp_path, env=COLOURS) as terminal:
         assert shade in ask_after(terminal, f"he{answer}llo, ")
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
     assert "]11;rgb" not in terminal.raw
 
 
@@ -54,11 +53,8 @@ def test_the_terminal_is_not_asked_without_colours(arguments: list[str], tmp_pat
     for env in [COLOURS] if arguments else cases:
         with Terminal("run", "-P", "mock", *arguments, cwd=tmp_path, env=env) as terminal:
             terminal.prompt()
-            terminal.type("hello" + ENTER)
-            terminal.until("You said: hello")
-            terminal.prompt()
-            terminal.type(CTRL_D)
-            assert terminal.finish() == 0
+            terminal.ask("hello", "You said: hello")
+            terminal.quit()
         assert QUERY not in terminal.raw
         assert not SHADE.search(terminal.raw)
 

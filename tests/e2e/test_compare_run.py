@@ -143,6 +143,8 @@ def test_a_limit_of_the_costs_is_refused_if_a_price_is_unknown(folder: Path) -> 
 
 def test_an_interrupted_comparison_goes_on_with_the_same_command(folder: Path) -> None:
     write_plan(folder, "slow", checks=["sleep 0.3"])
+    rows = (folder / "rows.jsonl").read_text().splitlines(keepends=True)[:12]
+    (folder / "rows.jsonl").write_text("".join(rows))
     words = arguments("slow", "slow", "--workers", "4")
     process = start_amplifier(*words, home=folder / "home", cwd=folder)
     file = folder / "out/b/results.jsonl"
@@ -150,13 +152,13 @@ def test_an_interrupted_comparison_goes_on_with_the_same_command(folder: Path) -
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert 0 < len(results(folder, "a")) < ROWS
+    assert 0 < len(results(folder, "a")) < len(rows)
     done = amplifier(folder, *words)
     assert done.code == 0, done.stderr
     for side in "ab":
-        rows = [result["row"] for result in results(folder, side)]
-        assert sorted(rows) == sorted({*rows})
-        assert len(rows) == ROWS
+        ended = [result["row"] for result in results(folder, side)]
+        assert sorted(ended) == sorted({*ended})
+        assert len(ended) == len(rows)
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,7 @@ def test_the_chat_follows_the_setup_of_a_server(tmp_path: Path) -> None:
         terminal.until("/help for commands")
         terminal.type("hi" + ENTER)
         terminal.until("hello")
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
     (entry,) = yaml.safe_load((home() / "settings.yaml").read_text())["providers"]
     assert entry["config"]["model"] == "llama"
     assert KeyStore().names()["OPENAI_API_KEY"].address == (

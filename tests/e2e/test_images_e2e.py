@@ -88,10 +88,12 @@ def test_responses_gets_the_image_in_the_output_of_the_call(project: Path) -> No
         assert output[1]["image_url"] == f"data:image/png;base64,{DATA}"
 
 
-@pytest.mark.parametrize("service", [anthropic, openai])
 @pytest.mark.parametrize(
-    ("status", "message"),
-    [(400, "this model has no image input"), (500, "image input is not supported - hint: mmproj")],
+    ("service", "status", "message"),
+    [
+        (anthropic, 400, "this model has no image input"),
+        (openai, 500, "image input is not supported - hint: mmproj"),
+    ],
 )
 def test_a_model_without_vision_is_informed(
     project: Path, service: Any, status: int, message: str

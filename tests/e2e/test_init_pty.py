@@ -85,8 +85,10 @@ def test_what_was_found_is_offered_first_and_enter_goes_on_with_it(home: Path) -
 ANSWERS = [(PROVIDER, "openai"), (KEY_PROMPT, KEY), (ADDRESS, None), (MODEL, "m"), ("quit", "")]
 
 
-@pytest.mark.parametrize("leave", [CTRL_C, CTRL_D], ids=["Ctrl-C", "Ctrl-D"])
-@pytest.mark.parametrize("question", range(len(ANSWERS)))
+@pytest.mark.parametrize(
+    ("question", "leave"),
+    [(0, CTRL_C), (1, CTRL_D), (2, CTRL_C), (3, CTRL_D), (4, CTRL_C)],
+)
 def test_leaving_at_any_question_leaves_nothing_behind(
     question: int, leave: str, home: Path
 ) -> None:

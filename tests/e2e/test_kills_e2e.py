@@ -21,8 +21,6 @@ from tests.support.warm_interpreter import is_available
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="needs the warm interpreter")
 
-_CHUNKS = 4
-
 
 def bash(call_id: str, command: str) -> dict[str, Any]:
     return {"name": "bash", "id": call_id, "input": {"command": command}}

@@ -51,7 +51,7 @@ def test_an_unknown_tool_is_a_usage_error_with_the_nearest_name() -> None:
 
 def test_stream_writes_text_as_it_comes_although_tools_are_offered(tmp_path: Path) -> None:
     call = {"text": "I look.", "tool_calls": [{"name": "glob", "arguments": {"pattern": "*"}}]}
-    slow = {"chunk_size": 4, "chunk_delay": 0.2}
+    slow = {"chunk_size": 4, "chunk_delay": 0.1}
     plan = mock_plan(tmp_path, [call, "one two"], mock=slow, tools=[{"module": "tool-search"}])
     with start_amplifier("run", "-f", plan, "--stream", "hi", cwd=tmp_path) as process:
         assert process.stdout is not None

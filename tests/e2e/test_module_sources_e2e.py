@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.support.cli import Finished, run_amplifier
-from tests.support.git_http import CERTIFICATE, GitServer
 from tests.support.http_server import serving
 from tests.support.module_repositories import SEED_TOOL, Repository, git, write_files
 from tests.support.packages import index, sha256, tar, wheel
@@ -139,17 +138,6 @@ def test_by_a_version_from_the_package_index(tmp_path: Path) -> None:
     assert "1.0, world!" in tool_result(again)
 
 
-def test_by_smart_http(tmp_path: Path) -> None:
-    Repository(tmp_path / "remotes" / "my-tool").commit(SEED_TOOL, tag="v1")
-    server = GitServer(tmp_path / "remotes")
-    try:
-        file = plan(tmp_path, f"git+{server.url}/my-tool@v1")
-        done = run(file, tmp_path, env={"GIT_SSL_CAINFO": str(CERTIFICATE)})
-    finally:
-        server.close()
-    assert "Hello, world!" in tool_result(done)
-
-
 def test_by_the_environment_before_the_plan(tmp_path: Path) -> None:
     write_files(tmp_path / "mine", SEED_TOOL)
     env = {"AMPLIFIER_MODULE_MY_TOOL": "./mine"}
@@ -166,35 +154,6 @@ def test_by_the_workspace_of_a_trusted_project(tmp_path: Path) -> None:
     refused = run_amplifier(*arguments, **options)
     assert refused.code == 78
     assert "Hello, world!" in tool_result(run_amplifier(*arguments, "--trust", **options))
-
-
-def test_conflicting_versions_are_reported_before_anything_runs(tmp_path: Path) -> None:
-    for version in ("1.0", "2.0"):
-        wheel(tmp_path / "wheels", "some-lib", version)
-    for name, wanted in (("one", "some-lib<2"), ("two", "some-lib>=2")):
-        project = SEED_TOOL["pyproject.toml"].replace("amplifier-core>=1.6", wanted)
-        project = project.replace("my-tool", name).replace("my_tool", name)
-        code = f"print('imported')\n{CODE['my_tool/greeter.py']}"
-        write_files(tmp_path / name, {"pyproject.toml": project, f"{name}.py": code})
-    text = json.loads(plan(tmp_path, None).read_text())
-    text["tools"] = [{"module": name, "source": f"./{name}"} for name in ("one", "two")]
-    file = write_files(tmp_path, {"plan.yaml": json.dumps(text, indent=1)}) / "plan.yaml"
-    env = {"UV_FIND_LINKS": str(tmp_path / "wheels"), "UV_NO_INDEX": "1"}
-    done = run(file, tmp_path, env=env)
-    assert done.code == 3
-    assert "some-lib is required in different versions" in done.stderr
-    assert "requires some-lib<2 (version 1.0)" in done.stderr
-    assert "requires some-lib>=2 (version 2.0)" in done.stderr
-    assert "imported" not in done.stdout + done.stderr
-    assert json.loads(done.stdout)["outcome"] == "module"
-
-
-def test_it_passes_the_validation_command_of_its_contract(tmp_path: Path) -> None:
-    write_files(tmp_path / "my-tool", SEED_TOOL)
-    done = run_amplifier("module", "validate", "./my-tool", "--type", "tool", cwd=tmp_path)
-    assert done.code == 0, done.stdout
-    done = run_amplifier("module", "validate", "./my-tool", "--behavioral", cwd=tmp_path)
-    assert done.code == 0, done.stdout
 
 
 def test_a_resumed_session_finds_its_module_from_another_folder(tmp_path: Path) -> None:
@@ -230,12 +189,3 @@ def test_an_unavailable_module_exits_with_3_and_the_reason(
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert json.loads(done.stdout)["outcome"] == "module"
-
-
-def test_an_invalid_plan_exits_with_78_and_all_errors(tmp_path: Path) -> None:
-    write_files(tmp_path, {"plan.yaml": "session: {orchestrater: x, context: y}\ntolls: []\n"})
-    done = run_amplifier("run", "--plan", "plan.yaml", "go", cwd=tmp_path)
-    assert (done.code, done.stdout) == (78, "")
-    assert "plan.yaml:1:11: unknown key 'orchestrater'" in done.stderr
-    assert "plan.yaml:2:1: unknown key 'tolls'" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -14,7 +14,7 @@ from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.module_repositories import Repository
 from tests.support.plans import mock_plan
 from tests.support.plugins import write_plugin
-from tests.support.terminal import ENTER, Terminal
+from tests.support.terminal import Terminal
 
 PLAN = """
 extends: default
@@ -105,11 +105,7 @@ def test_its_commands_are_slash_commands_of_the_chat(tmp_path: Path) -> None:
     )
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
-        terminal.type("/review-file src/a.py" + ENTER)
-        terminal.until("read it")
-        terminal.prompt()
-        terminal.type("/two-review-file src/b.py" + ENTER)
-        terminal.until("read it again")
-        terminal.prompt()
+        terminal.ask("/review-file src/a.py", "read it")
+        terminal.ask("/two-review-file src/b.py", "read it again")
         session = leave(terminal)
     assert prompts(session) == ["Review src/a.py now.", "Review src/b.py now."]

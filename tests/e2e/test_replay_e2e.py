@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.support.cli import Finished, run_amplifier
-from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
+from tests.support.llm_server import Item, Reply, ScriptedLLM, Status, ToolCall
 from tests.support.plans import mock_plan
 
 KEY = "sk-ant-" + "k3y" * 12
@@ -114,33 +114,31 @@ def test_a_run_is_the_same_again_without_server_or_key(
 
 
 @pytest.mark.parametrize(
-    ("failure", "code"),
-    [(Status(401, "bad key"), 4), (Status(529, "overloaded"), 75), (Status(400, "no"), 5)],
+    ("answer", "options", "code"),
+    [
+        (Status(401, "bad key"), [], 4),
+        (Status(529, "overloaded"), [], 75),
+        (READ_TWICE[0], ["--max-turns", "1"], 7),
+        (READ_TWICE[0], ["--max-cost", "0.000001"], 7),
+    ],
 )
-def test_a_failed_run_ends_with_the_same_code(tmp_path: Path, failure: Any, code: int) -> None:
+def test_a_run_that_fails_or_reaches_a_limit_does_so_again(
+    tmp_path: Path, answer: Item, options: list[str], code: int
+) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    (tmp_path / "b.txt").write_text("hello\n")
     plan, file = plan_of(tmp_path, "anthropic", "loop-streaming"), tmp_path / "rec.jsonl"
-    arguments = ["run", "--plan", plan, "--output", "json", "go"]
-    with ScriptedLLM.running([failure]) as server:
+    arguments = ["run", "--plan", plan, "--output", "json", *options, "go"]
+    with ScriptedLLM.running([answer]) as server:
         env = environment(server, "anthropic")
         first = run_amplifier(*arguments, "--record", file, cwd=tmp_path, env=env)
     again = run_amplifier(*arguments, "--replay", file, cwd=tmp_path)
     assert (first.code, again.code) == (code, code), again.stderr
-    assert json.loads(again.stdout)["error"] == json.loads(first.stdout)["error"]
-    assert events_of(again) == events_of(first)
-
-
-@pytest.mark.parametrize("limit", [["--max-turns", "1"], ["--max-cost", "0.000001"]])
-def test_a_run_that_reaches_a_limit_reaches_it_again(tmp_path: Path, limit: list[str]) -> None:
-    (tmp_path / "a.txt").write_text("hello\n")
-    (tmp_path / "b.txt").write_text("hello\n")
-    plan, file = plan_of(tmp_path, "anthropic", "loop-streaming"), tmp_path / "rec.jsonl"
-    arguments = ["run", "--plan", plan, "--output", "json", *limit, "go"]
-    with ScriptedLLM.running(READ_TWICE) as server:
-        env = environment(server, "anthropic")
-        first = run_amplifier(*arguments, "--record", file, cwd=tmp_path, env=env)
-    again = run_amplifier(*arguments, "--replay", file, cwd=tmp_path)
-    assert (first.code, again.code) == (7, 7), again.stderr
-    assert json.loads(again.stdout)["cost"] == json.loads(first.stdout)["cost"] is not None
+    before, after = json.loads(first.stdout), json.loads(again.stdout)
+    # The hint names the session.
+    assert {**after["error"], "hint": ""} == {**before["error"], "hint": ""}
+    assert after["cost"] == before["cost"]
+    assert code != 7 or before["cost"] is not None
     assert events_of(again) == events_of(first)
 
 

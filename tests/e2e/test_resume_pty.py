@@ -11,7 +11,7 @@ from amplifier_app.sessions.store import SessionStore
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
 from tests.support.screen import Emulator
-from tests.support.terminal import CTRL_C, CTRL_D, ENTER, TAB, Terminal
+from tests.support.terminal import CTRL_C, ENTER, TAB, Terminal
 
 CTRL_F, CTRL_R, CTRL_X = "\x06", "\x12", "\x18"
 
@@ -75,8 +75,7 @@ def test_the_picker_filters_renames_deletes_and_resumes(project: Path, env: dict
         terminal.type("twice" + ENTER)
         terminal.until('Resumed "Review it twice" · 2 prompts · just now · plan task')
         terminal.until("› Look again.*Second answer.*1 earlier prompt: /history")
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
     assert not store.get("20260102-000000-bbbbbb")
     assert store.get("20260103-000000-cccccc")
     assert store.read("aaaaaa")[0]["title"] == "Review it twice"
@@ -89,16 +88,13 @@ def test_a_chat_switches_to_a_fork_and_back(project: Path, env: dict[str, str]) 
         terminal.until("2 prompts.*1 earlier prompt")
         terminal.type("/resume nosuch" + ENTER)
         terminal.until("there is no session 'nosuch'")
-        terminal.type("/fork 1" + ENTER)
-        terminal.until(r'Forked "Fork at step \d: Review it" · 1 prompt · just now · plan task')
-        terminal.prompt()
+        terminal.ask(
+            "/fork 1", r'Forked "Fork at step \d: Review it" · 1 prompt · just now · plan task'
+        )
         terminal.type("go on" + ENTER)
         terminal.until(r"After\.")
-        terminal.type("/resume aaaaaa" + ENTER)
-        terminal.until("2 prompts.*Look again.*1 earlier prompt")
-        terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.ask("/resume aaaaaa", "2 prompts.*Look again.*1 earlier prompt")
+        terminal.quit()
     assert (store.root / "20260101-000000-aaaaaa" / "transcript.jsonl").read_bytes() == whole
     points = [
         one
@@ -117,17 +113,14 @@ def test_a_chat_lists_the_other_sessions_to_choose_from(project: Path, env: dict
             assert not any("just now    Review it" in line for line in lines)
             terminal.type(key)
             terminal.prompt()
-        terminal.type("/fork 1" + ENTER)
-        terminal.until(r'Forked "Fork at step \d: Review it" · 1 prompt ')
-        terminal.prompt()
+        terminal.ask("/fork 1", r'Forked "Fork at step \d: Review it" · 1 prompt ')
         for key, expected in ((ENTER, "Resumed"), (CTRL_F, "Forked")):
             terminal.type("/resume" + ENTER)
             terminal.until("type to filter")
             terminal.type("review" + key)
             terminal.until(rf'{expected} "(Fork at step \d: )?Review it" · . prompt')
             terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
     # Two forks, besides the three sessions of the project.
     assert len(SessionStore().summaries()) == 5
     with Terminal("resume", "--plain", "aaaaaa", cwd=project, env=env) as terminal:
@@ -136,8 +129,7 @@ def test_a_chat_lists_the_other_sessions_to_choose_from(project: Path, env: dict
         terminal.until("bbbbbb +just now +Another one")
         terminal.type("/model" + ENTER)
         terminal.until(r"\* claude-sonnet-5-5.*Switch with: /model NAME")
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
 
 
 def test_a_session_in_use_is_forked_from_the_list_of_a_chat(
@@ -152,51 +144,30 @@ def test_a_session_in_use_is_forked_from_the_list_of_a_chat(
         terminal.type("review" + CTRL_F)
         terminal.until(r'Forked "Fork at step \d: Review it" · 2 prompts')
         terminal.prompt()
-        terminal.type("go on" + ENTER)
-        terminal.until("After.")
-        terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.ask("go on", "After.")
+        terminal.quit()
     used.close()
     assert (used.path / "transcript.jsonl").read_bytes() == before
 
 
-def test_a_failed_prompt_is_sent_to_another_model(project: Path) -> None:
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_a_failed_prompt_is_sent_to_another_model(tmp_path: Path, is_saved: bool) -> None:
     with ScriptedLLM.running([Status(400), "Answered."]) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
-        with Terminal("run", "-f", project / "task.yaml", cwd=project, env=env) as terminal:
+        options = [] if is_saved else ["--no-save"]
+        with Terminal("run", *options, cwd=tmp_path, env=env) as terminal:
             terminal.prompt()
-            terminal.type("what is this" + ENTER)
-            terminal.until("Your prompt is kept.*/model")
-            terminal.prompt()
+            terminal.ask("what is this", "Your prompt is kept.*/model")
             terminal.type("/model claude-haiku-4-5" + ENTER)
-            terminal.until("the last prompt is unanswered; Enter on an empty line sends it again")
+            if is_saved:
+                terminal.until(
+                    "the last prompt is unanswered; Enter on an empty line sends it again"
+                )
+                terminal.prompt()
+                terminal.type(ENTER)
+            terminal.until("› what is this.*Answered")
             terminal.prompt()
-            terminal.type(ENTER)
-            terminal.until("› what is this")
-            terminal.until("Answered")
-            terminal.prompt()
-            terminal.type(CTRL_D)
-            assert terminal.finish() == 0
-        sent = server.requests[-1].body
-        assert sent["model"] == "claude-haiku-4-5"
-        assert [message["role"] for message in sent["messages"]] == ["user"]
-
-
-def test_a_failed_prompt_that_is_not_saved_is_sent_to_another_model(tmp_path: Path) -> None:
-    with ScriptedLLM.running([Status(400), "Answered."]) as server:
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
-        with Terminal("run", "--no-save", cwd=tmp_path, env=env) as terminal:
-            terminal.prompt()
-            terminal.type("what is this" + ENTER)
-            terminal.until("Your prompt is kept.*/model")
-            terminal.prompt()
-            terminal.type("/model claude-haiku-4-5" + ENTER)
-            terminal.until("› what is this")
-            terminal.until("Answered")
-            terminal.prompt()
-            terminal.type(CTRL_D)
-            assert terminal.finish() == 0
+            terminal.quit()
         sent = server.requests[-1].body
         assert sent["model"] == "claude-haiku-4-5"
         assert [message["role"] for message in sent["messages"]] == ["user"]
@@ -208,22 +179,14 @@ def test_a_resumed_chat_sends_its_last_prompt_again_with_its_files(tmp_path: Pat
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         with Terminal("run", "--session", "s1", cwd=tmp_path, env=env) as terminal:
             terminal.prompt()
-            terminal.type("read @a.txt " + ENTER)
-            terminal.until("One")
-            terminal.prompt()
-            terminal.type(CTRL_D)
-            assert terminal.finish() == 0
+            terminal.ask("read @a.txt ", "One")
+            terminal.quit()
         with Terminal("resume", "s1", cwd=tmp_path, env=env) as terminal:
             terminal.prompt()
             assert "Enter on an empty line" not in terminal.shown
-            terminal.type("/why" + ENTER)
-            terminal.until("No tool calls since the session was opened")
-            terminal.prompt()
-            terminal.type("/retry" + ENTER)
-            terminal.until("Two")
-            terminal.prompt()
-            terminal.type(CTRL_D)
-            assert terminal.finish() == 0
+            terminal.ask("/why", "No tool calls since the session was opened")
+            terminal.ask("/retry", "Two")
+            terminal.quit()
         first, second = (str(request.body["messages"][-1]) for request in server.requests)
     assert first.count("content of a") == second.count("content of a") == 1
 
@@ -234,8 +197,7 @@ def test_forking_from_the_picker(project: Path, env: dict[str, str]) -> None:
         terminal.type("review" + CTRL_F)
         terminal.until(r'Forked "Fork at step \d: Review it" · 2 prompts')
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
     titles = [str(one.title) for one in SessionStore().summaries()]
     assert sum(title.endswith("Review it") for title in titles) == 2
 
@@ -249,8 +211,7 @@ def test_files_changed_since_are_listed(tmp_path: Path) -> None:
         assert run_amplifier("run", "--approve", "allow", "go", cwd=tmp_path, env=env).code == 0
         with Terminal("resume", cwd=tmp_path, env=env) as terminal:
             assert "changed since" not in "".join(screen_with(terminal, "type to filter"))
-            terminal.type(CTRL_D)
-            assert terminal.finish() == 0
+            terminal.quit()
         (tmp_path / "a").write_text("another")
         (tmp_path / "b").unlink()
         (tmp_path / "c").write_text("c")
@@ -259,8 +220,7 @@ def test_files_changed_since_are_listed(tmp_path: Path) -> None:
             terminal.type(ENTER)
             terminal.until("Resumed.*plan default\\W+2 files changed since: a, b\\W+› go.*Done")
             terminal.prompt()
-            terminal.type(CTRL_D)
-            assert terminal.finish() == 0
+            terminal.quit()
 
 
 def test_plain_output_asks_for_a_number(project: Path, env: dict[str, str]) -> None:
@@ -268,8 +228,7 @@ def test_plain_output_asks_for_a_number(project: Path, env: dict[str, str]) -> N
         terminal.until(r"1  just now.*Another one.*2  just now.*Review it.*Resume which one\?")
         terminal.type("2" + ENTER)
         terminal.until('Resumed "Review it"')
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
 
 
 def test_without_a_terminal_there_is_a_hint(project: Path) -> None:

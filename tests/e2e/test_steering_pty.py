@@ -132,9 +132,7 @@ def test_unsent_text_stays_in_the_line(tmp_path: Path, plain: bool) -> None:
         let_go(tmp_path)
         terminal.until("first")
         terminal.prompt()
-        terminal.type("ght" + ENTER)
-        terminal.until("second")
-        terminal.prompt()
+        terminal.ask("ght", "second")
         assert prompts(leave(terminal)) == ["go", "half a thought"]
 
 
@@ -174,9 +172,7 @@ def test_shell_output_is_added_to_a_returned_line_in_plain_mode(tmp_path: Path) 
         terminal.type(CTRL_C)
         terminal.until("Not sent .*rather this")
         terminal.prompt()
-        terminal.type("!echo out" + ENTER)
-        terminal.until("exit code 0")
-        terminal.prompt()
+        terminal.ask("!echo out", "exit code 0")
         terminal.type(ENTER)
         terminal.until("fine")
         terminal.prompt()
@@ -213,9 +209,7 @@ def test_messages_to_a_prompt_follow_it_when_it_is_sent_again(tmp_path: Path, ed
         terminal.until("› go.*› and this")
         terminal.type(CTRL_C)
         terminal.prompt()
-        terminal.type(edit + ENTER)
-        terminal.until("› and this.*fine")
-        terminal.prompt()
+        terminal.ask(edit, "› and this.*fine")
         assert prompts(leave(terminal)) == ["do" if edit else "go", "and this"]
 
 
@@ -236,9 +230,7 @@ def test_files_are_added_once_to_what_is_sent_again(tmp_path: Path) -> None:
         let_go(tmp_path)
         terminal.until("one")
         terminal.prompt()
-        terminal.type("last @a.txt" + ENTER)
-        terminal.until("two")
-        terminal.prompt()
+        terminal.ask("last @a.txt", "two")
         sent = [f"what is @a.txt ?{file}", f"last @a.txt{file}"]
         assert prompts(leave(terminal)) == sent
     assert "<file" not in terminal.shown
@@ -504,18 +496,6 @@ def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "afterwards"]
     assert (tmp_path / "out.txt").exists()
-
-
-def test_lines_typed_ahead_are_a_prompt_and_a_message(tmp_path: Path) -> None:
-    with chat(tmp_path, ["first"]) as terminal:
-        terminal.prompt()
-        terminal.type("go" + ENTER + "and this" + ENTER)
-        terminal.until(waits("queued for the next step", "and this"))
-        let_go(tmp_path)
-        terminal.until("› and this")
-        terminal.until("first")
-        terminal.prompt()
-        assert prompts(leave(terminal)) == ["go", "and this"]
 
 
 def test_typed_control_characters_are_not_shown(tmp_path: Path) -> None:

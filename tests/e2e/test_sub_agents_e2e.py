@@ -348,39 +348,6 @@ def test_secrets_are_not_saved_with_agents(folder: Path) -> None:
         assert secret not in log.read_text(), log
 
 
-def test_a_recorded_run_is_replayed_with_its_agents(folder: Path) -> None:
-    provider = {"api_key": "${WORKER_KEY}", "max_retries": 0, "model": "claude-haiku-4-5"}
-    lines = {
-        LEAD: [tasks("worker", "reader"), "Done."],
-        "worker": [SHELL, "I worked."],
-        "reader": [READ, "I read."],
-    }
-    with running_agents(lines) as server:
-        own = {"module": "provider-anthropic", "config": provider | {"base_url": server.base_url}}
-        plan = plan_of(folder, server, {"worker": {"providers": [own]}, "reader": {}})
-        recorded = run_amplifier(
-            "run", "-f", plan, "--approve", "allow", "--record", "run.jsonl", "Go.",
-            "--output", "json", cwd=folder, env={**KEY, "WORKER_KEY": "another"},
-        )  # fmt: skip
-        before = to_result(recorded)
-        models = {body["model"] for body in requests_of(server, "worker")}
-        assert models == {"claude-haiku-4-5"}
-        count = len(server.completions)
-        replayed = run_amplifier(
-            "run", "-f", plan, "--approve", "allow", "--replay", "run.jsonl", "Go.",
-            "--output", "json", cwd=folder,
-        )  # fmt: skip
-        after = to_result(replayed)
-        assert len(server.completions) == count
-    assert after["response"] == before["response"] == "Done."
-    for name in ("steps", "usage"):
-        assert after[name] == before[name]
-    assert sorted((sub["agent"], sub["steps"]) for sub in after["sub_sessions"]) == [
-        ("reader", 2),
-        ("worker", 2),
-    ]
-
-
 def test_changes_and_answers_of_an_agent_are_shown_like_those_of_the_session(
     tmp_path: Path,
 ) -> None:

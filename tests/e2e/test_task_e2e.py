@@ -146,17 +146,6 @@ def test_a_failing_service_exits_with_its_code_and_no_answer(
     assert "Traceback" not in done.stderr
 
 
-def test_an_endless_loop_ends_at_its_budget_and_can_be_resumed(
-    project: Path, tmp_path: Path
-) -> None:
-    call = Reply(tool_calls=[ToolCall("read_file", {"path": "notes.txt"})])
-    with ScriptedLLM.running([call], repeat_last=True) as server:
-        done = run_amplifier("run", "--max-turns", "3", "Go.", cwd=project, env=anthropic(server))
-        assert (done.code, done.stdout) == (7, "")
-        assert len(server.completions) == 3
-        assert server.rejections == []
-
-
 def test_keys_are_neither_saved_nor_passed_to_commands(project: Path, tmp_path: Path) -> None:
     home, key = tmp_path / "home", "sk-ant-very-secret-0123456789"
     with ScriptedLLM.running(

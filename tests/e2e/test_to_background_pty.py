@@ -164,8 +164,7 @@ def test_ctrl_c_stops_the_prompt_instead(chat: Chat) -> None:
         (chat.folder / "go").touch()
         terminal.until("stopped; Enter")
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
     assert len(chat.server.completions) == 1
 
 
@@ -177,8 +176,7 @@ def test_a_session_that_is_not_saved_stays(chat: Chat) -> None:
         (chat.folder / "go").touch()
         terminal.until("all done")
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
 
 
 def going_on(request: Request) -> Any:

@@ -319,14 +319,9 @@ async def test_a_chat_asks_and_continues_without_it(
             assert "you have not trusted yet" in " ".join(shown.split())
             assert re.search(r"settings\.yaml:\d+: source \.\./evil", shown)
             assert hostile.damage == []
-            terminal.type("2" + ENTER)
-            terminal.until("Ctrl-D to leave")
-            terminal.prompt()
-            terminal.type("hi" + ENTER)
-            terminal.until("an answer")
-            terminal.prompt()
-            terminal.type(CTRL_D)
-            assert terminal.finish() == 0
+            terminal.ask("2", "Ctrl-D to leave")
+            terminal.ask("hi", "an answer")
+            terminal.quit()
 
     await asyncio.to_thread(talk)
     assert hostile.damage == []
@@ -334,8 +329,10 @@ async def test_a_chat_asks_and_continues_without_it(
     assert not (Path(str(env["AMPLIFIER_HOME"])) / "trust").exists()
 
 
-@pytest.mark.parametrize("keys", ["3" + ENTER, "quit" + ENTER, CTRL_C, CTRL_D])
-@pytest.mark.parametrize("prompt", [(), ("hi",)])
+@pytest.mark.parametrize(
+    ("keys", "prompt"),
+    [("3" + ENTER, ()), ("quit" + ENTER, ("hi",)), (CTRL_C, ("hi",)), (CTRL_C, ()), (CTRL_D, ())],
+)
 async def test_stopping_at_the_question_starts_nothing(
     hostile: Hostile,
     env: dict[str, str | None],

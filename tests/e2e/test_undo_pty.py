@@ -9,19 +9,13 @@ from typing import Any
 import pytest
 
 from tests.support.plans import mock_plan
-from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.terminal import CTRL_D, Terminal
 
 BACKED_UP = {"tools": [{"module": "tool-filesystem"}], "hooks": [{"module": "hooks-backup"}]}
 
 
 def call(name: str, **values: Any) -> dict[str, Any]:
     return {"tool_calls": [{"name": name, "input": values}]}
-
-
-def say(terminal: Terminal, text: str, until: str) -> None:
-    terminal.type(text + ENTER)
-    terminal.until(until)
-    terminal.prompt()
 
 
 @pytest.fixture
@@ -43,12 +37,12 @@ def test_undo_reverts_turn_by_turn_even_after_resume(project: Path, tmp_path: Pa
     plan = mock_plan(tmp_path, replies, **BACKED_UP)
     with Terminal("run", "-f", plan, cwd=project) as terminal:
         terminal.prompt()
-        say(terminal, "/undo", "No file changes to undo")
-        say(terminal, "do the first thing", "first done")
-        say(terminal, "do the second thing", "second done")
-        say(terminal, "/undo list", r"do the second thing \(.*\).*changed +a\.txt.*created +new/b")
-        say(terminal, "/undo now", "expects 'list' or 'force', got 'now'")
-        say(terminal, "/undo", "1 earlier prompt can be undone")
+        terminal.ask("/undo", "No file changes to undo")
+        terminal.ask("do the first thing", "first done")
+        terminal.ask("do the second thing", "second done")
+        terminal.ask("/undo list", r"do the second thing \(.*\).*changed +a\.txt.*created +new/b")
+        terminal.ask("/undo now", "expects 'list' or 'force', got 'now'")
+        terminal.ask("/undo", "1 earlier prompt can be undone")
         shown = terminal.shown.rpartition("Undone: do the second thing")[2]
         assert re.search(r"restored +a\.txt\s+removed +new/b\.txt", shown)
         assert (project / "a.txt").read_text() == "one\n"
@@ -60,9 +54,9 @@ def test_undo_reverts_turn_by_turn_even_after_resume(project: Path, tmp_path: Pa
     assert session
     with Terminal("run", "--resume", session[1], cwd=project) as terminal:
         terminal.prompt()
-        say(terminal, "/undo", "Undone: do the first thing")
+        terminal.ask("/undo", "Undone: do the first thing")
         assert (project / "a.txt").read_text() == "zero\n"
-        say(terminal, "/undo", "No file changes to undo")
+        terminal.ask("/undo", "No file changes to undo")
 
 
 def test_files_changed_since_are_skipped_without_force(project: Path, tmp_path: Path) -> None:
@@ -70,13 +64,13 @@ def test_files_changed_since_are_skipped_without_force(project: Path, tmp_path: 
     plan = mock_plan(tmp_path, replies, **BACKED_UP)
     with Terminal("run", "-f", plan, cwd=project) as terminal:
         terminal.prompt()
-        say(terminal, "go", "done")
+        terminal.ask("go", "done")
         (project / "a.txt").write_text("mine\n")
-        say(terminal, "/undo", "Use /undo force to restore the skipped files")
+        terminal.ask("/undo", "Use /undo force to restore the skipped files")
         assert "Nothing was undone: go" in terminal.shown
         assert "skipped   a.txt: it was changed since" in terminal.shown
         assert (project / "a.txt").read_text() == "mine\n"
-        say(terminal, "/undo force", r"Undone: go .*restored +a\.txt")
+        terminal.ask("/undo force", r"Undone: go .*restored +a\.txt")
         assert (project / "a.txt").read_text() == "zero\n"
 
 
@@ -99,9 +93,9 @@ def test_changes_of_a_sub_agent_are_undone_with_the_turn(project: Path, tmp_path
     )
     with Terminal("run", "-f", plan, cwd=project) as terminal:
         terminal.prompt()
-        say(terminal, "let it be changed", "all done")
+        terminal.ask("let it be changed", "all done")
         assert (project / "a.txt").read_text() == "one\n"
-        say(terminal, "/undo", r"Undone: let it be changed .*restored +a\.txt")
+        terminal.ask("/undo", r"Undone: let it be changed .*restored +a\.txt")
         assert (project / "a.txt").read_text() == "zero\n"
 
 
@@ -109,4 +103,4 @@ def test_without_the_module_undo_says_how_to_add_it(project: Path, tmp_path: Pat
     plan = mock_plan(tmp_path, ["ok"])
     with Terminal("run", "-f", plan, cwd=project) as terminal:
         terminal.prompt()
-        say(terminal, "/undo", "amplifier module add hooks-backup")
+        terminal.ask("/undo", "amplifier module add hooks-backup")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import httpx
@@ -10,7 +9,7 @@ import pytest
 
 from tests.support.fixtures import StartLLM
 from tests.support.llm.responses_rules import encrypted_for
-from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.llm_server import ScriptedLLM
 
 USER = {"role": "user", "content": "go"}
 SAID = {"role": "assistant", "content": "I look."}
@@ -32,25 +31,6 @@ async def asked(server: ScriptedLLM, **body: Any) -> httpx.Response:
             json={"model": "m", "input": "go", "store": False, **body},
             headers={"authorization": "Bearer k"},
         )
-
-
-async def test_a_whole_answer_and_a_streamed_one_say_the_same(llm_server: StartLLM) -> None:
-    reply = Reply("Hi.", thinking="a\n\nb", tool_calls=[ToolCall("read", {"x": 1}, id="c9")])
-    server = await llm_server([reply, reply])
-    include = ["reasoning.encrypted_content"]
-    whole = (await asked(server, include=include)).json()
-    streamed = await asked(server, include=include, stream=True)
-    events = [json.loads(line[6:]) for line in streamed.text.splitlines() if line[:6] == "data: "]
-    assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    last = events[-1]["response"]
-    assert (events[0]["type"], events[-1]["type"]) == ("response.created", "response.completed")
-    for answer in (whole, last):
-        assert answer["status"] == "completed"
-        reasoning, message, call = answer["output"]
-        assert [part["text"] for part in reasoning["summary"]] == ["a", "b"]
-        assert reasoning["encrypted_content"] == encrypted_for(reasoning["id"])
-        assert message["content"][0]["text"] == "Hi."
-        assert (call["call_id"], call["arguments"]) == ("c9", '{"x":1}')
 
 
 @pytest.mark.parametrize(
@@ -104,10 +84,3 @@ async def test_broken_requests_are_refused(
     assert response.status_code == status
     assert message in response.json()["error"]["message"]
     assert server.remaining == 1
-
-
-async def test_a_whole_conversation_is_taken(llm_server: StartLLM) -> None:
-    server = await llm_server(["fine"])
-    items = [{"role": "developer", "content": "s"}, USER, REASONING, SAID, CALL, OUTPUT, USER]
-    response = await asked(server, input=items, tools=[TOOL], tool_choice="auto")
-    assert response.status_code == 200

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -29,11 +24,9 @@ from tests.support.llm_server import (
     ResetAfter,
     ScriptedLLM,
     Stall,
-    Status,
     Text,
     Thinking,
     ToolCall,
-    Usage,
     closed_port,
 )
 
@@ -75,18 +68,6 @@ async def chat(server: ScriptedLLM, **body: Any) -> httpx.Response:
 # -- Anthropic: what the SDK makes of the answers ----------------------------------------------
 
 
-async def test_sdk_reads_a_whole_message(llm_server: StartLLM) -> None:
-    server = await llm_server([Reply("hello", usage=Usage(3, 4, 5, 6))])
-    async with sdk(server) as client:
-        message = await client.messages.create(model="m", max_tokens=9, messages=ASK)
-    assert message.content[0].type == "text"
-    assert message.content[0].text == "hello"
-    assert message.stop_reason == "end_turn"
-    usage = message.usage
-    assert (usage.input_tokens, usage.output_tokens) == (3, 4)
-    assert (usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (5, 6)
-
-
 async def test_sdk_streams_every_block_type_to_the_same_message(llm_server: StartLLM) -> None:
     call = ToolCall("weather", {"city": "Zürich", "nested": [1, {"a": None}]}, id="toolu_1")
     blocks = [Thinking("let me see"), RedactedThinking("b64"), Text("héllo wörld"), call]
@@ -101,53 +82,6 @@ async def test_sdk_streams_every_block_type_to_the_same_message(llm_server: Star
     assert [b.to_dict() for b in streamed.content] == [b.to_dict() for b in whole.content]
     assert streamed.stop_reason == whole.stop_reason == "tool_use"
     assert streamed.usage.output_tokens == 5
-
-
-async def test_conversation_with_thinking_and_tools_is_accepted_back(llm_server: StartLLM) -> None:
-    first = Reply(
-        "I look",
-        thinking="which city?",
-        tool_calls=[ToolCall("weather", id="t1"), ToolCall("weather", id="t2")],
-    )
-    server = await llm_server([first, "sunny"])
-    options: Any = {
-        "model": "m",
-        "max_tokens": 4000,
-        "tools": [WEATHER],
-        "thinking": {"type": "enabled", "budget_tokens": 2000},
-    }
-    async with sdk(server) as client:
-        message = await client.messages.create(messages=ASK, **options)
-        assistant = {"role": "assistant", "content": [b.to_dict() for b in message.content]}
-        results = [
-            {"type": "tool_result", "tool_use_id": name, "content": "20"} for name in ("t1", "t2")
-        ]
-        history: Any = [*ASK, assistant, {"role": "user", "content": results}]
-        answer = await client.messages.create(messages=history, **options)
-    assert answer.content[0].type == "text"
-    assert server.rejections == []
-
-
-async def test_exact_number_of_deltas(llm_server: StartLLM) -> None:
-    server = await llm_server([Reply("x" * 50_001, deltas=20_000)])
-    pieces = 0
-    async with sdk(server) as client:
-        stream = await client.messages.create(model="m", max_tokens=9, messages=ASK, stream=True)
-        async for event in stream:
-            pieces += event.type == "content_block_delta"
-    assert pieces == 20_000
-
-
-async def test_count_tokens_and_models(llm_server: StartLLM, anthropic: Any) -> None:
-    server = await llm_server(models=["claude-a", "claude-b"])
-    async with sdk(server) as client:
-        counted = await client.messages.count_tokens(model="claude-a", messages=ASK)
-        assert counted.input_tokens > 0
-        listed = [model.id async for model in client.models.list()]
-        assert listed == ["claude-a", "claude-b"]
-        assert (await client.models.retrieve("claude-b")).id == "claude-b"
-        with pytest.raises(anthropic.NotFoundError, match="model: nope"):
-            await client.messages.create(model="nope", max_tokens=9, messages=ASK)
 
 
 # -- Anthropic: what is refused ------------------------------------------------------------------
@@ -303,62 +237,9 @@ async def test_lenient_server_takes_anything(llm_server: StartLLM) -> None:
 
 # -- OpenAI --------------------------------------------------------------------------------------
 
-FUNCTION = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 ANSWER = {"role": "tool", "tool_call_id": "c1", "content": "ok"}
 ASSISTANT = {"role": "assistant", "content": None, "tool_calls": [CALL]}
-
-
-async def test_chat_completion_whole(llm_server: StartLLM) -> None:
-    call = ToolCall("weather", {"city": "Bern"}, id="c9")
-    reply = Reply("hm", thinking="so", tool_calls=[call], usage=Usage(1, 2, 3, 4))
-    server = await llm_server([reply])
-    body = (await chat(server, tools=[FUNCTION])).json()
-    (choice,) = body["choices"]
-    assert choice["finish_reason"] == "tool_calls"
-    assert choice["message"]["content"] == "hm"
-    assert choice["message"]["reasoning_content"] == "so"
-    (made,) = choice["message"]["tool_calls"]
-    assert (made["id"], json.loads(made["function"]["arguments"])) == ("c9", {"city": "Bern"})
-    assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (8, 2)
-
-
-async def test_chat_completion_streamed(llm_server: StartLLM) -> None:
-    reply = Reply(
-        "héllo", tool_calls=[ToolCall("a", {"x": 1}), ToolCall("b")], chars_per_delta=2, pings=0
-    )
-    server = await llm_server([reply])
-    request = {
-        "model": "m",
-        "messages": ASK,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "tools": [FUNCTION],
-    }
-    url = f"{server.openai_base_url}/chat/completions"
-    text, arguments, finish, usage, last = "", {}, None, None, ""
-    async with (
-        httpx.AsyncClient(verify=False) as client,
-        httpx_sse.aconnect_sse(
-            client, "POST", url, json=request, headers={"authorization": "Bearer k"}
-        ) as source,
-    ):
-        async for event in source.aiter_sse():
-            last = event.data
-            if last == "[DONE]":
-                continue
-            data = json.loads(last)
-            usage = data["usage"] or usage
-            for choice in data["choices"]:
-                finish = choice["finish_reason"] or finish
-                text += choice["delta"].get("content") or ""
-                for call in choice["delta"].get("tool_calls", ()):
-                    old = arguments.get(call["index"], "")
-                    arguments[call["index"]] = old + call["function"]["arguments"]
-    assert (text, finish, last) == ("héllo", "tool_calls", "[DONE]")
-    assert arguments == {0: '{"x":1}', 1: "{}"}
-    assert usage is not None
-    assert usage["total_tokens"] == 15
 
 
 @pytest.mark.parametrize(
@@ -419,12 +300,6 @@ async def test_broken_chat_requests_are_answered_400(
     assert server.remaining == 1
 
 
-async def test_chat_with_answered_calls_is_accepted(llm_server: StartLLM) -> None:
-    server = await llm_server(["fine"])
-    history = [{"role": "system", "content": "s"}, *ASK, ASSISTANT, ANSWER]
-    assert (await chat(server, messages=history, tools=[FUNCTION])).status_code == 200
-
-
 async def test_chat_requires_a_key_by_default(llm_server: StartLLM) -> None:
     closed, opened = await llm_server(["x"]), await llm_server(["x"], require_key=False)
     body = {"model": "m", "messages": ASK}
@@ -456,17 +331,6 @@ async def streamed(server: ScriptedLLM, **options: Any) -> list[str]:
         except httpx.HTTPError as error:
             names.append(type(error).__name__)
     return names
-
-
-async def test_status_with_retry_after(llm_server: StartLLM, anthropic: Any) -> None:
-    server = await llm_server([Status(429, headers={"Retry-After": "7"}), Status(503, body="<p>")])
-    async with sdk(server) as client:
-        with pytest.raises(anthropic.RateLimitError) as limited:
-            await client.messages.create(model="m", max_tokens=9, messages=ASK)
-        with pytest.raises(anthropic.InternalServerError):
-            await client.messages.create(model="m", max_tokens=9, messages=ASK)
-    assert limited.value.response.headers["retry-after"] == "7"
-    assert limited.value.body["error"]["type"] == "rate_limit_error"
 
 
 async def test_cut_after_each_event_sends_exactly_that_many(llm_server: StartLLM) -> None:
@@ -550,70 +414,6 @@ async def test_replies_are_consumed_in_order_then_400_or_repeated(llm_server: St
     assert "no reply for completion 3" in (await post(ended, body)).json()["error"]["message"]
     endless = await llm_server(["again"], repeat_last=True)
     assert [(await post(endless, body)).status_code for _ in range(3)] == [200] * 3
-
-
-async def test_requests_are_recorded_and_the_connection_kept(llm_server: StartLLM) -> None:
-    server = await llm_server(["a", "b"])
-    before = time.monotonic()
-    async with sdk(server) as client:
-        for _ in range(2):
-            await client.messages.create(model="m", max_tokens=9, messages=ASK)
-    first, second = server.requests
-    assert (first.method, first.path) == ("POST", "/v1/messages")
-    assert first.headers["authorization"] == "Bearer k"
-    assert first.body["messages"] == ASK
-    assert before <= first.arrived <= second.arrived <= time.monotonic()
-    assert first.answered
-    assert first.client_port == second.client_port
-
-
-def test_running_serves_synchronous_callers() -> None:
-    with ScriptedLLM.running(["hello"]) as server:
-        response = httpx.post(
-            f"{server.openai_base_url}/chat/completions",
-            verify=False,
-            json={"model": "m", "messages": ASK},
-            headers={"authorization": "Bearer k"},
-        )
-        server.wait_for_requests(1)
-    assert response.json()["choices"][0]["message"]["content"] == "hello"
-
-
-@pytest.mark.parametrize("suffix", ["json", "yaml"])
-def test_process_form_plays_a_file(tmp_path: Path, suffix: str) -> None:
-    script = tmp_path / f"script.{suffix}"
-    items = [
-        "plain",
-        {"text": "t", "thinking": "h", "tool_calls": [{"name": "a", "input": {"x": 1}}]},
-        {"status": 529},
-        {
-            "blocks": [{"text": "x"}, {"tool_call": {"name": "b"}}],
-            "fault": {"kind": "cut", "after": 1},
-        },
-    ]
-    script.write_text(json.dumps(items))
-    record = tmp_path / "record.jsonl"
-    command = [sys.executable, "-m", "tests.support.llm_server", "--script", str(script)]
-    with subprocess.Popen([*command, "--record", str(record)], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().decode().strip()
-        try:
-            answers = [
-                httpx.post(
-                    f"{url}/v1/messages",
-                    verify=False,
-                    json={"model": "m", "max_tokens": 9, "messages": ASK, "tools": [WEATHER]},
-                    headers={"x-api-key": "k", "anthropic-version": "1"},
-                )
-                for _ in range(3)
-            ]
-        finally:
-            process.terminate()
-    assert [a.status_code for a in answers] == [200, 200, 529]
-    kinds = [block["type"] for block in answers[1].json()["content"]]
-    assert kinds == ["thinking", "text", "tool_use"]
-    assert len(record.read_text().splitlines()) == 3
-    assert process.returncode == 0
 
 
 # -- the suite stays on loopback -----------------------------------------------------------------

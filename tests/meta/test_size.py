@@ -6,13 +6,13 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 35_720,
-    "amplifier_batch": 6_550,
+    "amplifier_app": 36_000,
+    "amplifier_batch": 7_200,
     "amplifier_core": 3_050,
-    "amplifier_extras": 4_570,
+    "amplifier_extras": 4_860,
     "amplifier_serve": 1_650,
     "amplifier_kit": 4_800,
-    "amplifier_modules": 19_550,
+    "amplifier_modules": 19_640,
     "amplifier_support": 5_750,
 }
 

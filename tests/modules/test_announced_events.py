@@ -47,7 +47,7 @@ _EVENTS: dict[str, set[str]] = {
     "tool-filesystem": set(),
     "tool-mcp": {
         *("mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"),
-        "tool:unanswered",
+        *("tool:unanswered", "skill:loaded"),
     },
     "tool-search": set(),
     "tool-skills": {"skill:loaded"},

@@ -178,6 +178,18 @@ class Terminal:
     def type(self, keys: str) -> None:
         self.process.send(keys)
 
+    def ask(self, text: str, *shown: str) -> None:
+        """Send a line to the chat; wait until each pattern appears, then for the next prompt."""
+        self.type(text + ENTER)
+        for pattern in shown:
+            self.until(pattern)
+        self.prompt()
+
+    def quit(self) -> None:
+        """Leave the chat with Ctrl-D."""
+        self.type(CTRL_D)
+        assert self.finish() == 0
+
     def finish(self) -> int:
         """Wait for the process to end; return its exit code."""
         self.process.expect(pexpect.EOF)

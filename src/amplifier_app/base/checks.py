@@ -69,6 +69,6 @@ class Report(NamedTuple):
 
 def some(names: Collection[str], max_names: int = 5) -> str:
     """The sorted names in one line, up to `max_names`, and the number of the others."""
-    shown = sorted(names)[:max_names]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    listed = sorted(names)[:max_names]
+    more = len(names) - len(listed)
+    return ", ".join(listed) + (f" and {more} more" if more else "")

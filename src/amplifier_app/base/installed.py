@@ -84,8 +84,8 @@ def _group(text: str, group: str) -> dict[str, str]:
 
 def modules_on_path(module_id: str | None = None) -> list[Installed]:
     """The modules of all installed distributions except our own, in the order of `sys.path`."""
-    found = _modules_in_folders(tuple((folder, _change_time(folder)) for folder in sys.path))
-    return [module for module in found if module_id in (None, module.module_id)]
+    modules = _modules_in_folders(tuple((folder, _change_time(folder)) for folder in sys.path))
+    return [module for module in modules if module_id in (None, module.module_id)]
 
 
 @lru_cache(maxsize=1)
@@ -119,12 +119,12 @@ def list_modules(distribution: str) -> list[Installed] | None:
     from importlib import metadata
 
     try:
-        found = metadata.distribution(distribution)
+        installed = metadata.distribution(distribution)
     except metadata.PackageNotFoundError:
         return None
     return [
-        Installed(point.name, point.value, found.name, found.version)
-        for point in found.entry_points.select(group=ENTRY_POINT_GROUP)
+        Installed(point.name, point.value, installed.name, installed.version)
+        for point in installed.entry_points.select(group=ENTRY_POINT_GROUP)
     ]
 
 

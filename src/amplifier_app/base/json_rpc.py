@@ -249,9 +249,9 @@ class Peer:
 
     def _called(self, method: str, fields: dict[str, Any]) -> None:
         params = fields.get("params")
-        given = cast("dict[str, Any]", params if isinstance(params, dict) else {})
+        arguments = cast("dict[str, Any]", params if isinstance(params, dict) else {})
         if method == self._cancellation.method:
-            id = given.get("requestId")
+            id = arguments.get("requestId")
             running = self._running.get(id) if isinstance(id, str | int) else None
             if running is not None:
                 running.cancel()
@@ -260,7 +260,7 @@ class Peer:
         try:
             if params is not None and not isinstance(params, dict):
                 raise RpcError(INVALID_PARAMS, "'params' must be a JSON object")
-            result = self._handle(method, given)
+            result = self._handle(method, arguments)
         except RpcError as error:
             if is_request:
                 self._refuse(fields["id"], error)

@@ -115,9 +115,9 @@ def has_storage_error(error: BaseException | None) -> bool:
 
 def to_outcome(error: BaseException) -> Outcome:
     """The outcome of an exception, without secrets; unknown exceptions are unexpected errors."""
-    found = _to_outcome(error)
-    hint = None if found.hint is None else redact(found.hint)
-    return found._replace(message=redact(found.message), hint=hint)
+    outcome = _to_outcome(error)
+    hint = None if outcome.hint is None else redact(outcome.hint)
+    return outcome._replace(message=redact(outcome.message), hint=hint)
 
 
 def _to_outcome(error: BaseException) -> Outcome:

@@ -61,9 +61,9 @@ def page_on(terminal: int, text: str, *, leaves_text: bool = True) -> bool:
 def _pager() -> list[str] | None:
     if is_dumb():
         return None
-    wanted = os.environ.get("AMPLIFIER_PAGER", os.environ.get("PAGER", "less"))
+    command = os.environ.get("AMPLIFIER_PAGER", os.environ.get("PAGER", "less"))
     try:
-        words = shlex.split(wanted)
+        words = shlex.split(command)
     except ValueError:
         return None
     if not words or words[0] in _NO_PAGER:

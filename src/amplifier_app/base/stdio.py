@@ -143,13 +143,13 @@ class _RedactedText(_Text):
     def _show(self, text: str) -> None:
         waiting, self._waiting = self._waiting, ""
         try:
-            shown = redact(waiting + text)
+            redacted = redact(waiting + text)
         except ImportError:
             # This very import of the rules has printed it; the next text, or the end, is after that.
             self._waiting = waiting + text
             return
-        if self.divert is None or not self.divert(shown):
-            super().write(shown)
+        if self.divert is None or not self.divert(redacted):
+            super().write(redacted)
 
 
 def open_standard_streams() -> Output:

@@ -160,12 +160,14 @@ class ChatLayout:
 
     def _matches(self) -> AnyFormattedText:
         """The other inputs that contain the searched text, newest first."""
-        wanted = self._search.search_buffer.text
-        if not wanted:
+        query = self._search.search_buffer.text
+        if not query:
             return ""
         entries = reversed(self._chat.buffer.history.get_strings())
-        found = dict.fromkeys(one_line(entry) for entry in entries if wanted in entry)
-        return "\n".join(f"  {clip(one, self._chat.width - 2)}" for one in [*found][:_MAX_MATCHES])
+        lines = dict.fromkeys(one_line(entry) for entry in entries if query in entry)
+        return "\n".join(
+            f"  {clip(match, self._chat.width - 2)}" for match in [*lines][:_MAX_MATCHES]
+        )
 
     def _status(self) -> AnyFormattedText:
         chat = self._chat
@@ -339,7 +341,9 @@ class ReflowRenderer(Renderer):
     def _cells(self, row: Mapping[int, Char]) -> int:
         """The cells of a row as it was written: without plain spaces at its end."""
         styled = self._style_string_has_style or {}
-        written = (x + one.width for x, one in row.items() if one.char != " " or styled[one.style])
+        written = (
+            x + cell.width for x, cell in row.items() if cell.char != " " or styled[cell.style]
+        )
         return max(written, default=0)
 
 
@@ -389,14 +393,14 @@ def _command() -> list[str]:
                 program, *options = shlex.split(value) or [value]
             except ValueError as error:
                 raise AppError(f"${variable} is not a command: {value!r}: {error}") from error
-            found = program if os.path.isabs(program) else find_program(program)
-            if found is None:
+            path = program if os.path.isabs(program) else find_program(program)
+            if path is None:
                 raise AppError(f"${variable} is set to {program!r}, which is not on PATH")
-            return [found, *options]
-    found = next(filter(None, map(find_program, _OTHERS)), None)
-    if found is None:
+            return [path, *options]
+    path = next(filter(None, map(find_program, _OTHERS)), None)
+    if path is None:
         raise AppError("no editor found; set $EDITOR")
-    return [found]
+    return [path]
 
 
 # Marks of a prompt and of the output after it: terminals jump between them.
@@ -692,11 +696,11 @@ class ChatApplication:
 
     def send(self) -> None:
         """Send the text of the input line, or only a command typed after folded texts."""
-        shown, kept = self.buffer.text, ""
-        typed = self.folds.text_after(shown)
-        if typed != shown and is_command(typed):
-            shown, kept = typed, shown.removesuffix(typed)
-        text = self.folds.unfold(shown)
+        line, kept = self.buffer.text, ""
+        typed = self.folds.text_after(line)
+        if typed != line and is_command(typed):
+            line, kept = typed, line.removesuffix(typed)
+        text = self.folds.unfold(line)
         if text.strip():
             self.buffer.history.append_string(text)
         sent = Sent(text, is_recalled=self._is_recalled)

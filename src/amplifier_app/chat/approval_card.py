@@ -122,20 +122,22 @@ class _Card:
         # Above are an empty line and the keys, with a note on what was ignored, and the cursor's line.
         height = rows - len(key_lines(self._request, columns)) - 3
         framed = not self._is_plain
-        shown, all_lines = (
-            card_lines(self._request, self._agent, columns, whole=one, height=height, framed=framed)
-            for one in (whole, True)
+        lines, all_lines = (
+            card_lines(
+                self._request, self._agent, columns, whole=is_whole, height=height, framed=framed
+            )
+            for is_whole in (whole, True)
         )
-        text = "".join(f"{line}\n" for line in shown)
+        text = "".join(f"{line}\n" for line in lines)
         if (
             whole
-            and len(shown) > rows
+            and len(lines) > rows
             and not self._is_plain
             and page_on(self._fd, text, leaves_text=False)
         ):
             return
-        self.shows_all = shown == all_lines
-        self._write(["", *shown])
+        self.shows_all = lines == all_lines
+        self._write(["", *lines])
         self._began = self._began or asyncio.get_running_loop().time()
 
     def changes_keys(self, key: str) -> bool:
@@ -272,8 +274,8 @@ class _Card:
         return terminal_size(self._fd)[0]
 
     def _write(self, lines: list[str]) -> None:
-        shown = [plain(line) for line in lines] if self._is_plain else lines
-        data = "".join(f"{line}\n" for line in shown).encode("utf-8", "replace")
+        output = [plain(line) for line in lines] if self._is_plain else lines
+        data = "".join(f"{line}\n" for line in output).encode("utf-8", "replace")
         with contextlib.suppress(OSError):  # the terminal is gone; reading the key ends, too
             while data:
                 data = data[os.write(self._fd, data) :]

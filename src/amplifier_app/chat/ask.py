@@ -163,13 +163,13 @@ def _what_to_type(keys: dict[str, str], count: int) -> str:
 def _yes_and_no(options: list[str]) -> dict[str, str]:
     """The options chosen by y and n; empty if they are not an approval."""
     words = {"y": "allow", "n": "deny"}
-    found = {
+    choices = {
         key: option
         for key, word in words.items()
         for option in reversed(options)
         if option.lower().startswith(word)
     }
-    return found if len(found) == len(words) else {}
+    return choices if len(choices) == len(words) else {}
 
 
 def _key_bindings(keys: dict[str, str]) -> KeyBindings:
@@ -210,8 +210,8 @@ def choose(answer: str, options: list[str]) -> str | None:
         return options[int(answer) - 1] if 0 < int(answer) <= len(options) else None
     exact = [option for option in options if option.lower() == answer]
     near = [option for option in options if answer and option.lower().startswith(answer)]
-    found = exact or near
-    return found[0] if len(found) == 1 else None
+    matches = exact or near
+    return matches[0] if len(matches) == 1 else None
 
 
 # -- trust in a project
@@ -250,10 +250,10 @@ def question_about(content: Content, record: Record | None) -> list[str]:
     root = visible(str(content.root))
     if record is None:
         head = f"The project {root} contains configuration that you have not trusted yet:"
-        shown = cut(listing(content), _MAX_FILES, "files")
+        entries = cut(listing(content), _MAX_FILES, "files")
     else:
         head = f"The configuration of the project {root} has changed since you trusted it:"
-        shown = cut([*changes(record.entries, content.entries)], _MAX_CHANGES, "lines")
+        entries = cut([*changes(record.entries, content.entries)], _MAX_CHANGES, "lines")
     selected = cut(selection(content), _MAX_SELECTED, "lines")
     texts = cut(
         [visible(str(source)) for source in instruction_sources(str(content.root))],
@@ -263,7 +263,7 @@ def question_about(content: Content, record: Record | None) -> list[str]:
     return [
         head,
         "",
-        *(f"  {line}" for line in shown),
+        *(f"  {line}" for line in entries),
         "",
         *([INSTRUCTIONS, "", *(f"  {line}" for line in texts), ""] if texts else []),
         *(["Contents:", "", *(f"  {line}" for line in selected), ""] if selected else []),

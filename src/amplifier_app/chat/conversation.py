@@ -171,9 +171,9 @@ async def resume_header(session: OpenSession, recorded: Recorded) -> Group:
         if changed:
             lines.append(Text(describe.changed_since(changed), style="yellow"))
     parts = build_parts(last_prompts(recorded, 1), session.renderer.visibility)
-    shown = [part for part in parts if part.kind in ("prompt", "answer")]
-    answers = [part for part in shown if part.kind == "answer"]
-    last = [*shown[:1], *answers[-1:]] if prompts else answers[-1:]
+    exchange = [part for part in parts if part.kind in ("prompt", "answer")]
+    answers = [part for part in exchange if part.kind == "answer"]
+    last = [*exchange[:1], *answers[-1:]] if prompts else answers[-1:]
     lines.append(ConversationView(last, style="dim", max_lines=_MAX_HEADER_LINES))
     if prompts > 1:
         lines.append(
@@ -806,8 +806,8 @@ class Conversation:
 
     def _waiting(self) -> Sequence[str]:
         """Return lines on the messages that were sent and have not been used."""
-        shown = self._as_shown
+        display = self._as_shown
         return waiting_lines(
-            [shown(text) for text in self.session.steering.waiting()],
-            [shown(text) for text in self._upcoming],
+            [display(text) for text in self.session.steering.waiting()],
+            [display(text) for text in self._upcoming],
         )

@@ -83,23 +83,23 @@ class Picker(Generic[T, R]):
     @property
     def current(self) -> T | None:
         """The selected entry."""
-        shown = self.matching_entries()
-        return shown[min(self._selected, len(shown) - 1)] if shown else None
+        entries = self.matching_entries()
+        return entries[min(self._selected, len(entries) - 1)] if entries else None
 
     def lines(self) -> StyleAndTextTuples:
         """The list as styled text."""
         columns, rows = self.size()
-        shown = self.matching_entries()
+        entries = self.matching_entries()
         count = max(1, min(_MAX_ROWS, rows - 5))
-        self._selected = max(0, min(self._selected, len(shown) - 1))
+        self._selected = max(0, min(self._selected, len(entries) - 1))
         self._first = max(min(self._first, self._selected), self._selected - count + 1)
         text: StyleAndTextTuples = []
-        for n, one in enumerate(shown[self._first : self._first + count], self._first):
+        for n, entry in enumerate(entries[self._first : self._first + count], self._first):
             mark, style = ("▸ ", "bold") if n == self._selected else ("  ", "")
-            text.append((style, clip(mark + self.row(one), columns - 1) + "\n"))
-        if not shown:
+            text.append((style, clip(mark + self.row(entry), columns - 1) + "\n"))
+        if not entries:
             text.append(("", f"  {self.nothing}{' matches' if self._filter else ''}\n"))
-        more = len(shown) - self._first - count
+        more = len(entries) - self._first - count
         if more > 0:
             text.append(("class:dim", f"  {more:,} more\n"))
         return [*text, *self.below(columns)]
@@ -351,12 +351,12 @@ class SessionPicker(Picker[Listed, Choice]):
     def _rename(self) -> None:
         title = one_line(self._title)
         if self.current is not None and title:
-            self._try(lambda one: SessionStore().find(one.session.id).rename(title))
+            self._try(lambda entry: SessionStore().find(entry.session.id).rename(title))
 
     def _delete(self) -> None:
-        def delete(one: Listed) -> None:
+        def delete(entry: Listed) -> None:
             store = SessionStore()
-            remove_sessions(store.root, with_sub_sessions(one.session.id, store.summaries()))
+            remove_sessions(store.root, with_sub_sessions(entry.session.id, store.summaries()))
 
         self._try(delete)
 

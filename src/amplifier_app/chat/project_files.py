@@ -66,8 +66,8 @@ def project_files(folder: str) -> list[str]:
 
     Files that usually hold secrets are left out. Git runs without the repository's programs.
     """
-    found = _git_files(folder)
-    names = _walk(folder) if found is None else found
+    git_files = _git_files(folder)
+    names = _walk(folder) if git_files is None else git_files
     return [name for name in names if not is_secret(name)]
 
 
@@ -91,14 +91,14 @@ def _git_files(folder: str) -> list[str] | None:
 
 
 def _walk(folder: str) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         relative = os.path.relpath(place, folder)
-        found += [os.path.normpath(os.path.join(relative, name)) for name in sorted(files)]
-        if len(found) >= _MAX_LISTED:
+        names += [os.path.normpath(os.path.join(relative, name)) for name in sorted(files)]
+        if len(names) >= _MAX_LISTED:
             break
-    return found[:_MAX_LISTED]
+    return names[:_MAX_LISTED]
 
 
 def to_mention(name: str) -> str | None:
@@ -110,23 +110,21 @@ def to_mention(name: str) -> str | None:
 
 def matching(names: list[str], typed: str) -> list[str]:
     """Return the names that contain the typed characters in order, the best first."""
-    wanted = typed.lower()
-    ranked = [
-        (rank, len(name), name) for name in names if (rank := _rank(name, wanted)) is not None
-    ]
+    query = typed.lower()
+    ranked = [(rank, len(name), name) for name in names if (rank := _rank(name, query)) is not None]
     return [name for _, _, name in sorted(ranked)[:_MAX_MATCHES]]
 
 
-def _rank(name: str, wanted: str) -> int | None:
+def _rank(name: str, query: str) -> int | None:
     lower = name.lower()
-    if lower.startswith(wanted):
+    if lower.startswith(query):
         return 0
-    if os.path.basename(lower).startswith(wanted):
+    if os.path.basename(lower).startswith(query):
         return 1
-    if wanted in lower:
+    if query in lower:
         return 2
     position = 0
-    for character in wanted:
+    for character in query:
         position = lower.find(character, position) + 1
         if not position:
             return None
@@ -210,7 +208,7 @@ def clipboard_image() -> str:
         AppError: There is none, or no program to read it with.
     """
     readers = [
-        [found, *rest] for name, *rest in _CLIPBOARD_READERS if (found := find_program(name))
+        [program, *rest] for name, *rest in _CLIPBOARD_READERS if (program := find_program(name))
     ]
     if not readers:
         names = ", ".join(name for name, *_ in _CLIPBOARD_READERS)

@@ -249,12 +249,12 @@ class PlainTerminal:
         gap = "\n" if self.draft and text and not self.draft.endswith("\n") else ""
         return f"{self.draft}{gap}{text}"
 
-    def _set_reading(self, wanted: bool) -> None:
-        if wanted is self._reading:
+    def _set_reading(self, reading: bool) -> None:
+        if reading is self._reading:
             return
-        self._reading = wanted
+        self._reading = reading
         loop = asyncio.get_running_loop()
-        if wanted:
+        if reading:
             loop.add_reader(0, self._read)
         else:
             loop.remove_reader(0)

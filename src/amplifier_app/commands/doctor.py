@@ -266,8 +266,8 @@ def _check_terminal() -> Iterator[Check]:
 def _check_proxies() -> Iterator[Check]:
     """The proxies and certificates for network connections."""
     values = {name: os.environ.get(name.lower()) or os.environ.get(name) for name in _PROXIES}
-    shown = [f"{name}={_without_login(value)}" for name, value in values.items() if value]
-    yield _ok("proxies", "; ".join(shown) or "none")
+    proxies = [f"{name}={_without_login(value)}" for name, value in values.items() if value]
+    yield _ok("proxies", "; ".join(proxies) or "none")
     for name in _CERTIFICATES:
         path = os.environ.get(name)
         if path and not os.path.exists(path):
@@ -348,11 +348,11 @@ def _keyring() -> Iterator[Check]:
         yield _fail("keyring", str(error), fix)
 
 
-def _private(path: Path, wanted: int) -> Iterator[Check]:
+def _private(path: Path, max_mode: int) -> Iterator[Check]:
     mode = stat.S_IMODE(path.stat().st_mode)
-    if os.name != "nt" and mode & ~wanted:
+    if os.name != "nt" and mode & ~max_mode:
         message = f"{path} is readable by other users (mode {mode:o})"
-        yield _fail("keys", message, f"chmod {wanted:o} '{path}'")
+        yield _fail("keys", message, f"chmod {max_mode:o} '{path}'")
 
 
 def _check_cache() -> Iterator[Check]:
@@ -405,7 +405,7 @@ def _folder(name: str, folder: Path, message: str) -> Iterator[Check]:
 
 def _existing(path: Path) -> Path:
     """The path itself, or its nearest existing parent."""
-    return next(one for one in (path, *path.parents) if os.path.lexists(one))
+    return next(candidate for candidate in (path, *path.parents) if os.path.lexists(candidate))
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -457,7 +457,7 @@ def _check_settings() -> Iterator[Check]:
     """Check that the settings files are readable and valid."""
     folder = _trusted_folder()
     try:
-        found = [str(file.path) for file in read_settings(folder).files]
+        files = [str(file.path) for file in read_settings(folder).files]
     except PlanError as error:
         for problem in error.problems:
             yield _fail("settings", str(problem), "fix it in the file")
@@ -468,7 +468,7 @@ def _check_settings() -> Iterator[Check]:
         return
     places = [str(path) for scope in SCOPES if (path := settings_path(scope, folder))]
     nothing = f"none (searched: {', '.join(places)})"
-    yield _ok("settings", ", ".join(found) or nothing)
+    yield _ok("settings", ", ".join(files) or nothing)
 
 
 def _check_profiles() -> Iterator[Check]:

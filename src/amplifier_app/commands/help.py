@@ -172,4 +172,7 @@ def walk_commands(group: Any, ctx: Any) -> Iterator[tuple[str, Any]]:
         command = group.get_command(ctx, name)
         yield name, command
         if hasattr(command, "list_commands"):
-            yield from ((f"{name} {below}", one) for below, one in walk_commands(command, ctx))
+            yield from (
+                (f"{name} {below}", sub_command)
+                for below, sub_command in walk_commands(command, ctx)
+            )

@@ -4,7 +4,7 @@
 import difflib
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,9 +25,14 @@ from amplifier_app.commands.settings import (
     report,
     written_source,
 )
-from amplifier_app.plan.documents.plugins import Plugin, data_folder, read_plugin
+from amplifier_app.plan.documents.plugins import (
+    Plugin,
+    data_folder,
+    read_marketplace,
+    read_plugin,
+)
 from amplifier_app.plan.documents.scopes import read_settings
-from amplifier_app.plan.schema.grammar import PLUGIN_PARTS
+from amplifier_app.plan.schema.grammar import PLUGIN_NAME, PLUGIN_PARTS
 from amplifier_app.plan.schema.rules import ID
 from amplifier_app.plan.source_spec import (
     FolderSource,
@@ -38,7 +43,7 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.nodes import plain_data
-from amplifier_app.render.table import Column, OutputOption, print_listing
+from amplifier_app.render.table import Column, Format, OutputOption, print_listing
 from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, load_profile
 from amplifier_app.trust import folder_if_trusted
@@ -50,6 +55,8 @@ app = eager_group("Add, list, show, update and remove plugins.")
 
 _SECTION = "plugins"
 _SOURCES = "Expected a folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER."
+_LISTED = re.compile(rf"({PLUGIN_NAME})@(.+)")
+"""A plugin's name in a marketplace, and the marketplace's source."""
 _NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
 
 
@@ -60,11 +67,15 @@ class _Found(NamedTuple):
         plugin: The plugin.
         source: Its source at exactly this version.
         digest: The digest of a folder's content; None if the source is a version already.
+        listed: Its name in the marketplace at the source; None if the source is the plugin's.
+        tracks: The source to look for newer versions in; None if that is `source`.
     """
 
     plugin: Plugin
     source: str
     digest: str | None
+    listed: str | None = None
+    tracks: str | None = None
 
 
 @app.command()
@@ -72,7 +83,8 @@ def add(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="Its folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER."
+            metavar="[NAME@]SOURCE",
+            help="Its folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER. With NAME@, those of a marketplace.",
         ),
     ],
     as_: Annotated[
@@ -94,6 +106,7 @@ def add(
     \b
       amplifier plugin add git+https://example.com/me/review@v1.2.0
       amplifier plugin add ./review --only skills --only agents
+      amplifier plugin add review@git+https://example.com/me/marketplace@main
 
     Exactly the version that was shown is used, until 'amplifier plugin update'. Without --scope,
     changes your own settings for this project, or outside a project your own settings.
@@ -102,25 +115,37 @@ def add(
         if part not in PLUGIN_PARTS:
             raise UsageError(f"--only: {part!r} is not one of {', '.join(PLUGIN_PARTS)}")
     source = _as_source(source)
-    found = _find(source, Path.cwd(), as_, only)
-    _print(_describe(found.plugin))
-    if not confirm(f"Add {found.plugin.name}?", yes):
+    version = _find(source, Path.cwd(), as_, only=only)
+    _print(_describe(version.plugin))
+    if not confirm(f"Add {version.plugin.name}?", yes):
         to_stderr("amplifier: nothing was added")
         return
     with changing(scope, in_project="local") as where:
         names = [name for name, _ in _entries(where)]
-        if found.plugin.name in names:
+        if version.plugin.name in names:
             hint = "Update it, remove it, or use --as to add another one with the same name."
-            message = f"the {where.scope} settings already have a plugin {found.plugin.name!r}"
+            message = f"the {where.scope} settings already have a plugin {version.plugin.name!r}"
             raise ConfigError(message, hint=hint)
-        entry = _entry(found, source, where) | ({"only": only} if only else {})
+        entry = _entry(version, where) | ({"only": only} if only else {})
         edit.append_value(where.file, (_SECTION,), entry)
-        report(Changed(where.file, f"added the plugin {found.plugin.name}"))
+        report(Changed(where.file, f"added the plugin {version.plugin.name}"))
 
 
 @app.command("list")
-def list_plugins(output: OutputOption = "text") -> None:
-    """List the plugins of the default profile and your settings."""
+def list_plugins(
+    marketplace: Annotated[
+        str | None,
+        typer.Argument(metavar="[MARKETPLACE]", help="The source of a marketplace."),
+    ] = None,
+    output: OutputOption = "text",
+) -> None:
+    """List the plugins of the default profile and your settings, or of a marketplace.
+
+    Runs nothing of them.
+    """
+    if marketplace is not None:
+        _list_marketplace(_as_source(marketplace), output)
+        return
     plugins = _plugins_in_use()
     facts = [_facts(plugin) for plugin in plugins.values()]
     rows = [
@@ -136,9 +161,22 @@ def list_plugins(output: OutputOption = "text") -> None:
     print_listing(output, facts, columns, rows, "No plugins. Add one: amplifier plugin add SOURCE")
 
 
+def _list_marketplace(source: str, output: Format) -> None:
+    folder, _ = _open(source, Path.cwd())
+    entries = read_marketplace(folder, without_password(source))
+    texts = {name: str(entry.fields.get("description") or "") for name, entry in entries.items()}
+    facts = [
+        {"name": name, "description": texts[name], "source": entry.source, "problem": entry.problem}
+        for name, entry in entries.items()
+    ]
+    rows = [(name, one_line(text, 200)) for name, text in texts.items()]
+    columns = (Column("PLUGIN"), Column("DESCRIPTION", "wrap", least=30))
+    print_listing(output, facts, columns, rows, "The marketplace lists no plugins.")
+
+
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME|SOURCE", help="The plugin.")],
+    name: Annotated[str, typer.Argument(metavar="NAME|[NAME@]SOURCE", help="The plugin.")],
     output: OutputOption = "text",
 ) -> None:
     """Show what a plugin may do: one that was added, or one at a source. Runs nothing of it."""
@@ -175,14 +213,17 @@ def update(
 
 
 def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> None:
-    source = entry.get("tracks") or entry["source"]
-    found = _find(source, where.file.parent, entry.get("as"), entry.get("only"))
-    name = found.plugin.name
-    new = _entry(found, source, where) | {key: entry[key] for key in ("only",) if key in entry}
+    if "tracks" in entry:
+        place, name = where.file.parent, entry.get("as")
+        version = _find(entry["tracks"], place, name, only=entry.get("only"))
+    else:
+        version = _find_entry(entry, where)
+    name = version.plugin.name
+    new = _entry(version, where) | {key: entry[key] for key in ("only",) if key in entry}
     if new == entry:
         to_stderr(f"amplifier: {name} is up to date")
         return
-    _print(_changes(_former(entry, where), _describe(found.plugin)))
+    _print(_changes(_former(entry, where), _describe(version.plugin)))
     if confirm(f"Update {name}?", yes):
         edit.set_value(where.file, (_SECTION, str(position)), new)
         report(Changed(where.file, f"updated the plugin {name}"))
@@ -192,8 +233,7 @@ def _former(entry: dict[str, Any], where: Target) -> list[str]:
     """Return the description of the version in use; empty if that version is unavailable."""
     if entry.get("digest"):
         return []
-    found = _find(entry["source"], where.file.parent, entry.get("as"), entry.get("only"))
-    return _describe(found.plugin)
+    return _describe(_find_entry(entry, where).plugin)
 
 
 @app.command()
@@ -227,7 +267,7 @@ def _servers_to_forget(entry: dict[str, Any], where: Target) -> list[str]:
     """The names of a plugin's servers, of which there may be logins."""
     if not LoginStore().facts():
         return []
-    return [*_find(entry["source"], where.file.parent, entry.get("as")).plugin.servers]
+    return [*_find_entry({**entry, "only": None}, where).plugin.servers]
 
 
 def _plugins_in_use() -> Mapping[str, Plugin]:
@@ -248,7 +288,13 @@ def _entries(where: Target) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _name(entry: dict[str, Any], where: Target) -> str:
-    return entry.get("as") or _find(entry["source"], where.file.parent).plugin.name
+    return entry.get("as") or _find_entry(entry, where).plugin.name
+
+
+def _find_entry(entry: dict[str, Any], where: Target) -> _Found:
+    """Find the version of a plugin that is in use."""
+    keys = ("as", "plugin", "only")
+    return _find(entry["source"], where.file.parent, *map(entry.get, keys))
 
 
 def _check_known(
@@ -260,23 +306,78 @@ def _check_known(
         raise UsageError(f"the {where.scope} settings have no plugin {name!r}", hint=hint)
 
 
-def _entry(found: _Found, source: str, where: Target) -> dict[str, Any]:
+def _entry(version: _Found, where: Target) -> dict[str, Any]:
     """The entry for exactly the version that was found."""
-    entry = {"as": found.plugin.name, "source": found.source}
-    if found.digest is not None:
-        return entry | {"source": written_source(source, where), "digest": found.digest}
-    return entry if found.source == source else entry | {"tracks": without_password(source)}
+    entry = {"as": version.plugin.name, "source": version.source}
+    if version.digest is not None:
+        entry |= {"source": written_source(version.source, where), "digest": version.digest}
+    if version.listed is not None:
+        entry["plugin"] = version.listed
+    if version.tracks is None:
+        return entry
+    if match := _LISTED.fullmatch(version.tracks):
+        return entry | {"tracks": f"{match[1]}@{written_source(match[2], where)}"}
+    return entry | {"tracks": version.tracks}
 
 
 def _find(
-    source: str, folder: Path, name: str | None = None, only: list[str] | None = None
+    source: str,
+    folder: Path,
+    name: str | None = None,
+    listed: str | None = None,
+    only: list[str] | None = None,
 ) -> _Found:
     """Fetch and read a plugin, or only some parts of it; nothing of it runs.
+
+    Args:
+        source: Its source, or NAME@ and the source of a marketplace.
+        folder: The folder that a relative path starts at.
+        name: The name to use instead of its own.
+        listed: Its name in the marketplace at the source.
+        only: The parts to read; all by default.
 
     Raises:
         UsageError: The source is invalid.
         SourceError: It is unavailable.
-        ConfigError: It contains no plugin.
+        ConfigError: It contains no plugin, or the marketplace does not list it.
+    """
+    if match := _LISTED.fullmatch(source):
+        return _find_listed(match[1], match[2], folder, name, only)
+    path, find_source = _open(source, folder)
+    shown = without_password(source)
+    plugin = read_plugin(path, shown, name, listed)
+    plugin = plugin.keep(only) if only else plugin
+    if find_source is None:
+        return _Found(plugin, str(path), content_hash(path, whole=True), listed)
+    exact = find_source(path)
+    return _Found(plugin, exact, None, listed, None if exact == source else shown)
+
+
+def _find_listed(
+    listed: str, marketplace: str, folder: Path, name: str | None, only: list[str] | None
+) -> _Found:
+    """Find a plugin by its name in a marketplace."""
+    path, find_source = _open(marketplace, folder)
+    shown = without_password(marketplace)
+    entries = read_marketplace(path, shown)
+    entry = entries.get(listed)
+    if entry is None:
+        hint = did_you_mean(listed, entries) or f"List them: amplifier plugin list {shown}"
+        raise ConfigError(f"the marketplace {shown} has no plugin {listed!r}", hint=hint)
+    if entry.problem is not None:
+        raise ConfigError(f"the plugin {listed!r} of {shown} cannot be used: {entry.problem}")
+    tracks = f"{listed}@{path if find_source is None else shown}"
+    if entry.is_inside:
+        return _find(marketplace, folder, name, listed, only)._replace(tracks=tracks)
+    return _find(entry.source, folder, name or listed, only=only)._replace(tracks=tracks)
+
+
+def _open(source: str, folder: Path) -> tuple[Path, Callable[[Path], str] | None]:
+    """Fetch a source.
+
+    Returns:
+        Its folder and, unless it is a folder of this machine, a function that returns the source of a
+        folder in it at exactly this version.
     """
     try:
         parsed = parse_source(source, folder)
@@ -287,17 +388,16 @@ def _find(
     if isinstance(parsed, FolderSource):
         if not parsed.path.is_dir():
             raise UsageError(f"there is no folder {source!r}", hint=_SOURCES)
-        plugin = read_plugin(parsed.path, source, name)
-        found = _Found(plugin, str(parsed.path), content_hash(parsed.path, whole=True))
-    else:
-        fetched = AS_ENVIRONMENT_SAYS.open(None).fetch(source, folder / "plan")
-        plugin = read_plugin(fetched.path, without_password(source), name)
-        found = _Found(plugin, fetched.checkout.find_source(fetched.path), None)
-    return found._replace(plugin=plugin.keep(only)) if only else found
+        return parsed.path, None
+    fetched = AS_ENVIRONMENT_SAYS.open(None).fetch(source, folder / "plan")
+    return fetched.path, fetched.checkout.find_source
 
 
 def _as_source(text: str) -> str:
     """A source of the command line, where a folder may be written without './'."""
+    match = _LISTED.fullmatch(text)
+    if match is not None and not Path(text).is_dir():
+        return f"{match[1]}@{_as_source(match[2])}"
     is_folder = not text.startswith((".", "/", "~")) and Path(text).is_dir()
     return f"./{text}" if is_folder else text
 
@@ -337,7 +437,9 @@ def _facts(plugin: Plugin) -> dict[str, Any]:
         "description": plugin.description,
         "folder": str(plugin.folder),
         "skills": sorted(
-            path.parent.name for folder in plugin.skills for path in folder.glob("*/SKILL.md")
+            path.parent.name
+            for folder in plugin.skills
+            for path in (*folder.glob("SKILL.md"), *folder.glob("*/SKILL.md"))
         ),
         "commands": [f"/{name}" for name in plugin.commands],
         "agents": [f"{plugin.name}:{name}" for name in plugin.agents],

@@ -34,9 +34,9 @@ def list_profiles(output: OutputOption = "text") -> None:
     project = folder_if_trusted()
     chosen = read_text(read_settings(project).profile) or DEFAULT_PROFILE
     files = reversed(list(profile_files(project)))
-    found = list({profile.name: profile for profile in files}.values())
-    rows = [_facts(profile, project, chosen) for profile in sorted(found)]
-    shown = [
+    profiles = list({profile.name: profile for profile in files}.values())
+    rows = [_facts(profile, project, chosen) for profile in sorted(profiles)]
+    cells = [
         (
             f"{row['name']} *" if row["chosen"] else row["name"],
             row["scope"],
@@ -45,7 +45,7 @@ def list_profiles(output: OutputOption = "text") -> None:
         for row in rows
     ]
     columns = (Column("PROFILE"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30))
-    print_listing(output, rows, columns, shown)
+    print_listing(output, rows, columns, cells)
 
 
 def _facts(profile: ProfileFile, project: Path | None, chosen: str) -> dict[str, Any]:

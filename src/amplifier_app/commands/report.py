@@ -123,26 +123,26 @@ def _setup() -> Section:
     return Section("Setup", "the output of 'amplifier doctor'", "\n".join(checks))
 
 
-def _session(wanted: str | None, redact: Callable[[Any], Any], *, texts: bool) -> list[Section]:
+def _session(session_id: str | None, redact: Callable[[Any], Any], *, texts: bool) -> list[Section]:
     store = SessionStore()
     try:
-        session = store.latest(os.getcwd()) if wanted is None else store.find(wanted)
+        session = store.latest(os.getcwd()) if session_id is None else store.find(session_id)
     except SessionError:
-        if wanted is not None:
+        if session_id is not None:
             raise
         return []
     # Before texts are cut: half a secret is not recognized.
     events = map(redact, deque(session.events(), _MAX_EVENTS))
-    shown = [event if texts else _without_texts(event) for event in events]
+    excerpt = [event if texts else _without_texts(event) for event in events]
     kept = "with all texts" if texts else "texts replaced by their length"
-    count = describe.count(len(shown), "event")
+    count = describe.count(len(excerpt), "event")
     kept_facts = {
         key: value for key, value in session.metadata.items() if texts or key not in _TEXTS
     }
     facts = json.dumps(redact(kept_facts), indent=2, ensure_ascii=False, default=str)
     sections = [Section("Session", f"{session.id}: plan digest, models, modules, usage", facts)]
-    if shown:
-        lines = "\n".join(json.dumps(one, ensure_ascii=False, default=str) for one in shown)
+    if excerpt:
+        lines = "\n".join(json.dumps(record, ensure_ascii=False, default=str) for record in excerpt)
         sections.append(Section("Events", f"the last {count}, {kept}", lines))
     return sections
 

@@ -72,9 +72,9 @@ def _check_config(module: str, config: MapNode) -> None:
     schema = config_schema(import_module(own.entry_point.partition(":")[0]))
     if schema is not None:
         entry = MapNode({"config": _with_variables(config)}, config.at)
-        found = config_problems(entry, module, schema, partial=True)
-        if found:
-            raise PlanError(found)
+        problems = config_problems(entry, module, schema, partial=True)
+        if problems:
+            raise PlanError(problems)
 
 
 def _with_variables(node: Node) -> Node:
@@ -408,14 +408,14 @@ def _offers(source: Source, module: str) -> bool:
     return isinstance(source, FolderSource) and find_layout(source.path, module).module_id == module
 
 
-def _as_written(source: Source, given: str, where: Target) -> str:
+def _as_written(source: Source, text: str, where: Target) -> str:
     """The source as settings name it: relative if it is inside the project."""
     if isinstance(source, FolderSource):
         path, rest = source.path, ""
     elif isinstance(source, ArchiveSource) and source.is_local:
-        path, rest = Path(source.location), given[given.index("#") :] if "#" in given else ""
+        path, rest = Path(source.location), text[text.index("#") :] if "#" in text else ""
     else:
-        return given
+        return text
     if where.project is None or where.scope == USER:
         return f"{path}{rest}"
     if not path.resolve().is_relative_to(where.project.parent.resolve()):

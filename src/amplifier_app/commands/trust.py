@@ -219,12 +219,12 @@ def _list(path: Path | None, output: Format) -> None:
         }
         for record, now in rows
     ]
-    shown = [
+    cells = [
         (visible(str(record.root)), record.time[:10], "always" if record.always else now)
         for record, now in rows
     ]
     columns = (Column("PROJECT", "middle", least=20), Column("SINCE", drop=1), Column("NOW"))
-    print_listing(output, facts, columns, shown, "No trusted projects.")
+    print_listing(output, facts, columns, cells, "No trusted projects.")
 
 
 def _now(record: Record) -> str:

@@ -43,9 +43,9 @@ def takes_options(
         def command(**values: Any) -> None:
             fields = {one.name: values.pop(one.name) for one in added}
             for name, value in fields.items():
-                option, given = marks[name], value if isinstance(value, list) else [value]
+                option, items = marks[name], value if isinstance(value, list) else [value]
                 # For example an unset variable in a script.
-                if option is not None and not option.empty and "" in given:
+                if option is not None and not option.empty and "" in items:
                     raise _empty(option.flags[0], "a value")
             function(**values, **{into: declared(**fields)})
 

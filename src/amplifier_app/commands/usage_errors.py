@@ -50,7 +50,7 @@ def usage_error(error: BaseException, *, root: bool = False) -> BaseException:
     if parameter is not None and about and type(error).__name__ == "MissingParameter":
         hint = f"{_name(parameter)}: {about}\n{hint}"
     message = str(show()).rstrip(".")
-    message = _LIST.sub(lambda found: ": one of " + " ".join(found[1].split()), message)
+    message = _LIST.sub(lambda match: ": one of " + " ".join(match[1].split()), message)
     extra = _EXTRA.match(message)
     if extra is not None:
         word = extra[1]
@@ -87,9 +87,9 @@ def _name(parameter: Any) -> str:
 def _invalid(error: Any) -> str:
     """Describe the fault of a value."""
     message = str(error.message)
-    found = getattr(error.__cause__, "errors", None)
-    if found is not None:
-        first: dict[str, Any] = found()[0]
+    errors = getattr(error.__cause__, "errors", None)
+    if errors is not None:
+        first: dict[str, Any] = errors()[0]
         expected = _expected(first)
         if expected is not None:
             return f"{expected} (got {str(first['input'])!r})"

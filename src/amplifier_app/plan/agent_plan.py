@@ -34,11 +34,11 @@ class Narrowing(NamedTuple):
     without: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, given: Any, section: str) -> Narrowing:
+    def of(cls, value: Any, section: str) -> Narrowing:
         """Read the published form, `{inherit_tools: […]}` or `{exclude_tools: […]}`."""
-        if not isinstance(given, Mapping):
+        if not isinstance(value, Mapping):
             return cls()
-        lists = cast("Mapping[str, Any]", given)
+        lists = cast("Mapping[str, Any]", value)
         only, without = lists.get(f"inherit_{section}"), lists.get(f"exclude_{section}")
         return cls(None if only is None else _names(only), _names(without))
 
@@ -50,10 +50,10 @@ class Narrowing(NamedTuple):
         return not names & self.without
 
 
-def _names(given: Any) -> frozenset[str]:
-    if not isinstance(given, (list, tuple, set, frozenset)):
+def _names(value: Any) -> frozenset[str]:
+    if not isinstance(value, (list, tuple, set, frozenset)):
         return frozenset()
-    return frozenset(str(name) for name in cast("Collection[Any]", given))
+    return frozenset(str(name) for name in cast("Collection[Any]", value))
 
 
 ALL = Narrowing()
@@ -92,7 +92,7 @@ def agent_plan(
 
 def full_agent_name(name: str, known: Collection[str]) -> str:
     """The full name of an agent; the namespace may be omitted where the name is unique."""
-    same = [one for one in known if one.rpartition(":")[2] == name.rpartition(":")[2]]
+    same = [agent for agent in known if agent.rpartition(":")[2] == name.rpartition(":")[2]]
     is_short = name not in known and name != SELF
     return same[0] if is_short and len(same) == 1 else name
 

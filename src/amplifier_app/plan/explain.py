@@ -69,17 +69,17 @@ def values_at(plan: ResolvedPlan, path: Path) -> list[Value]:
     final = masked_tree(plan.tree)
     stages = [(file, masked_tree(tree, written=True)) for file, tree in _stages(plan)]
     try:
-        found, gone = find(final, path), None
+        subtree, gone = find(final, path), None
     except NoSuchPath as error:
         before = _last_with(stages, path)
         if before is None:
             raise error
-        final, found, gone = before.tree, before.node, _why_gone(plan, path, before.file)
+        final, subtree, gone = before.tree, before.node, _why_gone(plan, path, before.file)
     path = _by_key(final, path)
     trees = [tree for _, tree in stages]
     return [
         Value(where, node, _written(node, trees, where), _replaced(node, trees, where), gone)
-        for where, node in leaves(found, path)
+        for where, node in leaves(subtree, path)
     ]
 
 
@@ -156,7 +156,7 @@ def _replaced(node: Node, trees: Sequence[Node], path: Path) -> tuple[Node, ...]
         seen.pop()
     if path[-1] in ("module", "instance_id"):
         # Every file repeats the key of an entry without changing anything.
-        seen = [one for one in seen if read_text(one) != read_text(node)]
+        seen = [earlier for earlier in seen if read_text(earlier) != read_text(node)]
     return tuple(reversed(seen))
 
 
@@ -186,7 +186,9 @@ def as_json(value: Value) -> dict[str, Any]:
         "path": dotted(value.path),
         "value": plain_data(value.node),
         "at": str(value.node.at),
-        "replaced": [{"value": plain_data(one), "at": str(one.at)} for one in value.replaced],
+        "replaced": [
+            {"value": plain_data(earlier), "at": str(earlier.at)} for earlier in value.replaced
+        ],
     }
     if value.written is not None:
         facts["written"] = value.written
@@ -237,14 +239,14 @@ def explain(plan: ResolvedPlan, address: str) -> list[Explained]:
         values, missing = values_at(plan, path), None
     except NoSuchPath as error:
         values, missing = [], error
-    found = [
+    explained = [
         Explained(value.path, value, schemas.rule(value.path), schemas.mistake(value.path))
         for value in values
     ]
-    found += _unset(path, values, schemas)
-    if missing is not None and not found:
+    explained += _unset(path, values, schemas)
+    if missing is not None and not explained:
         raise _unknown(path, missing, schemas)
-    return found
+    return explained
 
 
 def misspelling(plan: ResolvedPlan, address: str) -> str | None:
@@ -295,7 +297,7 @@ def _unknown_key(plan: ResolvedPlan, path: Path) -> NoSuchPath | None:
     if schema is None:
         return None
     for depth, key in enumerate(keys):
-        known = [one for one in keys_at(schema, keys[:depth]) if one not in _NOT_MERGED]
+        known = [name for name in keys_at(schema, keys[:depth]) if name not in _NOT_MERGED]
         if known and key not in known:
             return NoSuchPath(dotted(path[: start + depth]), key, known)
     return None
@@ -318,7 +320,11 @@ def _unset(path: Path, values: list[Value], schemas: _Schemas) -> list[Explained
         paths = [(*path, key) for key in keys_at(schema, ()) if key not in named]
     else:
         paths = [] if values else [path]
-    return [Explained(one, None, rule) for one in paths if (rule := schemas.rule(one)) is not None]
+    return [
+        Explained(address, None, rule)
+        for address in paths
+        if (rule := schemas.rule(address)) is not None
+    ]
 
 
 def _unknown(path: Path, missing: NoSuchPath, schemas: _Schemas) -> ConfigError:

@@ -169,8 +169,8 @@ def _redactor() -> Redactor:
     return Redactor()
 
 
-def _masked_query(found: re.Match[str]) -> str:
-    return f"{found[1]}{MASK}" if is_secret_key(found[2]) else found[0]
+def _masked_query(match: re.Match[str]) -> str:
+    return f"{match[1]}{MASK}" if is_secret_key(match[2]) else match[0]
 
 
 def _references(expression: str) -> str:

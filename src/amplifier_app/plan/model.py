@@ -63,9 +63,9 @@ def _without_path(source: str) -> str:
 
 def _portable(value: Any, key: str, cache: str) -> Any:
     if isinstance(value, dict):
-        return {name: _portable(one, name, cache) for name, one in value.items()}
+        return {name: _portable(item, name, cache) for name, item in value.items()}
     if isinstance(value, list):
-        return [_portable(one, key, cache) for one in value]
+        return [_portable(item, key, cache) for item in value]
     if not isinstance(value, str):
         return value
     if key in ("source", "requires") and os.path.isabs(value):

@@ -52,9 +52,9 @@ class PlannedModule(NamedTuple):
 
 def planned_modules(plan: ResolvedPlan) -> list[PlannedModule]:
     """The modules in mount order, without those of agents."""
-    found = [_planned(entry) for entry in module_entries(plan.tree) if entry.agent is None]
+    modules = [_planned(entry) for entry in module_entries(plan.tree) if entry.agent is None]
     # A part of the session may be left without one by its problems.
-    return [module for module in found if module.module]
+    return [module for module in modules if module.module]
 
 
 def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:
@@ -63,22 +63,22 @@ def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:
     If an agent only changes a module of the plan, the plan's source applies.
     """
     sources = {(module.kind, module.key): module.source for module in planned_modules(plan)}
-    found = [_planned(entry) for entry in module_entries(plan.tree) if entry.agent is not None]
+    modules = [_planned(entry) for entry in module_entries(plan.tree) if entry.agent is not None]
     return [
-        one._replace(source=one.source or sources.get((one.kind, one.key)))
-        for one in found
-        if one.module
+        planned._replace(source=planned.source or sources.get((planned.kind, planned.key)))
+        for planned in modules
+        if planned.module
     ]
 
 
-def _planned(one: ModuleEntry) -> PlannedModule:
+def _planned(entry: ModuleEntry) -> PlannedModule:
     return PlannedModule(
-        kind=one.kind,
-        key=entry_key(one.node) or "",
-        module=one.node.text("module") or "",
-        source=one.node.text("source"),
-        entry=one.node,
-        agent=one.agent,
+        kind=entry.kind,
+        key=entry_key(entry.node) or "",
+        module=entry.node.text("module") or "",
+        source=entry.node.text("source"),
+        entry=entry.node,
+        agent=entry.agent,
     )
 
 
@@ -137,14 +137,17 @@ def read_requires(plan: ResolvedPlan) -> dict[str, tuple[PlanRequirement, ...]]:
     from amplifier_app.plan.requirements import parse_requirements
 
     problems = Problems(plan.merged.texts)
-    tree, found = plan.tree, dict(plan.requires)
+    tree, requirements = plan.tree, dict(plan.requires)
     left_out = _left_out(plan, {node.at for node in _modules(tree)}, problems)
     for module, requires in parse_requirements(left_out, problems).items():
-        found[module] = tuple(
-            {one.written: one for one in (*found.get(module, ()), *requires)}.values()
+        requirements[module] = tuple(
+            {
+                requirement.written: requirement
+                for requirement in (*requirements.get(module, ()), *requires)
+            }.values()
         )
     problems.raise_if_any()
-    return found
+    return requirements
 
 
 def written_override(plan: ResolvedPlan, module: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
@@ -20,6 +21,7 @@ from amplifier_app.plan.tree.entries import (
     with_value,
 )
 from amplifier_app.plan.tree.nodes import (
+    NOWHERE,
     ListNode,
     MapNode,
     Node,
@@ -76,7 +78,11 @@ def parse_sets(sets: Sequence[str], *, option: str = "--set") -> list[tuple[Path
         PlanError: Some values are not valid YAML; with all problems.
     """
     problems = Problems()
-    parsed = [one for text in sets if (one := _parse_set(text, option, problems)) is not None]
+    parsed = [
+        assignment
+        for text in sets
+        if (assignment := _parse_set(text, option, problems)) is not None
+    ]
     problems.raise_if_any()
     return parsed
 
@@ -103,9 +109,9 @@ def parse_value(text: str, at: Location, problems: Problems) -> Node | None:
     """
     if text[:1] not in ("[", "{", '"', "'"):
         return Scalar(plain_scalar(text) if text else "", at, literal=True)
-    found = Problems()
-    node = read_yaml(text.encode(), at.file, found)
-    if found or node is None:
+    faults = Problems()
+    node = read_yaml(text.encode(), at.file, faults)
+    if faults or node is None:
         problems.add("the value is not valid YAML", at, "quote it, or use plain text")
         return None
     return to_node(plain_data(node), at, literal=True)
@@ -121,9 +127,18 @@ def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Probl
     return tree
 
 
+_SERVED_SKILLS = ("tools", "tool-mcp", "config", "skills")
+
+
 def without_modules(tree: MapNode, modules: Collection[str]) -> MapNode:
-    """The plan without the entries of these modules, also in its agents."""
+    """The plan without the entries of these modules, also in its agents.
+
+    Without `tool-skills` it offers no skills of MCP servers either.
+    """
     tree = keep_entries(tree, lambda entry: entry.text("module") not in modules)
+    if "tool-skills" in modules:
+        with contextlib.suppress(NoSuchPath):
+            tree = with_value(tree, _SERVED_SKILLS, Scalar(False, NOWHERE))
     return with_agents(tree, lambda _, agent: without_modules(agent, modules))
 
 
@@ -144,7 +159,7 @@ def look_up(tree: MapNode, path: str | Sequence[str | int]) -> Node:
 def named_provider(entries: Sequence[MapNode], name: str) -> MapNode | None:
     """The entry that the user refers to as `name`; None if there is none."""
     names = (name, PROVIDER_PREFIX + name)
-    matches = [entry for wanted in names for entry in entries if entry_key(entry) == wanted]
+    matches = [entry for candidate in names for entry in entries if entry_key(entry) == candidate]
     matches += [entry for entry in entries if entry.text("module") in names]
     return matches[0] if matches else None
 
@@ -166,8 +181,8 @@ def find_provider(entries: Sequence[MapNode], name: str) -> MapNode:
 
 def first_provider(tree: MapNode, entries: Sequence[MapNode]) -> MapNode | None:
     """The provider to use first; see `amplifier_support.provider_order`."""
-    wanted = _default_provider(tree)
-    return provider_order.first_provider(entries, wanted, name=mounted_as, priority=_priority)
+    default = _default_provider(tree)
+    return provider_order.first_provider(entries, default, name=mounted_as, priority=_priority)
 
 
 def _prefer(
@@ -208,8 +223,8 @@ def asking(tree: MapNode, name: str | None, model: str | None) -> MapNode:
 
 def without_default_of_others(tree: MapNode, entries: Sequence[MapNode]) -> MapNode:
     """The plan without the orchestrator's `default_provider`, if it is not one of `entries`."""
-    wanted = _default_provider(tree)
-    if wanted is None or wanted in map(mounted_as, entries):
+    default = _default_provider(tree)
+    if default is None or default in map(mounted_as, entries):
         return tree
     at = find(tree, _DEFAULT_PROVIDER).at
     return with_value(tree, _DEFAULT_PROVIDER, Scalar(None, at))
@@ -231,15 +246,15 @@ def _with_model(
         PlanError: The plan has no provider.
     """
     first = first_provider(tree, entries)
-    wanted = key or (entry_key(first) if first is not None else None)
-    if wanted is None:
+    target = key or (entry_key(first) if first is not None else None)
+    if target is None:
         message = "the plan has no provider to set the model of"
         hint = "set one up with: amplifier init"
         raise PlanError([Problem(message, Location("--model"), hint)])
     value = Scalar(model, Location("--model"), literal=True)
     return [
         with_value(entry, ("config", _model_key(entry)), value)
-        if entry_key(entry) == wanted
+        if entry_key(entry) == target
         else entry
         for entry in entries
     ]

@@ -113,7 +113,7 @@ def parse_requirements(
         entries: The entries, with variables expanded.
         problems: Collects invalid requirements.
     """
-    found: dict[str, dict[str, PlanRequirement]] = {}
+    by_module: dict[str, dict[str, PlanRequirement]] = {}
     for entry in entries:
         module = entry.text("module")
         for node in entry.listed("requires"):
@@ -129,5 +129,5 @@ def parse_requirements(
             raw = node.expression if node.secret else None
             written = without_password(raw or text)
             requirement = PlanRequirement(text, written, node.at)
-            found.setdefault(module or "", {}).setdefault(written, requirement)
-    return {module: tuple(by_text.values()) for module, by_text in found.items()}
+            by_module.setdefault(module or "", {}).setdefault(written, requirement)
+    return {module: tuple(by_text.values()) for module, by_text in by_module.items()}

@@ -243,7 +243,7 @@ def resolve(
     resolved = interpolate(tree, environ, problems, keep_unset=keep_unset)
     assert isinstance(resolved, MapNode)
     # Check every source; paths are relative to the file that contains them.
-    resolved = with_sources(resolved, lambda one: _absolute(merged, one, problems), problems)
+    resolved = with_sources(resolved, lambda source: _absolute(merged, source, problems), problems)
     resolved = _with_namespaces(merged, resolved, problems, warnings)
     requires = _requires(merged, resolved, problems)
     written = interpolate(
@@ -377,7 +377,7 @@ def _with_namespaces(
     namespaces = tree.items.get("namespaces")
     if not isinstance(namespaces, MapNode):
         return tree
-    found: dict[str, Node] = {}
+    resolved: dict[str, Node] = {}
     for name, sources in namespaces.items.items():
         assert isinstance(sources, ListNode)
         absolute: list[Node] = []
@@ -395,8 +395,8 @@ def _with_namespaces(
                     problems.add(error.message, item.at, error.hint)
                 continue
             absolute.append(item if text is None else item._replace(value=text))
-        found[name] = ListNode(absolute, sources.at)
-    return tree.with_item("namespaces", with_items(namespaces, found))
+        resolved[name] = ListNode(absolute, sources.at)
+    return tree.with_item("namespaces", with_items(namespaces, resolved))
 
 
 def _refuse_changing(text: str) -> None:
@@ -534,7 +534,9 @@ def _named(offered: _Offered, name: str, *, has_others: bool) -> tuple[MapNode, 
         if module in known and module.startswith(PROVIDER_PREFIX):
             return MapNode({"module": Scalar(module, _OPTION)}, _OPTION), f"--provider {name}"
     providers = [
-        one.removeprefix(PROVIDER_PREFIX) for one in known if one.startswith(PROVIDER_PREFIX)
+        module_id.removeprefix(PROVIDER_PREFIX)
+        for module_id in known
+        if module_id.startswith(PROVIDER_PREFIX)
     ]
     message = f"the plan has no {'such ' if has_others else ''}provider, and {name!r} is unknown"
     raise PlanError([Problem(message, _OPTION, suggest(name, providers))])

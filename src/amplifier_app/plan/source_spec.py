@@ -412,10 +412,10 @@ def _fragment(fragment: str, known: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def _subdirectory(found: str) -> str:
-    pure = PurePosixPath(found)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in found or not found.isprintable():
-        raise SourceSyntaxError(f"the subdirectory {found!r} is outside the source")
+def _subdirectory(path: str) -> str:
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or "\\" in path or not path.isprintable():
+        raise SourceSyntaxError(f"the subdirectory {path!r} is outside the source")
     if any(part.startswith("-") or part == ".git" for part in pure.parts):
-        raise SourceSyntaxError(f"{found!r} is not allowed as a subdirectory")
+        raise SourceSyntaxError(f"{path!r} is not allowed as a subdirectory")
     return "" if str(pure) == "." else str(pure)

@@ -320,10 +320,10 @@ def _input_lines(request: ToolApproval, width: int) -> Iterator[str]:
 
 def _proposal_lines(request: ToolApproval, width: int) -> Iterator[str]:
     proposal = str(request.tool_input.get("proposal", ""))
-    shown = "\n".join(visible(line, _MAX_LINE) for line in proposal.split("\n"))
-    yield from markdown_lines(shown, width)
+    text = "\n".join(visible(line, _MAX_LINE) for line in proposal.split("\n"))
+    yield from markdown_lines(text, width)
     todos = request.tool_input.get("todos")
-    steps = [to_mapping(one).get("content") for one in todos] if isinstance(todos, list) else []
+    steps = [to_mapping(todo).get("content") for todo in todos] if isinstance(todos, list) else []
     if steps:
         yield ""
     for step in steps:
@@ -334,14 +334,14 @@ def _proposal_lines(request: ToolApproval, width: int) -> Iterator[str]:
 
 def highlighted(command: str) -> str:
     """Return a line of a command with what joins, redirects or expands marked."""
-    return _TOKENS.sub(lambda one: paint(one[0], _TOKEN_STYLES[one.lastgroup or ""]), command)
+    return _TOKENS.sub(lambda match: paint(match[0], _TOKEN_STYLES[match.lastgroup or ""]), command)
 
 
 def _edits(values: Mapping[str, Any]) -> list[_Edit]:
     listed = values.get("edits")
-    given = cast("list[Any]", listed) if isinstance(listed, list) else [values]
+    items = cast("list[Any]", listed) if isinstance(listed, list) else [values]
     edits: list[_Edit] = []
-    for edit in map(to_mapping, given):
+    for edit in map(to_mapping, items):
         old, new = edit.get("old_string"), edit.get("new_string")
         if not isinstance(old, str) or not isinstance(new, str) or not old:
             return []

@@ -19,7 +19,7 @@ def as_ansi(heading: Heading, parts: Iterable[Part], width: int) -> Iterator[str
     lines = [paint(clip(for_terminal(heading.title), width), "bold")]
     facts = " · ".join(heading.facts)
     for line in [*([facts] if facts else []), *heading.lines]:
-        lines += [paint(one, "dim") for one in wrapped(for_terminal(line), width)]
+        lines += [paint(row, "dim") for row in wrapped(for_terminal(line), width)]
     yield "\n".join([*lines, "", ""])
     for line in _part_lines(parts, width):
         yield f"{line}\n"

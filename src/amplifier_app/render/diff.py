@@ -58,8 +58,8 @@ class FileDiff(NamedTuple):
 def compare(old: str, new: str, path: str = "") -> FileDiff:
     """Return the changes from one text to another."""
     lines = unified_diff(old.splitlines(), new.splitlines(), lineterm="")
-    found = parse("\n".join(lines))
-    return FileDiff(path, found[0].lines if found else [])
+    files = parse("\n".join(lines))
+    return FileDiff(path, files[0].lines if files else [])
 
 
 def parse(diff: str) -> list[FileDiff]:
@@ -117,13 +117,13 @@ def diff_lines(
     """
     selected, hidden = _select_lines(file.lines, limit, context)
     texts = (for_terminal(line.text).replace("\t", "    ") for line in selected)
-    shown = [line._replace(text=text) for line, text in zip(selected, texts, strict=True)]
-    digits = max((len(str(line.number)) for line in shown if line.mark != "@"), default=1)
-    changed = _changed_parts(shown)
-    code = _code(shown, file.path)
+    lines = [line._replace(text=text) for line, text in zip(selected, texts, strict=True)]
+    digits = max((len(str(line.number)) for line in lines if line.mark != "@"), default=1)
+    changed = _changed_parts(lines)
+    code = _code(lines, file.path)
     room = max(width - digits - 3, 8)
     rows: list[tuple[str, str]] = []  # with the shade of each
-    for index, line in enumerate(shown):
+    for index, line in enumerate(lines):
         if line.mark == "@":
             if index:
                 rows.append((paint(" " * digits + " ⋮", "dim"), ""))
@@ -185,8 +185,8 @@ def _select_lines(
     if kept and len(kept) < len(changed):
         near = {n for n in near if n <= kept[-1]}
     end = kept[-1] if kept else -1
-    shown = [line for n, line in enumerate(lines) if n in near or (line.mark == "@" and n < end)]
-    return shown, len(changed) - len(kept)
+    excerpt = [line for n, line in enumerate(lines) if n in near or (line.mark == "@" and n < end)]
+    return excerpt, len(changed) - len(kept)
 
 
 def _changed_parts(lines: list[DiffLine]) -> dict[int, list[tuple[int, int]]]:
@@ -312,20 +312,20 @@ def draw_call(
             notes.append(exit_code)
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         if whole:
-            shown, style = _rows("\n".join(lines), width, _MAX_LINES), "dim"
+            rows, style = _rows("\n".join(lines), width, _MAX_LINES), "dim"
         elif call.has_failed:
-            shown, style = _rows("\n".join(lines), width, FAILED_LINES, tail=True), ""
+            rows, style = _rows("\n".join(lines), width, FAILED_LINES, tail=True), ""
         elif describe.tool_name(call.data) in _CONTENT_TOOLS:
-            shown, style = [], "dim"
+            rows, style = [], "dim"
         else:
             tail = "command" in call.input
             part = lines[-RESULT_LINES:] if tail else lines[:RESULT_LINES]
-            shown, style = [clip(_untabbed(line), width - len(_INDENT)) for line in part], "dim"
-        body = [paint(line, style) for line in shown]
+            rows, style = [clip(_untabbed(line), width - len(_INDENT)) for line in part], "dim"
+        body = [paint(line, style) for line in rows]
         content = call.input.get("content")
         if describe.tool_name(call.data) == "write_file" and isinstance(content, str):
             notes.insert(0, describe.count(len(content.splitlines()), "line"))
-        note = _line_count(len(lines), len(shown), call, short=width < _NARROW)
+        note = _line_count(len(lines), len(rows), call, short=width < _NARROW)
         is_folded = bool(note)
         notes += [note] if note else []
     below = [*_checklist(call, width), *map(_image_line, image_blocks(call.data))]
@@ -344,13 +344,13 @@ def _head(mark: str, call: FinishedCall, notes: str, width: int) -> str:
     return clip(f"{mark} {clip(about, max(room, _NARROWEST_ABOUT))} · {notes}", width)
 
 
-def _line_count(count: int, shown: int, call: FinishedCall, *, short: bool) -> str:
-    if count <= shown or (not shown and count < 2):
+def _line_count(count: int, height: int, call: FinishedCall, *, short: bool) -> str:
+    if count <= height or (not height and count < 2):
         return ""
-    if not shown:
+    if not height:
         return f"{count:,} lines"
     which = "last" if call.has_failed or "command" in call.input else "first"
-    return f"{which} {shown} of {count:,}:" if short else f"{count:,} lines, {which} {shown}:"
+    return f"{which} {height} of {count:,}:" if short else f"{count:,} lines, {which} {height}:"
 
 
 def _changes(diff: Sequence[FileDiff], width: int) -> list[str]:
@@ -397,8 +397,8 @@ def todo_items(data: dict[str, Any]) -> list[tuple[str, str]] | None:
     return _items(FinishedCall(data, 0).input)
 
 
-def _items(given: Mapping[str, Any]) -> list[tuple[str, str]] | None:
-    todos = given.get("todos")
+def _items(arguments: Mapping[str, Any]) -> list[tuple[str, str]] | None:
+    todos = arguments.get("todos")
     if not isinstance(todos, list):
         return None
     items = [cast("Mapping[str, Any]", todo) for todo in todos if isinstance(todo, Mapping)]

@@ -160,17 +160,17 @@ def code_lines(lines: list[str], language: str) -> list[list[Span]]:
     lexer = _lexer(language)
     if lexer is None:
         return [[Span(line)] for line in lines]
-    found: list[list[Span]] = [[]]
+    rows: list[list[Span]] = [[]]
     for kind, text in lexer.get_tokens("\n".join(lines)):
         first, *rest = text.split("\n")
-        _add(found[-1], first, _style(kind))
+        _add(rows[-1], first, _style(kind))
         for line in rest:
-            found.append([])
-            _add(found[-1], line, _style(kind))
+            rows.append([])
+            _add(rows[-1], line, _style(kind))
     # A lexer must keep the text; if one does not, the text counts, not its colours.
     return [
         spans if "".join(span.text for span in spans) == line else [Span(line)]
-        for line, spans in zip(lines, [*found, *([[]] * len(lines))], strict=False)
+        for line, spans in zip(lines, [*rows, *([[]] * len(lines))], strict=False)
     ]
 
 

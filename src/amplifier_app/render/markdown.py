@@ -279,16 +279,16 @@ class BlockRenderer:
         if not kept:
             return Rows(lines, 0)
         known = styled(parser.parseInline(kept.rstrip())[0].children or [])
-        shown = known.text
-        ranges = wrap(shown[skip:], width)
+        content = known.text
+        ranges = wrap(content[skip:], width)
         final = 0
         for begin, _ in ranges[1:]:
             # A row is final if the word that begins the next one cannot become shorter.
-            word = _FIRST_WORD.match(shown, skip + begin)
+            word = _FIRST_WORD.match(content, skip + begin)
             if word is None or word.end() > known.settled:
                 break
             final += 1
-        if final == len(ranges) - 1 and kept[-1] == "\n" and known.settled == len(shown):
+        if final == len(ranges) - 1 and kept[-1] == "\n" and known.settled == len(content):
             final += 1
         return Rows(lines, min(final, len(lines)))
 

@@ -181,12 +181,12 @@ def _weight_text(weight: Weight, max_tokens: int | None) -> str:
 def plan_verdict(report: CheckReport) -> str:
     """Return the summary with every problem and every warning."""
     warnings = [f"amplifier: {warning}" for warning in report.warnings]
-    warnings += [f"amplifier: sandbox: {one}" for one in report.sandbox]
+    warnings += [f"amplifier: sandbox: {item}" for item in report.sandbox]
     if not report.findings:
-        mounted = sum(one.status == "ok" and one.agent is None for one in report.modules)
+        mounted = sum(item.status == "ok" and item.agent is None for item in report.modules)
         summary = f"amplifier: {report.name} is OK: {mounted} modules loaded"
         # What conditions leave out was not looked for.
-        nothing = [one.key for one in report.modules if one.status == "skipped" and one.found]
+        nothing = [item.key for item in report.modules if item.status == "skipped" and item.found]
         if nothing:
             count = describe.count(len(nothing), "module")
             summary += f"; {count} mounted nothing: {', '.join(nothing)}"
@@ -201,11 +201,11 @@ def plan_verdict(report: CheckReport) -> str:
 
 
 def _plan_row(module: CheckedModule) -> tuple[str, ...]:
-    found = module.found
+    resolved = module.found
     name = module.module if module.key == module.module else f"{module.module} ({module.key})"
     name = name if module.agent is None else f"{module.agent}: {name}"
     status = f"{module.status}: {module.reason}" if module.reason else module.status
-    if found is None:
+    if resolved is None:
         return (name, module.kind, "-", "-", status)
-    source = found.place if found.place in ("bundled", "installed") else found.text
-    return (name, module.kind, source, found.version or (found.commit or "-")[:12], status)
+    source = resolved.place if resolved.place in ("bundled", "installed") else resolved.text
+    return (name, module.kind, source, resolved.version or (resolved.commit or "-")[:12], status)

@@ -86,8 +86,13 @@ def _report_fields(report: RunReport) -> dict[str, Any]:
         "tools": [_fields(tool, "id", "name", "outcome", "duration_ms") for tool in turn.tools],
         "denied": [_denied(call, report.session_id) for call in turn.denied],
         "waiting": [
-            {"id": one.id, "tool": one.tool, "input": one.input, "question": one.text}
-            for one in report.waiting
+            {
+                "id": question.id,
+                "tool": question.tool,
+                "input": question.input,
+                "question": question.text,
+            }
+            for question in report.waiting
         ],
         "sub_sessions": [sub_session_object(ended) for ended in turn.sub_sessions],
         "sandbox": None if report.sandbox is None else _sandbox(report.sandbox),

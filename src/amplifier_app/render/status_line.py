@@ -93,7 +93,9 @@ class StatusCommand:
 
 def as_json(status: Status) -> dict[str, Any]:
     """The state of a session as the command gets it."""
-    cost, budget = (None if one is None else float(one) for one in (status.cost, status.budget))
+    cost, budget = (
+        None if amount is None else float(amount) for amount in (status.cost, status.budget)
+    )
     return {
         **{"schema_version": 1, "session_id": status.session_id, "profile": status.profile},
         **{"provider": status.provider, "model": status.model, "mode": status.mode},

@@ -82,17 +82,17 @@ def table(
     """
     if not rows:
         return []
-    layout = [Column(one) if isinstance(one, str) else one for one in columns]
+    layout = [Column(entry) if isinstance(entry, str) else entry for entry in columns]
     values = [[one_line(value, 10_000) for value in row] for row in rows]
     widths = [
         max(cells(column.head), max(map(cells, texts)))
         for column, texts in zip(layout, zip(*values, strict=True), strict=True)
     ]
     if width is not None:
-        shown = _column_widths(layout, widths, width)
-        layout = [layout[n] for n in shown]
-        values = [[row[n] for n in shown] for row in values]
-        widths = list(shown.values())
+        column_widths = _column_widths(layout, widths, width)
+        layout = [layout[n] for n in column_widths]
+        values = [[row[n] for n in column_widths] for row in values]
+        widths = list(column_widths.values())
     lines = _row_lines(layout, widths, [column.head for column in layout])
     if width is not None:
         lines = [f"{_BOLD}{line}{_RESET}" for line in lines]

@@ -813,12 +813,12 @@ class TerminalRenderer(Renderer):
             return
         call = call._replace(seconds=measure_seconds(data, waited))
         self._message.finish()
-        shown = self._print_call(call, was_seen=peek(data, "tool_call_id") in self._seen)
+        output = self._print_call(call, was_seen=peek(data, "tool_call_id") in self._seen)
         if self.signals and self._signals.shows_pictures:
             size = self._screen.width, self._screen.height
             drawn = [picture(block, *size) for block in image_blocks(data)]
             self._scrollback.print(filter(None, drawn))
-        if shown.is_folded and self.full_result_hint:
+        if output.is_folded and self.full_result_hint:
             hint = self._scrollback.wrapped(self.full_result_hint, 4)
             self._scrollback.print(paint(f"    {line}", "dim") for line in hint)
             self.full_result_hint = ""  # once is enough
@@ -831,9 +831,9 @@ class TerminalRenderer(Renderer):
         if not call.has_failed:
             self._changed.update(describe.changed_files(call.data))
         link = self._signals.link if self.signals else None
-        shown = draw_call(call, self._screen.width, link, whole=self.verbose, was_seen=was_seen)
-        self._scrollback.add("tool", shown.lines)
-        return shown
+        output = draw_call(call, self._screen.width, link, whole=self.verbose, was_seen=was_seen)
+        self._scrollback.add("tool", output.lines)
+        return output
 
     def _find_number(self, data: dict[str, Any]) -> int | None:
         call_id = peek(data, "tool_call_id")

@@ -180,8 +180,8 @@ class TypedAnswerSchema(AnswerSchema):
         except ValidationError as error:
             listed = error.errors()[:_MAX_ERRORS]
             return [
-                f"{'.'.join(('$', *map(str, one['loc'])))}: {cut_text(one['msg'], _MAX_ERROR)}"
-                for one in listed
+                f"{'.'.join(('$', *map(str, fault['loc'])))}: {cut_text(fault['msg'], _MAX_ERROR)}"
+                for fault in listed
             ]
         return []
 
@@ -192,7 +192,7 @@ def _is_closed(schema: Any) -> bool:
     Services enforce only such schemas exactly, and refuse to do so for others.
     """
     if isinstance(schema, list):
-        return all(_is_closed(one) for one in cast("list[Any]", schema))
+        return all(_is_closed(item) for item in cast("list[Any]", schema))
     if not isinstance(schema, dict):
         return True
     fields = cast("dict[str, Any]", schema)

@@ -62,9 +62,9 @@ either."""
 
 def read_answer(value: Any) -> ProgramAnswer:
     """The answer in what a program or a function returned; anything unclear denies."""
-    given: Mapping[str, Any] = value if isinstance(value, Mapping) else {"decision": value}
-    decision, reason, changed = (given.get(name) for name in ("decision", "reason", "input"))
-    unknown = sorted(map(str, given.keys() - {"decision", "reason", "input"}))
+    answer: Mapping[str, Any] = value if isinstance(value, Mapping) else {"decision": value}
+    decision, reason, changed = (answer.get(name) for name in ("decision", "reason", "input"))
+    unknown = sorted(map(str, answer.keys() - {"decision", "reason", "input"}))
     if decision not in ("allow", "deny", "ask"):
         given_text = one_line(repr(decision), _MAX_SHOWN)
         return _failed(f"its decision is {given_text}, not allow, deny or ask")

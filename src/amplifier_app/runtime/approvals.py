@@ -223,17 +223,17 @@ class Approvals(AgentApprovals):
     ) -> str | None:
         """`request_answer` of an agent, or of the session if that is empty."""
         answer = None
-        shown = _with_agent(agent, prompt)
+        question = _with_agent(agent, prompt)
         try:
             async with self._one_at_a_time:
                 if self.attendant is not None and options is not None:
-                    answer = await self.attendant.ask(shown, options, timeout)
+                    answer = await self.attendant.ask(question, options, timeout)
                 if answer is not None or self.policy != "ask":
                     pass
                 elif options is not None and self._ask is not None:
-                    answer = await self._ask(shown, options, timeout)
+                    answer = await self._ask(question, options, timeout)
                 elif options is None and self._ask_for_text is not None:
-                    answer = await self._ask_for_text(shown, timeout)
+                    answer = await self._ask_for_text(question, timeout)
         except TimeoutError:
             raise ApprovalTimeoutError(f"no answer within {timeout:g} s") from None
         finally:
@@ -250,8 +250,10 @@ class Approvals(AgentApprovals):
             key = waiting.key_of_call(
                 request.tool_name, request.tool_input, os.path.realpath(request.working_dir)
             )
-        if (given := self._take(key, request.question)) is not None:
-            return ToolApprovalAnswer(_option(request.options, given.decision), given.text or None)
+        if (parked_answer := self._take(key, request.question)) is not None:
+            return ToolApprovalAnswer(
+                _option(request.options, parked_answer.decision), parked_answer.text or None
+            )
         values = dict(request.tool_input)
         asked = {
             **{"kind": "tool", "tool": request.tool_name, "input": values},
@@ -320,8 +322,12 @@ class Approvals(AgentApprovals):
         """`request_approval` of an agent, or of the session if that is empty."""
         waiting = self.waiting
         key = "" if waiting is None else waiting.key_of_question(prompt)
-        if (given := self._take(key, prompt)) is not None:
-            return given.text if given.text in options else _option(options, given.decision)
+        if (parked_answer := self._take(key, prompt)) is not None:
+            return (
+                parked_answer.text
+                if parked_answer.text in options
+                else _option(options, parked_answer.decision)
+            )
         asked = {"kind": "question", "question": prompt, "options": options, "agent": agent}
         decided = await self._ask_program(asked, timeout)
         if decided is not None:
@@ -462,10 +468,10 @@ def _question(request: ApprovalRequest) -> tuple[str, bool]:
 def _quote(text: str) -> str:
     """Return `text` with its lines marked, so that none looks like part of the question."""
     lines = text[:_MAX_SHOWN].splitlines() or [""]
-    shown = [visible(line, _MAX_SHOWN) for line in lines]
+    rows = [visible(line, _MAX_SHOWN) for line in lines]
     if len(text) > _MAX_SHOWN:
-        shown.append(f"… and {len(text) - _MAX_SHOWN:,} more characters, not shown")
-    return shown[0] if len(shown) == 1 else "".join(f"\n  | {line}" for line in shown)
+        rows.append(f"… and {len(text) - _MAX_SHOWN:,} more characters, not shown")
+    return rows[0] if len(rows) == 1 else "".join(f"\n  | {line}" for line in rows)
 
 
 NO_MODES = "no module of this session has approval modes"
@@ -599,5 +605,5 @@ def place_of_rule(plan: ResolvedPlan, decision: Decision) -> str | None:
         return None
     at = plan.origin(decision.rule)
     file = at.file if not os.path.isabs(at.file) else os.path.relpath(at.file)
-    shown = at.file if file.startswith("..") else file
-    return f"{shown}:{at.line}" if at.line else shown
+    path = at.file if file.startswith("..") else file
+    return f"{path}:{at.line}" if at.line else path

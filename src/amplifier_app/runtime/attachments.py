@@ -93,17 +93,17 @@ def to_image(name: str, data: bytes) -> AttachedImage:
     Raises:
         UsageError: It is not a complete image, or too large.
     """
-    shown = visible(name)
+    label = visible(name)
     try:
         image = read_image(data)
         data = without_metadata(data)
     except (DamagedImage, IndexError) as error:
-        raise UsageError(f"{shown} is not an image that models take: {error}") from error
+        raise UsageError(f"{label} is not an image that models take: {error}") from error
     if len(data) > MAX_IMAGE_BYTES or max(image.width, image.height) > MAX_PIXELS:
         limit = f"{describe.size(MAX_IMAGE_BYTES)} and {MAX_PIXELS:,} pixels a side"
         size = describe.size(len(data))
         raise UsageError(
-            f"{shown} is too large: {image.described}, {size} (limit {limit})",
+            f"{label} is too large: {image.described}, {size} (limit {limit})",
             hint="Make a smaller copy and attach that.",
         )
     return AttachedImage(one_line(name, 200), image.media_type, image.described, data)
@@ -119,20 +119,20 @@ def _read(file: Path) -> bytes:
 
 
 def _text(name: str, data: bytes) -> str:
-    shown = visible(name)
+    label = visible(name)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
         raise UsageError(
-            f"{shown} is neither text nor an image that models take",
+            f"{label} is neither text nor an image that models take",
             hint="Images are PNG, JPEG, GIF and WebP.",
         )
     if len(data) > MAX_TEXT_BYTES:
         size, limit = describe.size(len(data)), describe.size(MAX_TEXT_BYTES)
-        raise UsageError(f"{shown} is larger than {limit} ({size})")
-    return f'<file path="{shown}">\n{text.rstrip()}\n</file>'
+        raise UsageError(f"{label} is larger than {limit} ({size})")
+    return f'<file path="{label}">\n{text.rstrip()}\n</file>'
 
 
 def as_message(images: Sequence[AttachedImage]) -> dict[str, Any]:

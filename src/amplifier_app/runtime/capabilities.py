@@ -29,10 +29,11 @@ from amplifier_support.session_capabilities import (
     MENTIONS,
     MODE,
     OFFLINE,
-    PACE_DIR,
+    PACE,
     PRICES_FILE,
     REDACT_EVENT,
     REMEMBERED_APPROVALS,
+    REPLICATE,
     SANDBOX,
     SECRET_VARIABLES,
     SPENT,
@@ -99,8 +100,8 @@ def first_provider(session: Any) -> tuple[str, Any]:
     providers: dict[str, Any] = session.coordinator.get("providers")
     orchestrator = session.config["session"]["orchestrator"]
     config = orchestrator.get("config") or {} if isinstance(orchestrator, dict) else {}
-    wanted = config.get("default_provider")
-    name = first_mounted(providers, wanted)
+    default = config.get("default_provider")
+    name = first_mounted(providers, default)
     assert name is not None, "a session without providers does not open"
     return name, providers[name]
 
@@ -228,7 +229,8 @@ MAX_DEPTH = 5
 _SHARED: tuple[Capability[Any], ...] = (
     BUDGET,
     SANDBOX,
-    PACE_DIR,
+    PACE,
+    REPLICATE,
     SECRET_VARIABLES,
     REDACT_EVENT,
     REMEMBERED_APPROVALS,

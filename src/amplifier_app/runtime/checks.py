@@ -144,8 +144,8 @@ def load_checks(plan: Mapping[str, Any], commands: Sequence[str]) -> tuple[Check
     Raises:
         ConfigError: A time limit, which may come from a variable, is not a number of seconds.
     """
-    found = [_check(entry) for entry in plan.get("checks") or ()]
-    return (*found, *(Check(command, command) for command in commands))
+    checks = [_check(entry) for entry in plan.get("checks") or ()]
+    return (*checks, *(Check(command, command) for command in commands))
 
 
 def _check(entry: Mapping[str, Any]) -> Check:

@@ -70,7 +70,9 @@ async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
         del answered[-1]
     unanswered = messages[len(answered) :]
     # Messages to the turn.
-    kept = [one for one in unanswered if _content(one) != prompt and not _goes_on(one)]
+    kept = [
+        message for message in unanswered if _content(message) != prompt and not _goes_on(message)
+    ]
     is_unanswered = prompt in map(_content, unanswered)
     if len(kept) < len(unanswered):
         await session.context.set_messages(answered if is_unanswered else [*answered, *kept])
@@ -78,7 +80,11 @@ async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
         session.steering.following = [*map(_content, kept)]
         return prompt
     # Without the prompt in the conversation, an answer at its end belongs to an earlier one.
-    asked = (one for one in reversed(answered) if one.get("role") == "user" and not _goes_on(one))
+    asked = (
+        message
+        for message in reversed(answered)
+        if message.get("role") == "user" and not _goes_on(message)
+    )
     last = next((text for text in map(_content, asked) if text not in steered), None)
     is_known = prompt == CONTINUE or (isinstance(last, str) and last.startswith(prompt))
     begun = _role(answered) == "tool" or (_role(answered) == "assistant" and is_known)
@@ -113,7 +119,7 @@ async def last_prompt(session: OpenSession, recorded: Conversation) -> LastPromp
     after: list[dict[str, Any]] = []  # the last first
     for message in reversed(await read_messages(session.session)):
         if message.get("role") == "user" and _content(message) == text:
-            begun = any(one.get("role") in _ANSWERING for one in after)
+            begun = any(later.get("role") in _ANSWERING for later in after)
             return LastPrompt(text, begun, answer_at_end(after[:1]) is not None)
         after.append(message)
     return None

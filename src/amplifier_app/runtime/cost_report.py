@@ -169,7 +169,7 @@ def _total_tokens(metadata: Mapping[str, Any]) -> int:
 def _sort_shares(shares: list[Share], by: By) -> list[Share]:
     if by == "step":
         return shares
-    return sorted(shares, key=lambda one: (-(one.micro_dollars or 0), -one.tokens))
+    return sorted(shares, key=lambda share: (-(share.micro_dollars or 0), -share.tokens))
 
 
 def _round_to_total(amounts: Mapping[str, Fraction], total: int) -> dict[str, int]:
@@ -279,11 +279,11 @@ def _at_prices(
     ]
     charged: list[tuple[Source, Fraction, Fraction]] = []
     for source, tokens in parts:
-        price, wanted = Fraction(0), tokens
+        price, uncharged = Fraction(0), tokens
         for band in left:
-            taken = min(wanted, band[0])
+            taken = min(uncharged, band[0])
             band[0] -= taken
-            wanted -= taken
+            uncharged -= taken
             price += taken * band[1]
         charged.append((source, tokens, price))
     return charged

@@ -76,8 +76,8 @@ def changed_files(data: dict[str, Any]) -> list[str]:
 def find_file(data: dict[str, Any]) -> str | None:
     """Return the file or folder that the input of a tool call names."""
     fields = to_mapping(input_in(data))
-    found = (fields.get(name) for name in ("file_path", "path"))
-    return next((path for path in found if isinstance(path, str) and path), None)
+    values = (fields.get(name) for name in ("file_path", "path"))
+    return next((path for path in values if isinstance(path, str) and path), None)
 
 
 def _progress(todos: list[Any]) -> str:

@@ -57,7 +57,9 @@ def module_modes(coordinator: Any, *, is_trusted: bool) -> list[ModuleMode]:
     discovery = coordinator.session_state.get("mode_discovery")
     if discovery is None:
         return []
-    listed = _called("list its modes", lambda: [_mode(*one) for one in discovery.list_modes()])
+    listed = _called(
+        "list its modes", lambda: [_mode(*fields) for fields in discovery.list_modes()]
+    )
     return [mode for mode, source in listed if is_trusted or source != "project"]
 
 

@@ -158,7 +158,7 @@ class LimitedLoader(ModuleLoader):
     def _seconds_left(self) -> float | None:
         deadline = self._opening.deadline
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        return min((one for one in (left, self._seconds) if one is not None), default=None)
+        return min((limit for limit in (left, self._seconds) if limit is not None), default=None)
 
     @contextmanager
     def _interrupting(self) -> Generator[None]:
@@ -199,13 +199,13 @@ def _where(reached: BaseException, loaded: LoadedModule | None) -> str:
 def _last_line(reached: BaseException) -> str:
     """Return the innermost line outside the standard library and the loader."""
     own = (sysconfig.get_path("stdlib") + os.sep, "<", str(Path(amplifier_core.__file__).parent))
-    found, trace = "", reached.__traceback__
+    line, trace = "", reached.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if not file.startswith(own) and file != __file__:
-            found = f"{file}, line {trace.tb_lineno}"
+            line = f"{file}, line {trace.tb_lineno}"
         trace = trace.tb_next
-    return found
+    return line
 
 
 def read_mount_timeout(plan: dict[str, Any]) -> float | None:
@@ -408,8 +408,8 @@ async def support_loop(coordinator: Any, *, budget: bool) -> None:
         coordinator: The coordinator of a session whose modules are mounted.
         budget: Whether its budget is one of them.
     """
-    wanted = bool(coordinator.config["session"].get("fallbacks"))
-    fallbacks = wanted and not await _has_fallbacks(coordinator)
+    is_configured = bool(coordinator.config["session"].get("fallbacks"))
+    fallbacks = is_configured and not await _has_fallbacks(coordinator)
     if budget or fallbacks:
         # Most sessions need no support.
         from amplifier_app.sources.lockfile import LOOP_SUPPORT
@@ -527,16 +527,16 @@ async def check_pins(coordinator: Any, locked: Pins | None, plan: ResolvedPlan) 
     Raises:
         ConfigError: Something differs.
     """
-    found = await collect_pins(coordinator)
+    pins = await collect_pins(coordinator)
     if locked is None:
-        return [*found]
+        return [*pins]
     unpinned: list[str] = []
     if coordinator.parent_id is not None:
-        unpinned = [name for name in found if name not in locked]
-        locked = {name: parts for name, parts in locked.items() if name in found}
-        found = {name: parts for name, parts in found.items() if name in locked}
+        unpinned = [name for name in pins if name not in locked]
+        locked = {name: parts for name, parts in locked.items() if name in pins}
+        pins = {name: parts for name, parts in pins.items() if name in locked}
     from amplifier_app.sources.plan_lock import drift_error, pin_differences
 
-    if differences := pin_differences(locked, found):
+    if differences := pin_differences(locked, pins):
         raise drift_error(map(str, differences), plan)
     return unpinned

@@ -64,18 +64,18 @@ def failure_error(
         problems += wrong
     # In a session without orchestrator or context, nothing else was mounted.
     problems += config_problems_of_bundled(plan, sources)
-    shown = with_lines(plan, problems)
-    if explained and shown:
-        return PlanError(shown)
+    findings = with_lines(plan, problems)
+    if explained and findings:
+        return PlanError(findings)
     misconfigured = all(MISCONFIGURED in str(failure["error"]) for failure in failures)
     error_type = ConfigError if misconfigured else ModuleError
-    if len(shown) == 1:
-        only = shown[0]
+    if len(findings) == 1:
+        only = findings[0]
         if misconfigured and only.at.file.startswith(str(bundled_profiles_dir())):
             return error_type(only.message)
         return error_type(only.body(), hint=_entries_to_add(plan, missing), location=only.at)
-    listed = "\n".join(map(str, shown))
-    message = f"{len(shown)} modules cannot be mounted:\n{listed}"
+    listed = "\n".join(map(str, findings))
+    message = f"{len(findings)} modules cannot be mounted:\n{listed}"
     return error_type(message, hint=_entries_to_add(plan, missing))
 
 
@@ -107,7 +107,7 @@ def _entries_to_add(plan: ResolvedPlan, missing: Sequence[tuple[PlannedModule, s
 
 
 def mount_problem(
-    module: PlannedModule, found: ResolvedSource | None, error: str, missing_import: str = ""
+    module: PlannedModule, source: ResolvedSource | None, error: str, missing_import: str = ""
 ) -> Problem:
     """Return the problem of a module that cannot be mounted, at its entry in the plan."""
     named = f"{module.kind} '{module.key}'"
@@ -115,15 +115,15 @@ def mount_problem(
     prefix = f"Module '{module.module}' "
     error = _MISSING_EXTRA.sub(r"\1", error)
     text = error.removeprefix(prefix) if error.startswith(prefix) else f"cannot be mounted: {error}"
-    hint = _hint(module, found, text, missing_import)
+    hint = _hint(module, source, text, missing_import)
     return Problem(f"{named} {text}", module.entry.key_at("module"), hint)
 
 
 def _hint(
-    module: PlannedModule, found: ResolvedSource | None, text: str, missing_import: str
+    module: PlannedModule, source: ResolvedSource | None, text: str, missing_import: str
 ) -> str | None:
     """Return the next step, unless the error itself names it."""
-    own = (found.entry_point or "").partition(":")[0].partition(".")[0] if found else ""
+    own = (source.entry_point or "").partition(":")[0].partition(".")[0] if source else ""
     missing_its_own = bool(missing_import) and missing_import.partition(".")[0] == own
     hint = None if missing_its_own else requires_hint(text)
     if hint is not None:
@@ -133,7 +133,7 @@ def _hint(
         return None
     if "(session.mount_timeout)" in text:
         return "fix what it waits for, or set a longer session.mount_timeout"
-    target = found.text if found is not None and not found.installed else module.module
+    target = source.text if source is not None and not source.installed else module.module
     return f"check its config; for details: amplifier module validate {shlex.quote(target)}"
 
 
@@ -145,23 +145,23 @@ def _resolve(module: PlannedModule, sources: AppModuleSourceResolver) -> Resolve
         return None
 
 
-def _config_problems(module: PlannedModule, found: ResolvedSource) -> list[Problem]:
+def _config_problems(module: PlannedModule, source: ResolvedSource) -> list[Problem]:
     try:
-        schema = config_schema(import_package(found, module.module))
+        schema = config_schema(import_package(source, module.module))
     # As above.
     except Exception:
         return []
     return config_problems(module.entry, module.module, schema) if schema is not None else []
 
 
-def import_package(found: ResolvedSource, module_id: str) -> Any:
+def import_package(source: ResolvedSource, module_id: str) -> Any:
     """Return the package of a loaded module that declares its metadata, or None.
 
     For `package.part:mount` it is `package.part`, unless only `package` has a `config_schema`.
     """
-    name = found.entry_point.partition(":")[0] if found.entry_point else ""
+    name = source.entry_point.partition(":")[0] if source.entry_point else ""
     if not name:
-        name = find_package(module_id, found.resolve()).stem
+        name = find_package(module_id, source.resolve()).stem
     package = sys.modules.get(name)
     while package is not None and not hasattr(package, "config_schema") and "." in name:
         name = name.rpartition(".")[0]

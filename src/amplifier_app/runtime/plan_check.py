@@ -66,7 +66,7 @@ from amplifier_core.module_sources import (
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.provider_order import find_model, has_no_price
+from amplifier_support.provider_order import has_no_price, requested_model
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 
 if TYPE_CHECKING:
@@ -279,9 +279,9 @@ class _Checker:
 
     def findings(self) -> Sequence[Finding]:
         kinds: Mapping[tuple[str, Location], Any] = {
-            (one.problem.message, one.problem.at): one.kind for one in self._found
+            (finding.problem.message, finding.problem.at): finding.kind for finding in self._found
         }
-        problems = with_lines(self._plan, [one.problem for one in self._found])
+        problems = with_lines(self._plan, [finding.problem for finding in self._found])
         return [Finding(kinds[problem.message, problem.at], problem) for problem in problems]
 
     async def check(self) -> None:
@@ -297,15 +297,15 @@ class _Checker:
         self._register_sandbox()
         set_stored_keys(coordinator)
         try:
-            for module, found in zip(planned, resolved, strict=True):
-                if isinstance(found, CheckedModule):
-                    self.modules.append(found)
+            for module, result in zip(planned, resolved, strict=True):
+                if isinstance(result, CheckedModule):
+                    self.modules.append(result)
                 elif self._opening.expired:
-                    self.modules.append(self._out_of_time(module, found))
+                    self.modules.append(self._out_of_time(module, result))
                 elif module.agent is not None:
-                    self.modules.append(await self._check_agent_module(module, found))
+                    self.modules.append(await self._check_agent_module(module, result))
                 else:
-                    self.modules.append(await self._mount(module, found))
+                    self.modules.append(await self._mount(module, result))
             self._check_price()
         finally:
             with contextlib.suppress(TimeoutError):
@@ -325,7 +325,7 @@ class _Checker:
         return self._loaders[agent]
 
     def _out_of_time(
-        self, module: PlannedModule, found: ResolvedSource | None = None
+        self, module: PlannedModule, source: ResolvedSource | None = None
     ) -> CheckedModule:
         """Report a module that the time limit left no time for; the first one is a finding."""
         if not self._is_out_of_time:
@@ -335,7 +335,7 @@ class _Checker:
             )
             at = module.entry.key_at("module")
             self._found.append(Finding("module", Problem(message, at, "raise --timeout")))
-        return self._checked_module(module, "not checked", "the time limit was reached", found)
+        return self._checked_module(module, "not checked", "the time limit was reached", source)
 
     async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
         if source_is_wrong(module, self._plan, self._plan_problems):
@@ -351,7 +351,7 @@ class _Checker:
         self._found.append(Finding("module", problem))
         return self._checked_module(module, "broken", "unavailable")
 
-    async def _mount(self, module: PlannedModule, found: ResolvedSource) -> CheckedModule:
+    async def _mount(self, module: PlannedModule, match: ResolvedSource) -> CheckedModule:
         config = module.entry.items.get("config")
         unset = list(dict.fromkeys(unset_variables(config))) if config is not None else []
         failure: BaseException | None = None
@@ -370,27 +370,27 @@ class _Checker:
             # Third-party code may raise anything, including SystemExit.
             except (Exception, SystemExit) as error:
                 failure = error
-        wrong = self._config_findings(module, found)
+        wrong = self._config_findings(module, match)
         if not wrong and isinstance(getattr(failure, "__cause__", None), SandboxUnavailable):
             # Reported once, for all modules.
-            return self._checked_module(module, "broken", "its sandbox is unavailable", found)
+            return self._checked_module(module, "broken", "its sandbox is unavailable", match)
         if not wrong and failure is not None:
-            wrong = [_mount_finding(module, found, failure)]
-        missing = [] if wrong else self._missing(module, found)
+            wrong = [_mount_finding(module, match, failure)]
+        missing = [] if wrong else self._missing(module, match)
         self._found += [*wrong, *missing]
         if wrong:
             kind = "its config is invalid" if wrong[0].kind == "config" else "cannot be mounted"
-            return self._checked_module(module, "broken", kind, found)
+            return self._checked_module(module, "broken", kind, match)
         if missing:
             return self._checked_module(
-                module, "broken", "files it would download are missing", found
+                module, "broken", "files it would download are missing", match
             )
         if unset:
-            return self._checked_module(module, "not checked", f"{', '.join(unset)} not set", found)
+            return self._checked_module(module, "not checked", f"{', '.join(unset)} not set", match)
         if nothing is not None:
-            return self._checked_module(module, "skipped", nothing, found)
-        remarks += [*_declared_id_remark(module, found), *self._tool_faults(before)]
-        return self._checked_module(module, "ok", "; ".join(remarks), found)
+            return self._checked_module(module, "skipped", nothing, match)
+        remarks += [*_declared_id_remark(module, match), *self._tool_faults(before)]
+        return self._checked_module(module, "ok", "; ".join(remarks), match)
 
     def _tool_faults(self, before: Mapping[str, Any]) -> list[str]:
         """Faults in the schemas of newly mounted tools that a provider may reject."""
@@ -399,17 +399,17 @@ class _Checker:
         return [fault for name, tool in added.items() for fault in tool_faults(name, tool)]
 
     async def _check_agent_module(
-        self, module: PlannedModule, found: ResolvedSource
+        self, module: PlannedModule, source: ResolvedSource
     ) -> CheckedModule:
         """Import a module of an agent and check its config, without mounting it."""
         failure = await self._import(module)
-        wrong = self._config_findings(module, found)
+        wrong = self._config_findings(module, source)
         if failure is not None:
-            wrong = [_mount_finding(module, found, failure)]
+            wrong = [_mount_finding(module, source, failure)]
         self._found += wrong
         reason = "cannot be imported" if failure is not None else "its config is invalid"
         return self._checked_module(
-            module, "broken" if wrong else "ok", reason if wrong else "", found
+            module, "broken" if wrong else "ok", reason if wrong else "", source
         )
 
     async def _import(self, module: PlannedModule) -> ModuleImportError | None:
@@ -422,20 +422,20 @@ class _Checker:
             return error if isinstance(error, ModuleImportError) else None
         return None
 
-    def _missing(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
+    def _missing(self, module: PlannedModule, source: ResolvedSource) -> list[Finding]:
         """Offline: files that the module would download when it is used."""
-        if not self._sources.offline or not found.entry_point:
+        if not self._sources.offline or not source.entry_point:
             return []
         from amplifier_app.sources.plan_lock import missing_files
 
         entry = {"module": module.module, "config": _spec(module).config}
         at = module.entry.key_at("module")
-        missing = missing_files(entry, found.entry_point)
-        return [Finding("module", Problem(f"offline: {one}", at)) for one in missing]
+        missing = missing_files(entry, source.entry_point)
+        return [Finding("module", Problem(f"offline: {item}", at)) for item in missing]
 
-    def _config_findings(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
+    def _config_findings(self, module: PlannedModule, source: ResolvedSource) -> list[Finding]:
         try:
-            schema = config_schema(import_package(found, module.module))
+            schema = config_schema(import_package(source, module.module))
         except ModuleError as error:
             problem = Problem(error.message, module.entry.key_at("module"))
             return [Finding("module", problem)]
@@ -451,11 +451,11 @@ class _Checker:
         module: PlannedModule,
         status: Status,
         reason: str,
-        found: ResolvedSource | None = None,
+        source: ResolvedSource | None = None,
     ) -> CheckedModule:
         at = module.entry.key_at("module")
         return CheckedModule(
-            module.kind, module.key, module.module, at, status, reason, module.agent, found
+            module.kind, module.key, module.module, at, status, reason, module.agent, source
         )
 
     def _own(self, kind: str) -> list[CheckedModule]:
@@ -470,13 +470,13 @@ class _Checker:
             return
         chosen = self._plan.chosen_provider
         missing = [provider for provider in providers if provider.status == "skipped"]
-        if any(one.key == chosen for one in missing):
+        if any(failed.key == chosen for failed in missing):
             message = CHOSEN_MISSING.format(chosen)
-            missing = [one for one in missing if one.key == chosen]
-            reasons = [reason_with_key(one.key, one.reason) for one in missing]
+            missing = [failed for failed in missing if failed.key == chosen]
+            reasons = [reason_with_key(failed.key, failed.reason) for failed in missing]
         elif len(missing) == len(providers):
             message = NO_PROVIDER
-            reasons = [reason_with_key(one.key, one.reason) for one in missing]
+            reasons = [reason_with_key(failed.key, failed.reason) for failed in missing]
             reasons += [entry.note for entry in self._plan.dropped if not entry.is_fallback]
         else:
             return
@@ -487,14 +487,16 @@ class _Checker:
 
     def _check_price(self) -> None:
         """Report a limit on the cost of a model without a price, as a run would."""
-        budget = self._plan.data.get("session", {}).get("budget") or {}
+        session = self._plan.data.get("session", {})
+        budget = session.get("budget") or {}
         if budget.get("max_cost") is None or not self._session.coordinator.get("providers"):
             return
         name, provider = first_provider(self._session)
-        model = find_model(provider)
+        model = requested_model(session.get("orchestrator"), provider)
         if has_no_price(provider, model):
             address = "session.budget.max_cost"
-            message = f"cannot enforce {address}: {name} has no price for {model or 'its model'!r}"
+            priced = repr(model) if model else "its default model"
+            message = f"cannot enforce {address}: {name} has no price for {priced}"
             problem = Problem(message, self._plan.origin(address), as_clause(SET_PRICES))
             self._found.append(Finding("plan", problem))
 
@@ -554,17 +556,17 @@ def _mount_plan(plan: ResolvedPlan) -> dict[str, Any]:
     return data
 
 
-def _declared_id_remark(module: PlannedModule, found: ResolvedSource) -> list[str]:
-    declared = found.layout.module_id if found.layout is not None else None
+def _declared_id_remark(module: PlannedModule, source: ResolvedSource) -> list[str]:
+    declared = source.layout.module_id if source.layout is not None else None
     if declared in (None, module.module):
         return []
     return [f"its project declares it as {declared!r}"]
 
 
-def _mount_finding(module: PlannedModule, found: ResolvedSource, error: BaseException) -> Finding:
+def _mount_finding(module: PlannedModule, source: ResolvedSource, error: BaseException) -> Finding:
     text = str(error) or type(error).__name__
     kind = "config" if MISCONFIGURED in text else "module"
-    return Finding(kind, mount_problem(module, found, text, missing_import(error)))
+    return Finding(kind, mount_problem(module, source, text, missing_import(error)))
 
 
 def _spec(module: PlannedModule) -> ModuleSpec:

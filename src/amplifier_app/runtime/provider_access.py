@@ -106,7 +106,7 @@ def all_providers(plan: ResolvedPlan) -> list[Provider]:
     def offered_by(module: str, source: str | None) -> str | None:
         return offers.get(module) if source is None else None
 
-    found = [
+    providers = [
         Provider(
             entry["module"],
             entry.get("config") or {},
@@ -122,11 +122,11 @@ def all_providers(plan: ResolvedPlan) -> list[Provider]:
         instance_id = left.key if left.key != left.module else None
         known = Provider(left.module, {}, left.source, instance_id, left_out=left.reason)
         offer = offered_by(left.module, left.source)
-        found.append(known._replace(origin=str(left.at), offered_by=offer))
-    named = {provider.module for provider in found}
+        providers.append(known._replace(origin=str(left.at), offered_by=offer))
+    named = {provider.module for provider in providers}
     # The recorder wraps other providers and needs no setup.
     others = sorted(offers.keys() - named - {recorder})
-    return [*found, *(Provider(module, offered_by=offers[module]) for module in others)]
+    return [*providers, *(Provider(module, offered_by=offers[module]) for module in others)]
 
 
 def find_provider(plan: ResolvedPlan, name: str | None) -> Provider:
@@ -143,7 +143,14 @@ def find_provider(plan: ResolvedPlan, name: str | None) -> Provider:
     known = all_providers(plan)
     if name is None:
         first = plan.default_provider
-        chosen = next((one for one in known if first in (one.instance_id, one.module)), None)
+        chosen = next(
+            (
+                candidate
+                for candidate in known
+                if first in (candidate.instance_id, candidate.module)
+            ),
+            None,
+        )
         if first is None or chosen is None:
             raise ConfigError(
                 "the plan has no provider",
@@ -161,9 +168,9 @@ def _offers() -> dict[str, str]:
     """Return provider modules available without a source → the distribution that contains them."""
     available = [*installed.modules_on_path(), *installed.bundled_modules().values()]
     return {
-        one.module_id: f"{one.distribution} {one.version}"
-        for one in available
-        if find_kind(one.module_id) == "provider"
+        module.module_id: f"{module.distribution} {module.version}"
+        for module in available
+        if find_kind(module.module_id) == "provider"
     }
 
 
@@ -290,7 +297,18 @@ def find_access(info: ProviderInfo, provider: Provider) -> Access:
         environ = {**os.environ, **environ.addresses, **dict.fromkeys(environ.used, "stored")}
     variable = (field.env_var if field is not None else None) or ""
     address = provider.config.get("base_url")
-    return choose_access(configured, address, environ, info.credential_env_vars, variable)
+    names = info.credential_env_vars
+    access = choose_access(configured, address, environ, names, variable)
+    is_ours = provider.source is None and provider.module in installed.bundled_modules()
+    if is_ours or access.keys or not access.ignored:
+        return access
+    given = {name: "set" for name in names if environ.get(name)}
+    target = without_login(access.address or "")
+    warning = (
+        f"{provider.module} may send {next(iter(given))}, which is for another address, to base_url ({target}): "
+        "modules of others read the environment themselves; set its api_key next to base_url"
+    )
+    return access._replace(keys=given, ignored=warning)
 
 
 def address_field(info: ProviderInfo) -> ConfigField | None:

@@ -403,8 +403,8 @@ class RequestLog:
 
     def _write(self, folder: Path, request: LoggedRequest, sections: Sequence[Section]) -> None:
         keep = 0
-        for one, other in zip(self._sections, sections, strict=False):
-            if one is not other and one[:5] != other[:5]:
+        for before, other in zip(self._sections, sections, strict=False):
+            if before is not other and before[:5] != other[:5]:
                 break
             keep += 1
         difference = request.difference
@@ -468,12 +468,12 @@ def _common(old: Sequence[Section], new: Sequence[Section]) -> int | None:
     )
 
 
-def _count_same(one: _Text, other: _Text) -> int:
+def _count_same(left: _Text, right: _Text) -> int:
     """The length of the common beginning."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if left[low:middle] == right[low:middle]:
             low = middle
         else:
             high = middle - 1
@@ -496,7 +496,7 @@ def _choose(
     new: Sequence[Section],
 ) -> tuple[Section, str]:
     """The section that a difference comes from, and what became of it."""
-    names = [{(one.kind, one.name) for one in part if not one.number} for part in (old, new)]
+    names = [{(item.kind, item.name) for item in part if not item.number} for part in (old, new)]
     if left is not None and not left.number and (left.kind, left.name) not in names[1]:
         return left, "removed"
     if right is not None and not right.number and (right.kind, right.name) not in names[0]:
@@ -541,7 +541,7 @@ def _read_start(
 ) -> str:
     """The text of a section before an offset in the sections that it is one of."""
     sections = new if section in new else old
-    offset -= sum(one.size for one in sections[: sections.index(section)])
+    offset -= sum(earlier.size for earlier in sections[: sections.index(section)])
     return (section.content or b"")[: max(offset, 0)].decode("utf-8", "replace")
 
 

@@ -100,8 +100,8 @@ def split_tool(spec: Any, tool: Any) -> list[Piece]:
     name, pieces = str(fields["name"]), list[Piece]()
     for skill, line in to_mapping(read_field(tool, "description_parts")).items():
         own = json.dumps(line, ensure_ascii=False)[1:-1]
-        before, found, text = text.partition(own)
-        if not found:
+        before, separator, text = text.partition(own)
+        if not separator:
             text = before
             continue
         pieces += [Piece("tool", name, before), Piece("skill", str(skill), own)]

@@ -156,7 +156,7 @@ def _denied_paths(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _listed(value: Any) -> list[str]:
     values = cast("list[Any]", value if isinstance(value, list) else [value])
-    return [one for one in values if isinstance(one, str)]
+    return [item for item in values if isinstance(item, str)]
 
 
 def unused_sandbox(sandbox: Sandbox, config: Mapping[str, Any]) -> str | None:

@@ -385,9 +385,9 @@ async def _plan(
     return await with_preferred_provider(plan, preferences, coordinator)
 
 
-def _new_id(parent: Session, wanted: str | None, agent: str) -> str:
-    if wanted is not None and ID.fullmatch(wanted) and SessionStore().get(wanted) is None:
-        return wanted
+def _new_id(parent: Session, own_id: str | None, agent: str) -> str:
+    if own_id is not None and ID.fullmatch(own_id) and SessionStore().get(own_id) is None:
+        return own_id
     generated = f"{parent.id}-{secrets.token_hex(8)}"
     named = f"{generated}_{agent}"
     # Ids grow with depth; fall back to shorter ones that are still unique.

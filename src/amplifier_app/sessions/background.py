@@ -59,7 +59,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 def restore_outcome(result: Mapping[str, Any]) -> Outcome:
     """Return the outcome in a result."""
-    ending = next((one for one in Ending if one.value == result.get("outcome")), Ending.ERROR)
+    ending = next((known for known in Ending if known.value == result.get("outcome")), Ending.ERROR)
     error = result.get("error")
     return OK if error is None else Outcome(ending, error["message"], error.get("hint"))
 

@@ -39,7 +39,7 @@ def backup_records(session: Path) -> list[dict[str, Any]]:
     Raises:
         SessionError: They cannot be read.
     """
-    return [one for one in _read(session / "backups" / "index.jsonl") if _is_valid(one)]
+    return [record for record in _read(session / "backups" / "index.jsonl") if _is_valid(record)]
 
 
 def _read(index: Path) -> Iterator[dict[str, Any]]:
@@ -66,7 +66,7 @@ def _read(index: Path) -> Iterator[dict[str, Any]]:
             undone = [*(record.get("restored") or ()), *(record.get("removed") or ())]
             yield {
                 "kind": "undone",
-                "files": [{"path": one, "after": of_turn.get(str(one))} for one in undone],
+                "files": [{"path": path, "after": of_turn.get(str(path))} for path in undone],
             }
     # The session ended during these calls; their changes are unknown.
     yield from running.values()
@@ -232,19 +232,19 @@ def plan_restore(
         for path, known in sorted(paths.items())
         if known.is_changed or known.reason
     ]
-    return [one for one in plan if one.reason or one.now != one.target]
+    return [action for action in plan if action.reason or action.now != action.target]
 
 
 def restore(session: Path, plan: list[Restore]) -> list[Restore]:
     """Restore the files of a plan; returns it with the reasons of those that failed."""
     done: list[Restore] = []
-    for one in plan:
+    for action in plan:
         try:
-            if not one.reason:
-                one = one._replace(reason=_restore(session, one))
+            if not action.reason:
+                action = action._replace(reason=_restore(session, action))
         except OSError as error:
-            one = one._replace(reason=error.strerror or str(error))
-        done.append(one)
+            action = action._replace(reason=error.strerror or str(error))
+        done.append(action)
     return done
 
 
@@ -259,7 +259,9 @@ def _records(
     after = {call.id for call in calls if call.step > step}
     before = {call.id for call in calls if call.step <= step}
     records = backup_records(session)
-    last_before = max((n for n, one in enumerate(records) if one.get("call") in before), default=-1)
+    last_before = max(
+        (n for n, entry in enumerate(records) if entry.get("call") in before), default=-1
+    )
     is_after = False
     for number, record in enumerate(records):
         undo = record.get("kind") == "undone" and number > last_before
@@ -278,31 +280,31 @@ def _plan_restore(session: Path, path: str, known: _Path, project: str) -> Resto
     reason = known.reason
     if not reason and (now is None or target is None):
         reason = "its content at one of the two times is unknown"
-    one = Restore(path, now or unknown, target or unknown, reason)
+    action = Restore(path, now or unknown, target or unknown, reason)
     if not reason and not is_inside(path, project):
-        one = one._replace(reason=f"it is outside {project}, or behind a link")
+        action = action._replace(reason=f"it is outside {project}, or behind a link")
     digest = None if target is None else target.digest
-    if not one.reason and digest is not None and _content(session, digest) is None:
-        one = one._replace(reason="its copy is gone or damaged")
-    return one if one.reason else one._replace(reason=_objection(session, one))
+    if not action.reason and digest is not None and _content(session, digest) is None:
+        action = action._replace(reason="its copy is gone or damaged")
+    return action if action.reason else action._replace(reason=_objection(session, action))
 
 
-def _objection(session: Path, one: Restore) -> str:
+def _objection(session: Path, action: Restore) -> str:
     """Why a file cannot be restored as things are now; empty if it can."""
     try:
-        with file_at(one.path) as place:
-            return _objection_to(session, one, place)
+        with file_at(action.path) as place:
+            return _objection_to(session, action, place)
     except (FileNotFoundError, NotADirectoryError):
-        return _objection_to_missing(one)
+        return _objection_to_missing(action)
     except OSError as error:
         return error.strerror or str(error)
 
 
-def _objection_to_missing(one: Restore) -> str:
-    return "" if one.now.digest is None else "it was deleted since"
+def _objection_to_missing(action: Restore) -> str:
+    return "" if action.now.digest is None else "it was deleted since"
 
 
-def _objection_to(session: Path, one: Restore, place: FilePlace) -> str:
+def _objection_to(session: Path, action: Restore, place: FilePlace) -> str:
     try:
         status = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
@@ -311,11 +313,13 @@ def _objection_to(session: Path, one: Restore, place: FilePlace) -> str:
             return "it is too large"
         digest = hashlib.sha256(place.content()).hexdigest()
     except FileNotFoundError:
-        return _objection_to_missing(one)
+        return _objection_to_missing(action)
     except OSError as error:
         return error.strerror or str(error)
     # What the session has a copy of is not lost.
-    known = digest in (one.now.digest, one.target.digest) or _content(session, digest) is not None
+    known = (
+        digest in (action.now.digest, action.target.digest) or _content(session, digest) is not None
+    )
     return "" if known else "it was changed since, but not by this session"
 
 
@@ -328,26 +332,26 @@ def _content(session: Path, digest: str) -> bytes | None:
     return data if hashlib.sha256(data).hexdigest() == digest else None
 
 
-def _restore(session: Path, one: Restore) -> str:
+def _restore(session: Path, action: Restore) -> str:
     """Restore one file; returns why it was left alone.
 
     Raises:
         OSError: The system refused.
     """
-    objection = _objection(session, one)
+    objection = _objection(session, action)
     if objection:
         return objection
-    content = None if one.target.digest is None else _content(session, one.target.digest)
-    if content is None and one.target.digest is not None:
+    content = None if action.target.digest is None else _content(session, action.target.digest)
+    if content is None and action.target.digest is not None:
         return "its copy is gone or damaged"
-    with file_at(one.path, create=content is not None) as place:
-        objection = _objection_to(session, one, place)
+    with file_at(action.path, create=content is not None) as place:
+        objection = _objection_to(session, action, place)
         if objection:
             return objection
         if content is None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(place.name, dir_fd=place.folder)
         else:
-            mode = one.target.mode
+            mode = action.target.mode
             write_atomically(place.name, content, permissions=mode, folder=place.folder)
     return ""

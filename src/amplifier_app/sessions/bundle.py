@@ -286,7 +286,7 @@ def _require_conversation(session_id: str, files: Mapping[str, bytes]) -> None:
     try:
         records = journal.read(files.get("transcript.jsonl", b"")).records
         journal.current_items(
-            records, lambda one: not isinstance(one, dict) or "control" not in one
+            records, lambda record: not isinstance(record, dict) or "control" not in record
         )
     except (journal.Damaged, journal.UnknownControl) as error:
         raise SessionError(
@@ -314,7 +314,7 @@ def import_bundle(store: SessionStore, bundle: Bundle, *, new_ids: bool = False)
     ids = {session_id: session_id for session_id in bundle.files}
     if new_ids:
         root = new_session_id()
-        ids = {one: f"{root}-{n}" for n, one in enumerate(ids)} | {bundle.root: root}
+        ids = {old: f"{root}-{n}" for n, old in enumerate(ids)} | {bundle.root: root}
     ordered = [bundle.root, *(file for file in bundle.files if file != bundle.root)]
     # Left in reverse order: a session gets its name after those that it spawned.
     with ExitStack() as folders:

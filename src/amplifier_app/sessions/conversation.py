@@ -227,8 +227,8 @@ def _may_change(items: list[Item]) -> bool:
 def _change(record: Message) -> Note:
     if record["control"] == "clear":
         return Note("cleared", {})
-    given = record.get("messages")
-    messages = cast("list[Any]", given) if isinstance(given, list) else []
+    value = record.get("messages")
+    messages = cast("list[Any]", value) if isinstance(value, list) else []
     return Note("replaced", {}, tuple(message for message in messages if isinstance(message, dict)))
 
 
@@ -273,12 +273,12 @@ def compare(left: Conversation, right: Conversation) -> Comparison:
     """
     lefts, rights = iter(left), iter(right)
     count = step = 0
-    for one, other in itertools.zip_longest(lefts, rights):
-        if one is None or other is None or _essence(one) != _essence(other):
-            after = [[] if item is None else [item] for item in (one, other)]
+    for left_item, other in itertools.zip_longest(lefts, rights):
+        if left_item is None or other is None or _essence(left_item) != _essence(other):
+            after = [[] if item is None else [item] for item in (left_item, other)]
             return Comparison(count, step, [*after[0], *lefts], [*after[1], *rights])
         count += 1
-        step = one.number if isinstance(one, Step) else step
+        step = left_item.number if isinstance(left_item, Step) else step
     return Comparison(count, step, [], [])
 
 

@@ -168,9 +168,9 @@ class Index:
         """
         self._update_texts()
         quoted = without_surrogates(words).replace('"', '""').split()
-        wanted = " ".join(f'"{word}"*' for word in quoted)
+        query = " ".join(f'"{word}"*' for word in quoted)
         (total,) = self._database.execute(
-            "SELECT count(*) FROM texts WHERE texts MATCH ?", (wanted,)
+            "SELECT count(*) FROM texts WHERE texts MATCH ?", (query,)
         ).fetchone()
         columns = ", ".join(f"sessions.{name}" for name in _COLUMNS)
         rows = self._database.execute(
@@ -178,7 +178,7 @@ class Index:
             " JOIN transcripts ON transcripts.row = texts.rowid"
             " JOIN sessions ON sessions.id = transcripts.id"
             " WHERE texts MATCH ? ORDER BY rank LIMIT ?",
-            (wanted, limit or -1),
+            (query, limit or -1),
         )
         matches = [Match(SessionSummary(*rest), _pieces(snippet)) for snippet, *rest in rows]
         return Found(matches, total)
@@ -241,8 +241,8 @@ class Index:
                 self._database.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (row, text))
 
     def _forget_text(self, session_id: str) -> None:
-        found = self._database.execute("SELECT row FROM transcripts WHERE id = ?", (session_id,))
-        for row in found.fetchall():
+        cursor = self._database.execute("SELECT row FROM transcripts WHERE id = ?", (session_id,))
+        for row in cursor.fetchall():
             self._database.execute("DELETE FROM texts WHERE rowid = ?", row)
             self._database.execute("DELETE FROM transcripts WHERE row = ?", row)
 
@@ -362,9 +362,9 @@ def _is_damaged(root: Path) -> bool:
     """Return True if the database is still damaged; another process may have rebuilt it."""
     try:
         with contextlib.closing(_on_disk(root)) as database:
-            found = database.execute("PRAGMA quick_check(1)").fetchone()
+            check = database.execute("PRAGMA quick_check(1)").fetchone()
             names = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
-            return found[0] != "ok" or not {"sessions", "transcripts"} <= names
+            return check[0] != "ok" or not {"sessions", "transcripts"} <= names
     except sqlite3.DatabaseError:
         return True
 

@@ -1,6 +1,6 @@
 """A context manager that saves each message before it acknowledges it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from amplifier_app.sessions.tool_calls import blocks_in, calls_in, results_in, text_in
@@ -25,7 +25,7 @@ class RecordingContext:
         inner: The plan's context manager.
     """
 
-    def __init__(self, context: Any, save: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, context: Any, save: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         self.inner = context
         self._save = save
 
@@ -36,7 +36,7 @@ class RecordingContext:
             amplifier_app.base.errors.SessionError: It could not be saved.
         """
         await self.inner.add_message(message)
-        self._save(message)
+        await self._save(message)
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
@@ -56,12 +56,12 @@ class RecordingContext:
         await self.inner.set_messages(messages)
         held = await self.inner.get_messages()
         as_given = held and not not_in(messages, held)
-        self._save(replacement(messages if as_given else held))
+        await self._save(replacement(messages if as_given else held))
 
     async def clear(self) -> None:
         """Clear the conversation; the transcript keeps the earlier one."""
         await self.inner.clear()
-        self._save(CLEAR)
+        await self._save(CLEAR)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -78,9 +78,9 @@ def not_in(saved: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[dict
     position = 0
     for index, message in enumerate(held):
         following = range(position, len(saved))
-        found = next((other for other in following if _is_same(message, saved[other])), None)
-        if found is not None:
-            position = found + 1
+        match = next((other for other in following if _is_same(message, saved[other])), None)
+        if match is not None:
+            position = match + 1
         elif not following:
             return held[index:]
         elif not _is_note(message):

@@ -40,10 +40,10 @@ def read_transcript(path: Path) -> Reading:
     with _reported(path):
         try:
             with open(open_regular(path, os.O_RDONLY), "rb") as file:
-                found = journal.read(file)
+                content = journal.read(file)
         except FileNotFoundError:
             return Reading([])
-        return Reading(journal.current_items(found.records, is_message), found)
+        return Reading(journal.current_items(content.records, is_message), content)
 
 
 class SavedRecords:

@@ -63,12 +63,12 @@ def verify(path: Path) -> list[Finding]:
     try:
         if is_remnant(path):
             return _remnant(path)
-        found = [*_metadata(path), *_transcript(path), *_plan(path), *_permissions(path)]
+        faults = [*_metadata(path), *_transcript(path), *_plan(path), *_permissions(path)]
     except FileNotFoundError:
         if path.exists():
             raise
         return []
-    return found if path.exists() else []
+    return faults if path.exists() else []
 
 
 def repair(path: Path, findings: list[Finding]) -> list[Finding]:
@@ -126,7 +126,7 @@ def _rebuild_metadata(path: Path) -> None:
     seconds = (used if used.exists() else path).stat().st_mtime
     time = time_text(seconds)
     facts |= {"schema_version": SCHEMA_VERSION, "created": time, "updated": time}
-    values = {key: one for key, one in read_metadata(path).values.items() if one is not None}
+    values = {key: value for key, value in read_metadata(path).values.items() if value is not None}
     _set_aside(path / "metadata.json")
     write_metadata(path, {**facts, **values, "id": path.name, "repaired": True})
 
@@ -202,14 +202,14 @@ def _recoverable_records(line: bytes) -> list[dict[str, Any]]:
 
 def _objects(text: str, begin: int) -> tuple[list[dict[str, Any]], int]:
     """The JSON objects that follow one another in a text, and where they end."""
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     # Also takes control characters in strings.
     decoder = json.JSONDecoder(strict=False)
     with contextlib.suppress(ValueError, RecursionError):
         while text.startswith("{", begin):
-            one, begin = decoder.raw_decode(text, begin)
-            found.append(one)
-    return found, begin
+            value, begin = decoder.raw_decode(text, begin)
+            objects.append(value)
+    return objects, begin
 
 
 def _is_good(record: dict[str, Any]) -> bool:
@@ -254,13 +254,13 @@ def _plan(path: Path) -> list[Finding]:
 def _permissions(path: Path) -> list[Finding]:
     if os.name == "nt":
         return []
-    open_ones = [one for one in (path, *path.iterdir()) if _is_open(one)]
+    open_ones = [entry for entry in (path, *path.iterdir()) if _is_open(entry)]
     if not open_ones:
         return []
 
     def close() -> None:
-        for one in open_ones:
-            _make_private(one)
+        for entry in open_ones:
+            _make_private(entry)
 
     return [Finding("other users can read it", False, close)]
 

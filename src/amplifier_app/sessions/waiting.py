@@ -160,7 +160,9 @@ class Waiting:
     def _apply(self, record: Mapping[str, Any]) -> None:
         name = str(record.get("id"))
         if record.get("record") == "asked":
-            key, text, agent = (str(record.get(one) or "") for one in ("key", "question", "agent"))
+            key, text, agent = (
+                str(record.get(field) or "") for field in ("key", "question", "agent")
+            )
             tool = record.get("tool")
             self.questions[name] = Question(name, key, tool, record.get("input"), text, agent)
         elif (question := self.questions.get(name)) is None:
@@ -168,7 +170,9 @@ class Waiting:
         elif record.get("record") == "used":
             self.questions[name] = question._replace(is_used=True)
         elif record.get("record") == "answered":
-            seal, decision, expires = (record.get(one) for one in ("seal", "decision", "expires"))
+            seal, decision, expires = (
+                record.get(field) for field in ("seal", "decision", "expires")
+            )
             answer = Answer(
                 decision if decision in ("allow", "answer") else "deny",
                 str(record.get("text") or ""),

@@ -126,21 +126,21 @@ class Fetcher:
         checkout = self._git.fetch(whole, commit=commit)
         shown = source.url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
         pinned = f"git+{source.url}@{commit}"
-        found = Checkout(checkout.folder, f"{shown}@{commit[:12]}", pinned)
+        folder = Checkout(checkout.folder, f"{shown}@{commit[:12]}", pinned)
         entry = LockEntry(kind="git", source=source.shown, commit=commit)
-        return Fetched(checkout.folder / source.subdirectory, found), entry
+        return Fetched(checkout.folder / source.subdirectory, folder), entry
 
     def _from_archive(
         self, source: ArchiveSource, locked: LockEntry | None
     ) -> tuple[Fetched, LockEntry]:
         from amplifier_app.sources.fetch.archives import ArchiveCache
 
-        wanted = None
+        locked_hash = None
         if locked is not None:
             lockfile.check_source(locked, "archive", source)
-            wanted = (locked.archive or "").removeprefix("sha256:") or None
+            locked_hash = (locked.archive or "").removeprefix("sha256:") or None
         cache = ArchiveCache(paths.cache_dir() / "archives", offline=self._offline)
-        unpacked = cache.fetch(source._replace(subdirectory=""), sha256=wanted)
+        unpacked = cache.fetch(source._replace(subdirectory=""), sha256=locked_hash)
         pinned = f"{source.location}#sha256={unpacked.sha256.removeprefix('sha256:')}"
         checkout = Checkout(unpacked.folder, source.file_name, pinned)
         entry = LockEntry(kind="archive", source=source.shown, archive=unpacked.sha256)

@@ -183,7 +183,7 @@ class Fetcher:
     def equip(
         self,
         module_id: str,
-        found: ResolvedSource,
+        source: ResolvedSource,
         requires: Sequence[PlanRequirement],
         *,
         locked: LockEntry | None = None,
@@ -196,13 +196,13 @@ class Fetcher:
         """
         # What a bundle's repository offers is for modules that have to be fetched.
         requires = [require for require in requires if not require.if_imported]
-        own = read_requirements(found.distribution) if found.distribution else []
-        if found.kind == "bundled":
+        own = read_requirements(source.distribution) if source.distribution else []
+        if source.kind == "bundled":
             packages = MODULE_PACKAGES.get(module_id, ())
             own = [text for text in own if requirement_name(text) in packages]
         layout = Layout(
             Path(),
-            found.entry_point,
+            source.entry_point,
             Path(),
             dependencies=tuple(own),
             module_id=module_id,
@@ -211,8 +211,8 @@ class Fetcher:
         )
         pins = locked.requirements if locked is not None else {}
         folder = self.dependencies.folder_for(layout, pins=pins)
-        found.layout = layout
-        found.import_paths = () if folder is None else (folder,)
+        source.layout = layout
+        source.import_paths = () if folder is None else (folder,)
 
     def additions(
         self,
@@ -221,9 +221,9 @@ class Fetcher:
     ) -> tuple[Addition, ...]:
         """Return requirements that a plan adds to a module, ready to install."""
 
-        def addition(one: PlanRequirement) -> Addition:
-            commit = locked.requires.get(one.written) if locked is not None else None
-            return Addition(one, lambda source: self._checkout(source, commit))
+        def addition(requirement: PlanRequirement) -> Addition:
+            commit = locked.requires.get(requirement.written) if locked is not None else None
+            return Addition(requirement, lambda source: self._checkout(source, commit))
 
         return tuple(map(addition, requires))
 
@@ -311,9 +311,9 @@ class Fetcher:
     ) -> tuple[Path, dict[str, Any]]:
         from amplifier_app.sources.fetch.archives import ArchiveCache
 
-        wanted = locked.archive.removeprefix("sha256:") if locked and locked.archive else None
+        locked_hash = locked.archive.removeprefix("sha256:") if locked and locked.archive else None
         cache = ArchiveCache(self._home / "archives", offline=self._offline)
-        unpacked = cache.fetch(source, sha256=wanted)
+        unpacked = cache.fetch(source, sha256=locked_hash)
         return unpacked.folder, {"text": source.shown, "archive": unpacked.sha256}
 
     def _from_index(

@@ -268,28 +268,29 @@ def check_source(entry: LockEntry, kind: str, source: Source) -> None:
         _same("commit", entry.commit, source.ref)
 
 
-def check_found(entry: LockEntry, found: ResolvedSource) -> None:
+def check_found(entry: LockEntry, source: ResolvedSource) -> None:
     """Check a resolved module against its lock entry.
 
     Raises:
         DriftError: It differs; the message names what differs.
     """
-    _same("kind of source", entry.kind, found.kind)
+    _same("kind of source", entry.kind, source.kind)
     if entry.distribution is not None:
-        _same("distribution", entry.distribution, found.distribution)
-        _same("version", entry.version, found.version)
+        _same("distribution", entry.distribution, source.distribution)
+        _same("version", entry.version, source.version)
     if entry.commit is not None:
-        _same("commit", entry.commit, found.commit)
+        _same("commit", entry.commit, source.commit)
     if entry.archive is not None:
-        _same("archive", entry.archive, found.archive)
+        _same("archive", entry.archive, source.archive)
     if entry.content is not None:
-        _same("content", entry.content, found.content_hash)
-    for one in sorted(entry.requires.keys() ^ found.requires.keys()):
+        _same("content", entry.content, source.content_hash)
+    for requirement in sorted(entry.requires.keys() ^ source.requires.keys()):
         locked, present = (
-            one if one in side else None for side in (entry.requires, found.requires)
+            requirement if requirement in side else None
+            for side in (entry.requires, source.requires)
         )
-        _same(f"'requires' {one}", locked, present)
-    installed = found.requirements
+        _same(f"'requires' {requirement}", locked, present)
+    installed = source.requirements
     if installed != entry.requirements:
         # A package installed for the module elsewhere may be part of the environment here.
         versions = {**distributions(sys.path), **installed}
@@ -297,9 +298,9 @@ def check_found(entry: LockEntry, found: ResolvedSource) -> None:
             _same(f"requirement {name}", entry.requirements.get(name), versions.get(name))
 
 
-def _same(what: str, locked: str | None, found: str | None) -> None:
-    if locked != found:
+def _same(what: str, locked: str | None, actual: str | None) -> None:
+    if locked != actual:
         raise DriftError(
-            f"{what} differs from the lock: locked {locked or 'none'}, found {found or 'none'}",
+            f"{what} differs from the lock: locked {locked or 'none'}, found {actual or 'none'}",
             hint=UPDATE,
         )

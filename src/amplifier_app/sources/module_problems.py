@@ -95,7 +95,7 @@ def source_problem(module: PlannedModule, error: Exception) -> Problem:
 
 
 def _modules(plan: ResolvedPlan) -> list[PlannedModule]:
-    return [one for one in (*planned_modules(plan), *agent_modules(plan)) if one.module]
+    return [module for module in (*planned_modules(plan), *agent_modules(plan)) if module.module]
 
 
 def _failure(module: PlannedModule, sources: AppModuleSourceResolver) -> Exception | None:

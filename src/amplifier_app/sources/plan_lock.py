@@ -124,21 +124,23 @@ def wanted_modules(plan: ResolvedPlan) -> list[Wanted]:
         SourceError: A module is not found.
     """
     resolver = resolver_for(plan)
-    found: dict[str, tuple[Wanted, SourcedModule]] = {}
+    by_id: dict[str, tuple[Wanted, SourcedModule]] = {}
     for module in sourced_modules(plan):
         try:
-            wanted = _wanted(plan, resolver, module)
+            current = _wanted(plan, resolver, module)
         except ModuleNotFoundError as error:
             raise SourceError(f"{module.module}: {error}", location=module.at) from error
-        before, first = found.setdefault(module.module, (wanted, module))
-        if before.source != wanted.source:
+        before, first = by_id.setdefault(module.module, (current, module))
+        if before.source != current.source:
             raise ConfigError(
                 f"{module.module} has two sources: {before.written or before.place} "
-                f"({first.at}) and {wanted.written or wanted.place} ({module.at})",
+                f"({first.at}) and {current.written or current.place} ({module.at})",
                 hint="A lock has one source for each module; use the same one in both places.",
             )
     requires = read_requires(plan)
-    return [one._replace(requires=requires.get(one.module, ())) for one, _ in found.values()]
+    return [
+        wanted._replace(requires=requires.get(wanted.module, ())) for wanted, _ in by_id.values()
+    ]
 
 
 def _wanted(plan: ResolvedPlan, resolver: AppModuleSourceResolver, module: SourcedModule) -> Wanted:
@@ -172,13 +174,13 @@ async def make_lock(
         ConfigError: A module has two sources.
         SourceError: Modules are unavailable; reports all of them.
     """
-    found = await resolve_all(plan, old, renew=renew)
-    entries = {module.module: lock_entry(module, source) for module, source in found}
+    resolved = await resolve_all(plan, old, renew=renew)
+    entries = {module.module: lock_entry(module, source) for module, source in resolved}
     bundles = dict(sorted(plan.merged.fetched.items()))
     lists = price_lists()
     prices = {
         module.module: LockedPrices(**lists[module.module][0].file._asdict())
-        for module, source in found
+        for module, source in resolved
         # One of another source has prices of its own.
         if module.module in lists and source.kind == "bundled"
     }
@@ -195,25 +197,27 @@ async def resolve_all(
     plan: ResolvedPlan, old: Lock | None, *, renew: Collection[str] = ()
 ) -> list[tuple[Wanted, ResolvedSource]]:
     """Resolve every module that a plan can use; see `make_lock`."""
-    wanted = wanted_modules(plan)
-    kept = await _entries_to_keep(plan, wanted, old, renew) if old is not None else {}
+    modules = wanted_modules(plan)
+    kept = await _entries_to_keep(plan, modules, old, renew) if old is not None else {}
     locked = Lock(plan=plan.name, modules=kept)
     requires = read_requires(plan)
     resolver = resolver_for(
         plan, lock=locked, partial=True, renew=not is_offline(), requires=requires
     )
-    await resolver.prefetch_modules((module.module, module.hint) for module in wanted)
-    return [(module, await resolver.async_resolve(module.module, module.hint)) for module in wanted]
+    await resolver.prefetch_modules((module.module, module.hint) for module in modules)
+    return [
+        (module, await resolver.async_resolve(module.module, module.hint)) for module in modules
+    ]
 
 
 async def _entries_to_keep(
-    plan: ResolvedPlan, wanted: list[Wanted], old: Lock, renew: Collection[str]
+    plan: ResolvedPlan, modules: list[Wanted], old: Lock, renew: Collection[str]
 ) -> dict[str, LockEntry]:
     """The lock entries that still apply."""
     resolver = resolver_for(plan, lock=old, requires=read_requires(plan))
     candidates = [
         module
-        for module in wanted
+        for module in modules
         if module.module not in renew
         and (entry := old.entry(module.module)) is not None
         and not any(_source_differences(module, entry))
@@ -223,28 +227,28 @@ async def _entries_to_keep(
         return_exceptions=True,
     )
     entries: dict[str, LockEntry] = {}
-    for one, result in zip(candidates, results, strict=True):
+    for candidate_module, result in zip(candidates, results, strict=True):
         if isinstance(result, ResolvedSource):
-            entries[one.module] = lock_entry(one, result)
+            entries[candidate_module.module] = lock_entry(candidate_module, result)
         elif not isinstance(result, Exception):
             raise result
     # Modules that are unavailable as locked are resolved again, which reports the failure.
     return entries
 
 
-def lock_entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
+def lock_entry(module: Wanted, source: ResolvedSource) -> LockEntry:
     """The lock entry of a resolved module."""
-    as_it_is = found.installed and found.version is not None
+    as_it_is = source.installed and source.version is not None
     return LockEntry(
-        kind=found.kind,
-        source=wanted.written,
-        commit=found.commit,
-        content=None if as_it_is else found.content_hash,
-        archive=found.archive,
-        distribution=found.distribution,
-        version=found.version,
-        requirements=dict(sorted(found.requirements.items())),
-        requires=dict(sorted(found.requires.items())),
+        kind=source.kind,
+        source=module.written,
+        commit=source.commit,
+        content=None if as_it_is else source.content_hash,
+        archive=source.archive,
+        distribution=source.distribution,
+        version=source.version,
+        requirements=dict(sorted(source.requirements.items())),
+        requires=dict(sorted(source.requires.items())),
     )
 
 
@@ -256,17 +260,17 @@ def differences(old: Lock, new: Lock) -> list[Difference]:
     pairs = {name: (old.entry(name), new.entry(name)) for name in {*old.modules, *new.modules}}
     for name in {*old.bundles, *new.bundles}:
         pairs[f"bundle {name}"] = (old.bundles.get(name), new.bundles.get(name))
-    found: list[Difference] = []
+    changes: list[Difference] = []
     for name, (before, after) in sorted(pairs.items()):
         if before is not None and after is not None:
-            found += _entry_differences(name, before, after)
+            changes += _entry_differences(name, before, after)
         else:
-            found.append(Difference(name, "module", _describe(before), _describe(after)))
+            changes.append(Difference(name, "module", _describe(before), _describe(after)))
     for name in sorted({*old.prices, *new.prices}):
         files = old.prices.get(name), new.prices.get(name)
         if files[0] != files[1]:
-            found.append(Difference(name, "prices", *map(_describe_prices, files)))
-    return [*found, *pin_differences(old.pins or {}, new.pins or {})]
+            changes.append(Difference(name, "prices", *map(_describe_prices, files)))
+    return [*changes, *pin_differences(old.pins or {}, new.pins or {})]
 
 
 def pin_differences(old: Pins, new: Pins) -> list[Difference]:
@@ -285,7 +289,7 @@ def _shorten_alike(old: str | None, new: str | None) -> tuple[str | None, str | 
     start = 0
     if old is not None and new is not None and not old.startswith("sha256:"):
         pairs = enumerate(zip(old, new, strict=False))
-        same = next((n for n, (one, other) in pairs if one != other), min(len(old), len(new)))
+        same = next((n for n, (left, right) in pairs if left != right), min(len(old), len(new)))
         start = max(same - _BEFORE, 0)
 
     def shorten(text: str | None) -> str | None:
@@ -322,11 +326,11 @@ def _entry_differences(module: str, old: LockEntry, new: LockEntry) -> Iterator[
 def _requires_differences(
     module: str, old: Mapping[str, str | None], new: Mapping[str, str | None]
 ) -> Iterator[Difference]:
-    for one in sorted({*old, *new}):
-        before = (old[one] or one) if one in old else None
-        after = (new[one] or one) if one in new else None
+    for requirement in sorted({*old, *new}):
+        before = (old[requirement] or requirement) if requirement in old else None
+        after = (new[requirement] or requirement) if requirement in new else None
         if before != after:
-            yield Difference(module, f"'requires' {one}", before, after)
+            yield Difference(module, f"'requires' {requirement}", before, after)
 
 
 def source_differences(plan: ResolvedPlan, lock: Lock) -> list[Difference]:
@@ -338,39 +342,41 @@ def source_differences(plan: ResolvedPlan, lock: Lock) -> list[Difference]:
         ConfigError: A module has two sources.
         SourceError: A module is not found.
     """
-    found: list[Difference] = []
+    changes: list[Difference] = []
     for module in wanted_modules(plan):
         entry = lock.entry(module.module)
         if entry is None and needs_no_lock(module.module, module.place):
             continue
         if entry is None:
             new = module.written or module.place
-            found.append(Difference(module.module, "module", None, new))
+            changes.append(Difference(module.module, "module", None, new))
         else:
-            found += _source_differences(module, entry)
-    return found
+            changes += _source_differences(module, entry)
+    return changes
 
 
-def _source_differences(wanted: Wanted, entry: LockEntry) -> Iterator[Difference]:
+def _source_differences(module: Wanted, entry: LockEntry) -> Iterator[Difference]:
     """Yield the differences that need no fetching: the source as written, and a folder's files."""
-    if entry.source != wanted.written:
-        yield Difference(wanted.module, "source", entry.source, wanted.written)
+    if entry.source != module.written:
+        yield Difference(module.module, "source", entry.source, module.written)
         return
     asked = {
         require.written: entry.requires.get(require.written)
-        for require in wanted.requires
+        for require in module.requires
         if not require.if_imported or require.written in entry.requires
     }
     # The plan does not list the package at the root of the module's own repository.
     asked |= {
-        one: commit for one, commit in entry.requires.items() if commit and commit == entry.commit
+        requirement: commit
+        for requirement, commit in entry.requires.items()
+        if commit and commit == entry.commit
     }
-    yield from _requires_differences(wanted.module, entry.requires, asked)
-    folder = wanted.folder
+    yield from _requires_differences(module.module, entry.requires, asked)
+    folder = module.folder
     if folder is not None and folder.exists():
         content = content_hash(folder)
         if content != entry.content:
-            yield Difference(wanted.module, "content", entry.content, content)
+            yield Difference(module.module, "content", entry.content, content)
 
 
 _HOW = (
@@ -447,7 +453,7 @@ def _not_here(plan: ResolvedPlan, resolver: AppModuleSourceResolver) -> list[str
     Only bundled and installed modules are asked: no code of the others runs before mounting.
     """
     mounted = plan.mount_plan()
-    found: list[str] = []
+    downloads: list[str] = []
     for _, _, entry in mounted_entries(mounted):
         try:
             source = resolver.resolve(entry["module"], entry.get("source"))
@@ -455,8 +461,8 @@ def _not_here(plan: ResolvedPlan, resolver: AppModuleSourceResolver) -> list[str
             # Already reported as unavailable.
             continue
         if source.installed and source.entry_point:
-            found += missing_files(entry, source.entry_point)
-    return found
+            downloads += missing_files(entry, source.entry_point)
+    return downloads
 
 
 def missing_files(entry: dict[str, Any], entry_point: str) -> list[str]:
@@ -470,7 +476,7 @@ def missing_files(entry: dict[str, Any], entry_point: str) -> list[str]:
         package = import_module(entry_point.partition(":")[0])
         check = getattr(package, "missing_offline", None)
         missing: Any = check(entry["config"], str(paths.cache_dir())) if callable(check) else ()
-        return [f"{entry['module']}: missing {one}" for one in missing]
+        return [f"{entry['module']}: missing {item}" for item in missing]
     except Exception:
         # Mounting reports a module that cannot be imported or whose config is invalid.
         return []

@@ -146,13 +146,13 @@ class ResolvedSource(ModuleSource):
             return ()
         from amplifier_app.sources.requirements.names import preferred_in
 
-        return tuple(found for path in self.import_paths for found in preferred_in(path))
+        return tuple(folder for path in self.import_paths for folder in preferred_in(path))
 
     @property
     def requires(self) -> Mapping[str, str | None]:
         """Requirement added by the plan, as written → the commit, for a repository."""
         added = self.layout.added if self.layout is not None else ()
-        return {one.written: one.commit for one in added}
+        return {addition.written: addition.commit for addition in added}
 
     def __repr__(self) -> str:
         return f"ResolvedSource({self.kind!r}, {self.text!r}, entry_point={self.entry_point!r})"

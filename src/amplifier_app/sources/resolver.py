@@ -123,19 +123,19 @@ class Places:
 
     def considered(self, module_id: str, hint: str | None) -> tuple[Considered, ...]:
         """Every place with what it has for a module."""
-        found: dict[Place, list[Candidate]] = {}
+        by_place: dict[Place, list[Candidate]] = {}
         for candidate in self.candidates(module_id, hint):
-            found.setdefault(candidate.place, []).append(candidate)
-        first = next(iter(found), None)
+            by_place.setdefault(candidate.place, []).append(candidate)
+        first = next(iter(by_place), None)
         rows: list[Considered] = []
         for place, nothing in self._nothing(module_id).items():
-            for index, candidate in enumerate(found.get(place, ())):
+            for index, candidate in enumerate(by_place.get(place, ())):
                 chosen = place == first and index == 0
                 reason = "first match" if chosen else f"{first} takes precedence"
                 if place == first and not chosen:
                     reason = "another distribution precedes it on the path"
                 rows.append(Considered(place, candidate.text, reason, chosen))
-            if place not in found:
+            if place not in by_place:
                 rows.append(Considered(place, None, nothing))
         return tuple(rows)
 
@@ -162,7 +162,9 @@ class Places:
         listed = self._environ.get(installed.FOLDERS, "")
         if not listed:
             return f"{installed.FOLDERS} is not set"
-        relative = [one for one in listed.split(os.pathsep) if one and not os.path.isabs(one)]
+        relative = [
+            folder for folder in listed.split(os.pathsep) if folder and not os.path.isabs(folder)
+        ]
         ignored = f"; ignored, as it is relative: {relative[0]}" if relative else ""
         return f"no {project_name(module_id)} in {installed.FOLDERS}{ignored}"
 
@@ -289,16 +291,16 @@ class AppModuleSourceResolver:
         Raises:
             SourceError: One or more of them are unavailable.
         """
-        wanted = list(dict.fromkeys(modules))
+        requests = list(dict.fromkeys(modules))
         results = await asyncio.gather(
-            *(self._async_resolve(module_id, source) for module_id, source in wanted),
+            *(self._async_resolve(module_id, source) for module_id, source in requests),
             return_exceptions=True,
         )
         failures: list[SourceError] = []
-        found: dict[_Asked, ResolvedSource] = {}
-        for (module_id, hint), result in zip(wanted, results, strict=True):
+        resolved: dict[_Asked, ResolvedSource] = {}
+        for (module_id, hint), result in zip(requests, results, strict=True):
             if isinstance(result, ResolvedSource):
-                found[module_id, hint] = result
+                resolved[module_id, hint] = result
             elif isinstance(result, (SourceError, ModuleNotFoundError)):
                 failures.append(self._of_module(module_id, hint, result))
             else:
@@ -307,7 +309,7 @@ class AppModuleSourceResolver:
             raise failures[0]
         if failures:
             raise SourceErrors(failures)
-        await self._async_unify_versions(found)
+        await self._async_unify_versions(resolved)
 
     async def _async_resolve(self, module_id: str, hint: str | None) -> ResolvedSource:
         known = self._resolved.get((module_id, hint))
@@ -318,17 +320,19 @@ class AppModuleSourceResolver:
             return self._resolve(module_id, hint, chosen)
         return await run_in_thread(lambda: self._resolve(module_id, hint, chosen))
 
-    async def _async_unify_versions(self, found: Mapping[_Asked, ResolvedSource]) -> None:
-        if any(source.import_paths and key not in self._resolved for key, source in found.items()):
-            await run_in_thread(lambda: self._unify_versions(found))
-        self._resolved.update(found)
+    async def _async_unify_versions(self, resolved: Mapping[_Asked, ResolvedSource]) -> None:
+        if any(
+            source.import_paths and key not in self._resolved for key, source in resolved.items()
+        ):
+            await run_in_thread(lambda: self._unify_versions(resolved))
+        self._resolved.update(resolved)
 
-    def _unify_versions(self, found: Mapping[_Asked, ResolvedSource]) -> None:
+    def _unify_versions(self, resolved: Mapping[_Asked, ResolvedSource]) -> None:
         """Find a shared version of each package that modules have in different versions."""
-        if any(source.import_paths for source in found.values()):
+        if any(source.import_paths for source in resolved.values()):
             from amplifier_app.sources.shared_versions import agree
 
-            named = {self._named(*key): source for key, source in found.items()}
+            named = {self._named(*key): source for key, source in resolved.items()}
             locked = self.lock is not None and not self._partial
             agree(named, self._fetcher.dependencies, locked=locked)
 
@@ -360,12 +364,12 @@ class AppModuleSourceResolver:
 
     def _mounted(self) -> dict[str, str]:
         """Module id → distribution, for modules from the environment."""
-        found: dict[str, str] = {}
+        distributions: dict[str, str] = {}
         for module_id, hint in self._get_modules():
             chosen = next(self._places.candidates(module_id, hint), None)
             if chosen is not None and chosen.source is None and chosen.distribution:
-                found[module_id] = chosen.distribution
-        return found
+                distributions[module_id] = chosen.distribution
+        return distributions
 
     def choose(self, module_id: str, hint: str | None) -> Candidate:
         """Choose where a module comes from, without fetching anything.
@@ -497,7 +501,9 @@ def _mounted(plan: ResolvedPlan) -> list[tuple[str, str | None]]:
     """The modules of a plan and its agents, which share one process."""
     from amplifier_app.plan.modules import agent_modules, planned_modules
 
-    return [(one.module, one.source) for one in (*planned_modules(plan), *agent_modules(plan))]
+    return [
+        (module.module, module.source) for module in (*planned_modules(plan), *agent_modules(plan))
+    ]
 
 
 def _origin(plan: ResolvedPlan, module_id: str, source: str | None) -> Location | None:

@@ -59,9 +59,13 @@ def agree(
         return
     if locked:
         raise _conflict_error(*conflict)
-    movable = [one for one in sources.values() if one.layout is not None and one.import_paths]
+    movable = [
+        candidate
+        for candidate in sources.values()
+        if candidate.layout is not None and candidate.import_paths
+    ]
     fixed = {**in_use, **{name: use.version for name, use in _modules(sources)}}
-    layouts = [one.layout for one in movable if one.layout is not None]
+    layouts = [candidate.layout for candidate in movable if candidate.layout is not None]
     try:
         agreed = cache.agree(layouts, fixed=fixed)
     except SourceError as error:
@@ -177,8 +181,8 @@ def _why(source: ResolvedSource, name: str) -> str:
         for distribution in read_metadata(path=[str(folder)]):
             for text in distribution.requires or ():
                 if _requirement_name(text) == name:
-                    wanted = text.partition(";")[0].strip()
-                    return f"requires {distribution.name}, which requires {wanted}"
+                    required = text.partition(";")[0].strip()
+                    return f"requires {distribution.name}, which requires {required}"
     return "requires it"
 
 
@@ -187,7 +191,7 @@ def _direct(source: ResolvedSource) -> list[str]:
     layout = source.layout
     if layout is None:
         return []
-    return [*(one.written for one in layout.added), *required_by(layout)]
+    return [*(addition.written for addition in layout.added), *required_by(layout)]
 
 
 def _requirement_name(text: str) -> str:
@@ -201,7 +205,7 @@ def _requirement_name(text: str) -> str:
 def _in_use(cache: DependencyCache) -> dict[str, str]:
     """Name → version of what other sessions of this process use from the cache."""
     root = cache.root.absolute()
-    found = distributions(folder for folder in sys.path if Path(folder).is_relative_to(root))
+    versions = distributions(folder for folder in sys.path if Path(folder).is_relative_to(root))
     homes: dict[Path, dict[str, tuple[str, str]]] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -212,8 +216,8 @@ def _in_use(cache: DependencyCache) -> dict[str, str]:
             homes[home] = _packages(home)
         if name in homes[home]:
             distribution, version = homes[home][name]
-            found[distribution] = version
-    return found
+            versions[distribution] = version
+    return versions
 
 
 def _packages(home: Path) -> dict[str, tuple[str, str]]:

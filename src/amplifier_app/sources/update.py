@@ -79,13 +79,13 @@ async def look_for_updates(
     """
     if is_offline():
         raise ConfigError("cannot check for updates offline", hint=f"Unset {VARIABLE}.")
-    wanted = {module.module: module for module in wanted_modules(plan)}
-    moving = {name: one for name, one in wanted.items() if _can_change(one)}
+    modules = {module.module: module for module in wanted_modules(plan)}
+    moving = {name: candidate for name, candidate in modules.items() if _can_change(candidate)}
     for name in ids:
-        _check_id(name, wanted, moving)
-    chosen = [one for name, one in moving.items() if not ids or name in ids]
+        _check_id(name, modules, moving)
+    chosen = [candidate for name, candidate in moving.items() if not ids or name in ids]
     results = await asyncio.gather(
-        *(run_in_thread(partial(_look, one, lock, caches)) for one in chosen),
+        *(run_in_thread(partial(_look, candidate, lock, caches)) for candidate in chosen),
         return_exceptions=True,
     )
     return _or_failures(chosen, results)
@@ -125,17 +125,17 @@ async def fetch_updates(
     return None
 
 
-def _can_change(wanted: Wanted) -> bool:
+def _can_change(module: Wanted) -> bool:
     """Return True if a source can have newer versions, pinned or not."""
-    parsed = wanted.parsed
+    parsed = module.parsed
     if isinstance(parsed, PackageSource):
         return installed.list_modules(parsed.name) is None
     return isinstance(parsed, GitSource)
 
 
-def _check_id(name: str, wanted: Collection[str], moving: Collection[str]) -> None:
-    if name not in wanted:
-        raise UsageError(f"the plan has no module {name!r}", hint=suggest(name, sorted(wanted)))
+def _check_id(name: str, known: Collection[str], moving: Collection[str]) -> None:
+    if name not in known:
+        raise UsageError(f"the plan has no module {name!r}", hint=suggest(name, sorted(known)))
     if name not in moving:
         raise UsageError(
             f"{name} cannot be updated: it comes from neither a repository nor a package index",
@@ -143,11 +143,11 @@ def _check_id(name: str, wanted: Collection[str], moving: Collection[str]) -> No
         )
 
 
-def _look(wanted: Wanted, lock: Lock | None, caches: Caches) -> Update:
-    entry = lock.entry(wanted.module) if lock is not None else None
-    if entry is not None and entry.source != wanted.written:
+def _look(module: Wanted, lock: Lock | None, caches: Caches) -> Update:
+    entry = lock.entry(module.module) if lock is not None else None
+    if entry is not None and entry.source != module.written:
         entry = None
-    parsed = wanted.parsed
+    parsed = module.parsed
     if isinstance(parsed, GitSource):
         old = entry.commit if entry is not None else caches.git.last_used(parsed)
         new = caches.git.look_up(parsed)
@@ -159,17 +159,17 @@ def _look(wanted: Wanted, lock: Lock | None, caches: Caches) -> Update:
         new = caches.packages.newest(parsed, environment)
         pinned = parsed.versions.startswith("==") and "*" not in parsed.versions
     state: State = "pinned" if pinned else "current" if old == new else "newer"
-    return Update(wanted.module, wanted.written or "", state, old, new)
+    return Update(module.module, module.written or "", state, old, new)
 
 
 def _or_failures(chosen: list[Wanted], results: list[Update | BaseException]) -> list[Update]:
     updates: list[Update] = []
     failures: list[SourceError] = []
-    for one, result in zip(chosen, results, strict=True):
+    for module, result in zip(chosen, results, strict=True):
         if isinstance(result, Update):
             updates.append(result)
         elif isinstance(result, SourceError):
-            failures.append(SourceError(f"{one.module}: {result.message}", hint=result.hint))
+            failures.append(SourceError(f"{module.module}: {result.message}", hint=result.hint))
         else:
             raise result
     if failures:

@@ -89,10 +89,10 @@ async def vendor(
         ConfigError: A copy was changed since it was made, or the folder cannot be written.
         SourceError: Modules are unavailable or cannot be copied.
     """
-    found = await resolve_all(_without_overrides(plan, folder), lock)
+    resolved = await resolve_all(_without_overrides(plan, folder), lock)
     chosen = {
         wanted.module: (wanted, source)
-        for wanted, source in found
+        for wanted, source in resolved
         if source.kind != "bundled" and not _is_in(source.root, folder)
     }
     dependencies = DependencyCache(cache / "dependencies")
@@ -152,7 +152,7 @@ def _copy(source: ResolvedSource, target: Path, dependencies: DependencyCache) -
             hint="Replace the link with its target; it would be broken on another machine.",
         )
     _copy_files(root, home)
-    required = [*required_by(layout), *(one.written for one in layout.added)]
+    required = [*required_by(layout), *(addition.written for addition in layout.added)]
     if required or layout.dynamic:
         complete = layout.dynamic or any(
             requirement_name(text) not in own_requirements() for text in required
@@ -219,7 +219,10 @@ def _write_vendored(
 ) -> list[Vendored]:
     manifest = folder / MANIFEST
     before = Manifest.read(manifest) if manifest.exists() else None
-    entries = {module: lock_entry(wanted, source) for module, (wanted, source) in chosen.items()}
+    entries = {
+        module: lock_entry(module_source, source)
+        for module, (module_source, source) in chosen.items()
+    }
     contents = {module: content_hash(stage / module) for module in copies}
     if not force:
         _refuse_changed(folder, before, contents)

@@ -200,8 +200,8 @@ class _Reader:
         if not stat.S_ISDIR(mode):
             self._add_file(path, strict)
             return
-        for found in self._walk(path):
-            self._add_file(found, strict)
+        for file in self._walk(path):
+            self._add_file(file, strict)
         links, self._links = self._links, []
         for link in links:
             self._add_target(link, strict)

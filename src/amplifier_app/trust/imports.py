@@ -115,8 +115,8 @@ def _only_covered(folder: str) -> bool:
     return real not in _exempt and not _owners(folder)
 
 
-def _is_covered(found: ModuleSpec) -> bool:
-    places = [found.origin] if found.origin else list(found.submodule_search_locations or ())
+def _is_covered(spec: ModuleSpec) -> bool:
+    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
     return any(_owners(place) for place in places)
 
 

@@ -49,11 +49,11 @@ def selection(content: Content) -> list[str]:
 
 def facts(content: Content) -> list[Any]:
     """Return the selections of a project's documents (`selection.Fact`), file by file."""
-    found: list[Any] = []
+    selections: list[Any] = []
     # Settings always apply, a profile only when chosen.
     for name, data in sorted(content.documents.items(), key=lambda item: _depth(item[0])):
-        found += collect_facts(name, data)
-    return found
+        selections += collect_facts(name, data)
+    return selections
 
 
 def _depth(name: str) -> tuple[int, str]:
@@ -76,12 +76,12 @@ def changes(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterator
 def _file_changes(name: str, old: Entry | None, new: Entry | None) -> Iterator[str]:
     yield f"--- {'/dev/null' if old is None else name}{_mode(old)}"
     yield f"+++ {'/dev/null' if new is None else name}{_mode(new)}"
-    one, other = _text(old), _text(new)
-    if one is None or other is None:
+    before, after = _text(old), _text(new)
+    if before is None or after is None:
         sizes = [_described(entry) if entry else "missing" for entry in (old, new)]
         yield f"  text cannot be shown: {' → '.join(sizes)}"
         return
-    lines = difflib.unified_diff(one, other, n=_CONTEXT, lineterm="")
+    lines = difflib.unified_diff(before, after, n=_CONTEXT, lineterm="")
     for number, line in enumerate(lines):
         # The first two lines repeat the file names.
         if number > 1:

@@ -70,25 +70,25 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
         data: Its content.
         project: The `.amplifier` folder of its project, whose agents it can refer to.
     """
-    found: list[Selected] = []
+    selected: list[Selected] = []
     for keys, node in _values(_tree(path.name, data)):
         text = _expanded_text(node)
         if text is None:
             continue
         if _is_source(keys):
             if (local := _local(text, path.parent)) is not None:
-                found.append(Selected(local))
+                selected.append(Selected(local))
         elif _is_scorer(keys):
             if (file := scorer_file(text, path.parent)) is not None:
-                found.append(Selected(file, document=file.suffix in SUFFIXES))
+                selected.append(Selected(file, document=file.suffix in SUFFIXES))
         elif keys == ("extends",) and text.startswith(PATH_STARTS):
-            found.append(Selected(path.parent / os.path.expanduser(text), document=True))
+            selected.append(Selected(path.parent / os.path.expanduser(text), document=True))
         elif keys == ("extends",) and (file := profile_in_collection(path, text)) is not None:
-            found.append(Selected(file, document=True))
+            selected.append(Selected(file, document=True))
     # An agent of the user, found by name, does not belong to the project.
     own = paths.config_dir() / "agents"
     files = [file for file in files_read_by(path, data, project) if not file.is_relative_to(own)]
-    return [*found, *(Selected(file, document=file.suffix in SUFFIXES) for file in files)]
+    return [*selected, *(Selected(file, document=file.suffix in SUFFIXES) for file in files)]
 
 
 def collect_facts(file: str, data: bytes) -> list[Fact]:
@@ -235,7 +235,7 @@ def local_requirements(module: Path) -> list[Path]:
     Returns:
         Absolute paths outside the folder.
     """
-    found: dict[Path, None] = {}
+    required: dict[Path, None] = {}
     waiting = [module.resolve()]
     seen: set[Path] = set()
     while waiting:
@@ -245,9 +245,9 @@ def local_requirements(module: Path) -> list[Path]:
         seen.add(folder)
         for path in map(Path.resolve, _paths_named_in(folder)):
             if not path.is_relative_to(module.resolve()):
-                found[path] = None
+                required[path] = None
             waiting.append(path)
-    return list(found)
+    return list(required)
 
 
 def _paths_named_in(folder: Path) -> Iterator[Path]:

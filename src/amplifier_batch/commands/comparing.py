@@ -121,54 +121,54 @@ def show_comparison(
         ConfigError: They have different inputs, or no row has ended in both.
         SessionError: The results cannot be read.
     """
-    found = compare(first, second)
-    is_worse = found.is_worse_by(tolerance / 100)
+    comparison = compare(first, second)
+    is_worse = comparison.is_worse_by(tolerance / 100)
     if output == "json":
-        print(json_text(_facts(found, is_worse)))
+        print(json_text(_facts(comparison, is_worse)))
     else:
-        _print(first, second, found)
+        _print(first, second, comparison)
     if not is_worse:
         return None
     if output == "json":
         # Nothing may follow the object.
         raise typer.Exit(Ending.CHECK_FAILED.exit_code)
-    passed = found.measures[0]
+    passed = comparison.measures[0]
     message = f"fewer rows pass in {second.shown}: {passed.b:.1%} instead of {passed.a:.1%}"
     return Outcome(Ending.CHECK_FAILED, message)
 
 
-def _facts(found: Comparison, is_worse: bool) -> dict[str, Any]:
+def _facts(comparison: Comparison, is_worse: bool) -> dict[str, Any]:
     return {
         "schema_version": 1,
-        "verdict": found.verdict,
+        "verdict": comparison.verdict,
         "is_worse_than_tolerated": is_worse,
         "confidence": CONFIDENCE,
-        "confidence_of_passed": ANYTIME if found.until_decided else CONFIDENCE,
-        "measures": [measure._asdict() for measure in found.measures],
-        "flips": [flip._asdict() for flip in found.flips],
-        "unpaired": found.unpaired,
+        "confidence_of_passed": ANYTIME if comparison.until_decided else CONFIDENCE,
+        "measures": [measure._asdict() for measure in comparison.measures],
+        "flips": [flip._asdict() for flip in comparison.flips],
+        "unpaired": comparison.unpaired,
     }
 
 
-def _print(first: BatchFolder, second: BatchFolder, found: Comparison) -> None:
+def _print(first: BatchFolder, second: BatchFolder, result: Comparison) -> None:
     for line in _plan_changes(first, second):
         print(for_terminal(line))
-    print_table(_COLUMNS, [_row(measure) for measure in found.measures])
-    if found.flips:
+    print_table(_COLUMNS, [_row(measure) for measure in result.measures])
+    if result.flips:
         how = "in only" if first.repeat == second.repeat == 1 else "more often in"
-        print(f"\n{describe.count(len(found.flips), 'row')} passed {how} one of them:")
-        shown = [(str(flip.number), *flip[1:]) for flip in found.flips[:_MAX_FLIPS]]
-        print_table([Column("NUMBER", right=True), Column("ROW", fit="middle"), "A", "B"], shown)
-        if len(found.flips) > _MAX_FLIPS:
-            print(f"… and {len(found.flips) - _MAX_FLIPS} more (--output json has all)")
-    if found.unpaired:
-        rows = describe.count(found.unpaired, "row")
+        print(f"\n{describe.count(len(result.flips), 'row')} passed {how} one of them:")
+        flips = [(str(flip.number), *flip[1:]) for flip in result.flips[:_MAX_FLIPS]]
+        print_table([Column("NUMBER", right=True), Column("ROW", fit="middle"), "A", "B"], flips)
+        if len(result.flips) > _MAX_FLIPS:
+            print(f"… and {len(result.flips) - _MAX_FLIPS} more (--output json has all)")
+    if result.unpaired:
+        rows = describe.count(result.unpaired, "row")
         print(
             f"\nnot compared: {rows} that did not end in both, wait for approval or have no score"
         )
-    rows = describe.count(found.measures[0].rows, "row")
-    verdict = _VERDICTS[found.verdict]
-    if found.until_decided:
+    rows = describe.count(result.measures[0].rows, "row")
+    verdict = _VERDICTS[result.verdict]
+    if result.until_decided:
         print(f"\n{verdict} ({rows}, {ANYTIME:.0%} interval that holds at any time)")
         print(f"The other measures have {CONFIDENCE:.0%} intervals for a fixed number of rows.")
     else:
@@ -231,10 +231,10 @@ def _print_planning(planning: Planning) -> None:
     heads = ("OUTCOMES THAT DIFFER", "ROWS", "COST OF BOTH")
     print_table([Column(head, right=True) for head in heads], rows)
     if planning.input_rows is not None and planning.effect_of_input is not None:
-        found = f"find a difference of {_points(planning.effect_of_input)}"
+        conclusion = f"find a difference of {_points(planning.effect_of_input)}"
         if math.isinf(planning.effect_of_input):
-            found = "are too few for any difference"
-        print(f"\nThe {describe.count(planning.input_rows, 'row')} of the input {found}.")
+            conclusion = "are too few for any difference"
+        print(f"\nThe {describe.count(planning.input_rows, 'row')} of the input {conclusion}.")
 
 
 def _points(share: float) -> str:

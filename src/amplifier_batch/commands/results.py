@@ -34,21 +34,21 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
     """
     batch = BatchFolder(folder)
     counts, running = batch.counts()
-    found = totals(batch, counts, running=running)
+    facts = totals(batch, counts, running=running)
     waiting = list(find_waiting(batch)) if counts.outcomes[WAITING] else []
-    found["questions"] = [row.as_data() for row in waiting]
+    facts["questions"] = [row.as_data() for row in waiting]
     if output == "json":
-        print(json_text(found))
+        print(json_text(facts))
         return
-    state = "running" if running else ("waiting to be resumed" if found["waiting"] else "ended")
+    state = "running" if running else ("waiting to be resumed" if facts["waiting"] else "ended")
     cost = cost_in_words(counts.cost, counts.cached)
     print(
-        f"{found['ended']:,} of {found['runs']:,} {batch.unit}s, {state}{f', {cost}' if cost else ''}"
-        f"{', at batch prices' if found['economy'] else ''}"
+        f"{facts['ended']:,} of {facts['runs']:,} {batch.unit}s, {state}{f', {cost}' if cost else ''}"
+        f"{', at batch prices' if facts['economy'] else ''}"
     )
-    if found["forecast"] is not None:
-        print(f"{found['runs']:,} {batch.unit}s: {Forecast(**found['forecast']).text}")
-    for open_batch in found["open_batches"]:
+    if facts["forecast"] is not None:
+        print(f"{facts['runs']:,} {batch.unit}s: {Forecast(**facts['forecast']).text}")
+    for open_batch in facts["open_batches"]:
         name = (
             f"batch {open_batch['id']}" if open_batch["id"] else "a batch whose id is not known yet"
         )
@@ -57,25 +57,25 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
     rows = [
         *(
             ("waiting for approval" if name == WAITING else name, f"{number:,}")
-            for name, number in found["outcomes"].items()
+            for name, number in facts["outcomes"].items()
         ),
-        *((name, f"{found[name]:,}") for name in ("running", "waiting") if found[name]),
+        *((name, f"{facts[name]:,}") for name in ("running", "waiting") if facts[name]),
     ]
     print_table(["OUTCOME", Column(f"{batch.unit}s".upper(), right=True)], rows)
-    rates = [PassRate(**pass_rate) for pass_rate in found["pass_rates"]]
+    rates = [PassRate(**pass_rate) for pass_rate in facts["pass_rates"]]
     if rates:
         name = "pass@{}" if batch.repeat > 1 else "passed"
-        shown = [(name.format(rate.k), *_percent(rate[1:4])) for rate in rates]
+        entries = [(name.format(rate.k), *_percent(rate[1:4])) for rate in rates]
         heads = (Column(head, right=True) for head in ("RATE", "FROM", "TO"))
         print()
-        print_table([f"{CONFIDENCE:.0%} INTERVAL", *heads], shown)
+        print_table([f"{CONFIDENCE:.0%} INTERVAL", *heads], entries)
     if waiting:
         print()
-        shown = [(row.name, *call) for row in waiting for call in row.list_calls()]
+        entries = [(row.name, *call) for row in waiting for call in row.list_calls()]
         columns = [Column("WAITS", fit="middle"), "", Column("CALL", fit="end"), "STATE"]
-        print_table(columns, shown[:_MAX_QUESTIONS])
-        if len(shown) > _MAX_QUESTIONS:
-            print(f"… and {len(shown) - _MAX_QUESTIONS:,} more")
+        print_table(columns, entries[:_MAX_QUESTIONS])
+        if len(entries) > _MAX_QUESTIONS:
+            print(f"… and {len(entries) - _MAX_QUESTIONS:,} more")
         print(f"\nAnswer with: {approve_command(batch)}")
 
 

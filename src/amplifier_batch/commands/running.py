@@ -183,8 +183,8 @@ def retry(
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
     options = options.validate()
-    wanted = set(_OUTCOMES if only is None else only.split(","))
-    if unknown := wanted.difference(_OUTCOMES):
+    outcomes = set(_OUTCOMES if only is None else only.split(","))
+    if unknown := outcomes.difference(_OUTCOMES):
         raise UsageError(
             f"--only: unknown outcome {sorted(unknown)[0]!r}",
             hint=f"Outcomes: {', '.join(_OUTCOMES)}",
@@ -197,7 +197,7 @@ def retry(
     with writing(batch) as writer:
         number = writer.reopen(
             lambda result: (
-                (result["outcome"] in wanted or (only is None and selected is not None))
+                (result["outcome"] in outcomes or (only is None and selected is not None))
                 and (selected is None or (result["number"], result["repeat"]) in selected)
             )
         )

@@ -52,18 +52,18 @@ def results(
 
     One row for each run that has ended, in the order of the input, without secrets.
     """
-    found = Table(BatchFolder(folder))
-    if found.note:
-        to_stderr(f"amplifier: {found.note}")
-    chosen = None if where is None else Where(where, found.columns)
+    runs = Table(BatchFolder(folder))
+    if runs.note:
+        to_stderr(f"amplifier: {runs.note}")
+    chosen = None if where is None else Where(where, runs.columns)
     if to is None:
-        for piece in as_csv(found, chosen):
+        for piece in as_csv(runs, chosen):
             sys.stdout.write(for_terminal(piece) if sys.stdout.isatty() else piece)
         return
     if to.suffix == _PARQUET:
-        write_parquet(found, to, chosen)
+        write_parquet(runs, to, chosen)
     elif to.suffix in (".csv", ".jsonl"):
-        pieces = (as_csv if to.suffix == ".csv" else as_lines)(found, chosen)
+        pieces = (as_csv if to.suffix == ".csv" else as_lines)(runs, chosen)
         write_whole(to, "".join(piece.encode("utf-8", "replace").decode() for piece in pieces))
     else:
         raise UsageError(f"--to: expected .csv, .jsonl or .parquet, got {to.name!r}")
@@ -124,14 +124,14 @@ def _judge_cells(mean: Mean) -> list[str]:
 
 
 def open_scoring(
-    batch: BatchFolder, request: Request, chosen: Chosen, given: Sequence[str] = ()
+    batch: BatchFolder, request: Request, chosen: Chosen, texts: Sequence[str] = ()
 ) -> Scoring | None:
     """Load the scorers of a batch, of its plan and of the command line; None if there are none.
 
     Raises:
         AppError: A scorer is invalid or cannot be loaded.
     """
-    scorers = load_scorers(chosen.plan, [*(batch.facts.get("scores") or ()), *given])
+    scorers = load_scorers(chosen.plan, [*(batch.facts.get("scores") or ()), *texts])
     if not scorers:
         return None
     scoring = Scoring(scorers, request, chosen, cache=bool(batch.facts.get("cache")))

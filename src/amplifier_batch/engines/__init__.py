@@ -1,3 +1,3 @@
-"""Engines, which run rows: `engine` is the interface, `pool` is what the engines have in common, `local` and `ray` start
-the workers.
+"""Engines, which run rows: `pool` has the interface, what the engines have in common, and the workers of this machine.
+`ray` starts workers on a cluster, whose nodes get `package` and use `services`.
 """

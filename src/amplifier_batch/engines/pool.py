@@ -8,11 +8,13 @@ import json
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 from amplifier_app.base.errors import AppError, ModuleError
 from amplifier_batch.workdirs import Workdir
+from amplifier_support.environment import inherited_environment
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
 
@@ -27,7 +29,7 @@ class RowTask(NamedTuple):
         session: The id of its session.
         begun: Whether the session exists already, and is continued.
         workdir: Its working directory.
-        run: Which of its row's runs it is, from 1.
+        run: Which of its row's runs it is, and which attempt at it: `1.1` at first.
         alone: Whether it needs a worker of its own, as it may be what killed its last one.
     """
 
@@ -37,7 +39,7 @@ class RowTask(NamedTuple):
     session: str
     begun: bool
     workdir: Workdir
-    run: int = 1
+    run: str = "1.1"
     alone: bool = False
 
 
@@ -73,7 +75,7 @@ class Stopped(NamedTuple):
     id: str
 
 
-RAY_WORKER_DIED, PREEMPTED = "its Ray worker died", "its Ray node was pre-empted"
+RAY_WORKER_DIED, NODE_LOST = "its Ray worker died", "its Ray node was lost"
 _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", RAY_WORKER_DIED)
 
 
@@ -187,29 +189,68 @@ class WorkerPool:
     """An `Engine` of worker processes, which start when they are needed.
 
     Args:
-        max_workers: How many workers with several rows there may be; one starts when all others have a row.
+        capacity: Returns how many workers there may be now, besides those with one row alone; one starts when all
+            others have a row.
         setup: What each worker needs to know; see `amplifier_batch.execution.worker`.
         connect: Starts a worker.
+        rows_share: Whether a process can run several rows at a time; otherwise each row has its own.
     """
 
     def __init__(
-        self, max_workers: int, setup: Mapping[str, Any], connect: Callable[[], Awaitable[Link]]
+        self,
+        capacity: Callable[[], int],
+        setup: Mapping[str, Any],
+        connect: Callable[[], Awaitable[Link]],
+        *,
+        rows_share: bool,
     ) -> None:
         self._setup = json.dumps(setup).encode() + b"\n"
         self._connect = connect
-        self._most = max_workers
+        self._capacity = capacity
+        self._rows_share = rows_share
         self._workers: list[_Worker] = []
+        self._queue: deque[RowTask] = deque()
+        self._idle: set[_Worker] = set()
         self._events: asyncio.Queue[Event | AppError] = asyncio.Queue()
         self._false_starts = 0
 
     async def submit(self, task: RowTask) -> None:
         """See `Engine`."""
-        shared = [one for one in self._workers if not one.is_alone]
+        self._queue.append(task)
+        await self.distribute()
+
+    async def distribute(self) -> None:
+        """Give waiting rows to workers that can take them."""
+        while self._queue and (worker := self._choose(self._queue[0])) is not None:
+            await worker.submit(self._queue.popleft())
+
+    def _choose(self, task: RowTask) -> _Worker | None:
+        """The worker for a row; None if it has to wait."""
+        shared = self._shared
         worker = min(shared, key=lambda one: len(one.rows), default=None)
-        if task.alone or worker is None or (worker.rows and len(shared) < self._most):
+        may_start = len(shared) < max(1, self._capacity())
+        if task.alone or worker is None or (worker.rows and may_start):
             worker = _Worker(self, is_alone=task.alone)
             self._workers.append(worker)
-        await worker.submit(task)
+        return worker if self._rows_share or not worker.rows else None
+
+    @property
+    def _shared(self) -> list[_Worker]:
+        return [worker for worker in self._workers if not worker.is_alone]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that run or wait for a worker."""
+        return len(self._queue) + sum(len(worker.rows) for worker in self._workers)
+
+    async def adjust(self) -> None:
+        """Follow the capacity: start workers for waiting rows, and end those that have been idle since the last call."""
+        idle = {worker for worker in self._shared if not worker.rows}
+        ending, self._idle = idle & self._idle, idle
+        for worker in ending:
+            self._workers.remove(worker)
+        await asyncio.gather(*(worker.close() for worker in ending))
+        await self.distribute()
 
     async def event(self) -> Event:
         """See `Engine`.
@@ -232,6 +273,8 @@ class WorkerPool:
 
     async def cancel(self, when: StopTime) -> None:
         """See `Engine`."""
+        while self._queue:
+            self._events.put_nowait(Stopped(self._queue.popleft().id))
         # All at once: a worker that ends meanwhile leaves the list.
         await asyncio.gather(*(worker.send({"stop": when}) for worker in self._workers))
 
@@ -247,7 +290,8 @@ class WorkerPool:
 
     def forget(self, worker: _Worker) -> None:
         """Remove a worker that has ended."""
-        self._workers.remove(worker)
+        if worker in self._workers:
+            self._workers.remove(worker)
 
     def put(self, event: Event) -> None:
         """Report an event of a worker."""
@@ -269,7 +313,7 @@ class WorkerPool:
 
 
 class _Worker:
-    """One worker, started with its first row and again after its death.
+    """One worker, started with its first row.
 
     Args:
         pool: Its pool.
@@ -287,6 +331,8 @@ class _Worker:
     async def submit(self, task: RowTask) -> None:
         self.rows.add(task.id)
         async with self._starting:
+            if task.id not in self.rows:
+                return  # The worker died while this row waited for its start.
             if self._link is None:
                 self._link = await self._pool.start()
                 self._reading = asyncio.create_task(self._read(self._link))
@@ -312,6 +358,7 @@ class _Worker:
                     await link.close()
                     self._pool.forget(self)
                     return
+                await self._pool.distribute()
             how = await link.wait_for_end()
         except AppError as error:
             self._pool.fail(error)
@@ -319,8 +366,8 @@ class _Worker:
         self._link = None
         rows = sorted(self.rows)
         self.rows.clear()
-        if self.is_alone:
-            self._pool.forget(self)
+        # Where it was, there may be no place for another one.
+        self._pool.forget(self)
         self._pool.report_death(rows, how, ready=ready)
 
     async def close(self) -> None:
@@ -432,11 +479,12 @@ async def local_engine(
     """
 
     async def connect() -> WorkerProcess:
-        process = WorkerProcess(log, {**os.environ, **environment})
+        process = WorkerProcess(log, {**inherited_environment(), **environment})
         await process.start()
         return process
 
-    pool = WorkerPool(_cores() if rows_share else sys.maxsize, setup, connect)
+    capacity = _cores if rows_share else lambda: sys.maxsize
+    pool = WorkerPool(capacity, setup, connect, rows_share=rows_share)
     try:
         yield pool
     finally:

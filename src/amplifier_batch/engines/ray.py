@@ -1,7 +1,9 @@
 """The engine that runs workers on a Ray cluster, or on a local Ray started for the batch.
 
 An actor on a node runs a worker process like the local engine's and passes its lines on. The progress of the batch
-is in its folder, so Ray restarts and retries nothing: a dead actor is reported as a dead worker.
+is in its folder, so Ray restarts and retries nothing: a dead actor is reported as a dead worker. Nodes get the
+program and the plan as a `runtime_env`; those that share the disk of the batch use its folder, others have copies of
+what their rows need, see `amplifier_batch.engines.services`.
 """
 
 from __future__ import annotations
@@ -11,20 +13,29 @@ import contextlib
 import importlib
 import json
 import logging
+import math
 import os
 import secrets
 import signal
 import socket
-import sys
 import tempfile
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from amplifier_app import __version__
-from amplifier_app.base.errors import AppError, ConfigError
-from amplifier_batch.engines.pool import PREEMPTED, RAY_WORKER_DIED, WorkerPool, WorkerProcess
+from amplifier_app.base import paths
+from amplifier_app.base.errors import AppError, ConfigError, SessionError
+from amplifier_app.base.stdio import Output
+from amplifier_app.commands.run.choose import choose
+from amplifier_app.commands.run.request import Request
+from amplifier_batch.engines.package import pack
+from amplifier_batch.engines.pool import NODE_LOST, RAY_WORKER_DIED, WorkerPool, WorkerProcess
+from amplifier_batch.engines.services import NodeServices, require_portable
+from amplifier_batch.options import parse_resources
+from amplifier_batch.record.writer import BatchWriter
+from amplifier_batch.workdirs import Workdirs
 from amplifier_support.installation import install_command
+from amplifier_support.named_tuple import NamedTuple
 
 LOCAL = "local"
 """The address of a Ray that is started for the batch."""
@@ -38,14 +49,33 @@ _SETTINGS = {
 }
 
 _OBJECT_STORE_BYTES = 100_000_000
-_CPUS_OF_A_WORKER = 0.01
-"""Workers wait for the network most of the time. With none at all, they would also run on a head node
-that is reserved for Ray."""
+_ROWS_PER_CPU = 8
+"""Rows wait for the network most of the time."""
 
 _START_SECONDS = 600.0
 _ANSWER_SECONDS = 10.0
 _WATCH_SECONDS = 3.0
 _MISSES = 2
+_NODE_DIED = "its node has died"
+_STDERR = 2
+_MAX_LOG = 1_000_000
+"""Bytes of the log of a worker that are kept when it ends."""
+
+Serve: TypeAlias = Callable[[Callable[[bytes], Awaitable[None]]], NodeServices]
+
+
+class Started(NamedTuple):
+    """The result of the start of a worker.
+
+    Attributes:
+        problem: Why it cannot be started.
+        hint: What to do about it.
+        place: The folders `root` and `package` of a node that does not share the disk of the batch.
+    """
+
+    problem: str | None = None
+    hint: str | None = None
+    place: Mapping[str, str] | None = None
 
 
 class RayWorker:
@@ -53,30 +83,38 @@ class RayWorker:
 
     Args:
         folder: The folder of the batch.
-        environment: Further environment variables of the worker.
+        batch: The id of the batch in batch.json.
+        environment: Further environment variables of a worker that shares the folder.
     """
 
-    def __init__(self, folder: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: str, batch: str, environment: Mapping[str, str]) -> None:
         self._folder = Path(folder)
+        self._batch = batch
         self._more = environment
         self._process: WorkerProcess | None = None
+        self._log: int | None = None
 
-    async def start(self, version: str, batch: str) -> tuple[str, str] | None:
-        """Start the process, or return why it cannot be started, and a hint.
-
-        Args:
-            version: The version of Amplifier that runs the batch.
-            batch: The id of the batch in batch.json.
-        """
-        problem = self._problem(version, batch)
-        if problem is None:
-            # Ray blocks it for its workers, and a child inherits that.
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-            log = os.open(self._folder / "log.txt", os.O_WRONLY | os.O_APPEND)
-            self._process = WorkerProcess(log, self._environment())
-            await self._process.start()
-            os.close(log)
-        return problem
+    async def start(self) -> Started:
+        """Start the process."""
+        node = socket.gethostname()
+        if os.environ.get(_MODE, "").lower() != "token":
+            hint = f"Start every node of the cluster with {_MODE}=token and {_TOKEN}."
+            return Started(f"the Ray cluster does not require a token (node {node})", hint)
+        # Ray blocks it for its workers, and a child inherits that.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        if self._has_folder():
+            place, log = None, os.open(self._folder / "log.txt", os.O_WRONLY | os.O_APPEND)
+        else:
+            package = str(Path(__file__).parents[2])
+            root = paths.cache_dir() / "batches" / self._batch
+            place, self._more = {"root": str(root), "package": package}, {"PYTHONPATH": package}
+            log, name = tempfile.mkstemp()
+            os.unlink(name)
+            self._log = os.dup(log)
+        self._process = WorkerProcess(log, self._environment())
+        await self._process.start()
+        os.close(log)
+        return Started(place=place)
 
     async def send(self, line: bytes) -> None:
         """Pass a line to the process."""
@@ -89,27 +127,21 @@ class RayWorker:
         line = await self._process.receive()
         return await self._process.wait_for_end() if line is None else line
 
-    async def close(self) -> None:
-        """End the process."""
+    async def close(self) -> bytes:
+        """End the process and return the end of what it wrote to a log of its own."""
         if self._process is not None:
             await self._process.close()
+        if self._log is None:
+            return b""
+        size = os.fstat(self._log).st_size
+        return os.pread(self._log, _MAX_LOG, max(0, size - _MAX_LOG))
 
-    def _problem(self, version: str, batch: str) -> tuple[str, str] | None:
-        node = socket.gethostname()
-        if os.environ.get(_MODE, "").lower() != "token":
-            hint = f"Start every node of the cluster with {_MODE}=token and {_TOKEN}."
-            return f"the Ray cluster does not require a token (node {node})", hint
-        if version != __version__:
-            hint = "Install the same version on all nodes."
-            return f"Amplifier is {__version__} on the Ray node {node}, but {version} here", hint
+    def _has_folder(self) -> bool:
+        """Return True if this node shares the disk of the batch."""
         try:
-            found = json.loads((self._folder / "batch.json").read_bytes())
-        except (OSError, ValueError):
-            found = {}
-        if found.get("batch") != batch:
-            hint = "Put the folder, the plan and its files on a file system that all nodes share."
-            return f"the Ray node {node} does not have the folder {self._folder}", hint
-        return None
+            return json.loads((self._folder / "batch.json").read_bytes())["batch"] == self._batch
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
 
     def _environment(self) -> dict[str, str]:
         """The environment of the worker, without what Ray has added and without the token."""
@@ -124,13 +156,18 @@ class RayLink:
     Args:
         ray: The package.
         actor: The handle of a `RayWorker`.
-        batch: The id of the batch.
+        serve: Makes the services for a worker on a node that does not share the disk.
+        log: Descriptor of the batch's log.
     """
 
-    def __init__(self, ray: Any, actor: Any, batch: str) -> None:
+    def __init__(self, ray: Any, actor: Any, serve: Serve, log: int) -> None:
         self._ray = ray
         self._actor = actor
-        self._starting = actor.start.remote(__version__, batch)
+        self._serve = serve
+        self._log = log
+        self._place: Mapping[str, str] | None = None
+        self._services: NodeServices | None = None
+        self._starting = actor.start.remote()
         self._started = asyncio.Event()
         self._to_send: asyncio.Queue[bytes] = asyncio.Queue()
         self._sending = asyncio.create_task(self._send())
@@ -145,15 +182,23 @@ class RayLink:
         try:
             if not self._started.is_set():
                 await self._start()
-            found = await self._actor.receive.remote()
+            message = await self._actor.receive.remote()
+            services = self._services
+            while (
+                services is not None
+                and isinstance(message, bytes)
+                and services.takes(json.loads(message))
+            ):
+                message = await self._actor.receive.remote()
         except self._ray.exceptions.RayActorError as error:
             logging.getLogger("ray").warning("%s", error)
-            self._how = PREEMPTED if getattr(error, "preempted", False) else self._how
+            if self._has_lost_node(error):
+                self._how = NODE_LOST
             return None
-        if isinstance(found, str):
-            self._how = found
+        if isinstance(message, str):
+            self._how = message
             return None
-        return found
+        return message
 
     async def wait_for_end(self) -> str:
         """See `Link`."""
@@ -163,16 +208,24 @@ class RayLink:
     async def close(self) -> None:
         """See `Link`."""
         self._sending.cancel()
+        if self._services is not None:
+            self._services.close()
         # An actor that has died cannot be closed.
         with contextlib.suppress(self._ray.exceptions.RayError, TimeoutError):
             async with asyncio.timeout(_ANSWER_SECONDS):
-                await self._actor.close.remote()
+                os.write(self._log, await self._actor.close.remote())
         self._ray.kill(self._actor)
+
+    def _has_lost_node(self, error: Exception) -> bool:
+        """Return True if a node was pre-empted, has died or cannot be reached; the rows are not the cause."""
+        # Ray must not be asked about its nodes: it ends this process if the cluster has stopped.
+        is_unreachable = isinstance(error, self._ray.exceptions.ActorUnavailableError)
+        return is_unreachable or getattr(error, "preempted", False) or _NODE_DIED in str(error)
 
     async def _start(self) -> None:
         try:
             async with asyncio.timeout(_START_SECONDS):
-                problem = await self._starting
+                started = Started(*await self._starting)
         except TimeoutError:
             raise AppError(
                 f"Ray started no worker within {_START_SECONDS / 60:.0f} min",
@@ -183,8 +236,10 @@ class RayLink:
                 f"a worker on the Ray cluster cannot be started: {error.cause}",
                 hint="Install the same versions of Python, Ray and Amplifier on all nodes.",
             ) from error
-        if problem is not None:
-            raise ConfigError(problem[0], hint=problem[1])
+        if started.problem is not None:
+            raise ConfigError(started.problem, hint=started.hint)
+        if started.place is not None:
+            self._services, self._place = self._serve(self.send), started.place
         self._how = RAY_WORKER_DIED
         self._started.set()
 
@@ -194,45 +249,82 @@ class RayLink:
         # One that has died is reported by the receiving side.
         with contextlib.suppress(self._ray.exceptions.RayActorError):
             while True:
-                await self._actor.send.remote(await self._to_send.get())
+                line = await self._to_send.get()
+                if self._services is not None and self._place is not None:
+                    line = await self._services.translate(line, self._place)
+                await self._actor.send.remote(line)
 
 
 @contextlib.asynccontextmanager
 async def ray_engine(
     setup: Mapping[str, Any],
-    folder: Path,
-    batch: str,
+    writer: BatchWriter,
     environment: Mapping[str, str],
-    *,
-    address: str | None,
-    rows_share: bool,
+    workdirs: Workdirs,
 ) -> AsyncGenerator[WorkerPool]:
     """Run rows in workers on a Ray cluster.
 
     Args:
         setup: What each worker needs to know; see `amplifier_batch.execution.worker`.
-        folder: The folder of the batch, which all nodes must have.
-        batch: The id of the batch in its batch.json.
-        environment: Further environment variables of the workers.
-        address: The `HOST:PORT` of the cluster, which this machine is a node of, or `auto` or `local`. None for the
-            environment variable `RAY_ADDRESS`, or else `local`.
-        rows_share: Whether a process can run several rows at a time; otherwise each row has its own.
+        writer: The batch. The `address` of its facts is the `HOST:PORT` of the cluster, which this machine is a node
+            of, or `auto` or `local`. None for the environment variable `RAY_ADDRESS`, or else `local`.
+        environment: Further environment variables of the workers that share the disk of the batch.
+        workdirs: Where the rows run.
 
     Raises:
-        ConfigError: Ray is not installed, or there is no token for the cluster.
+        ConfigError: Ray is not installed, there is no token for the cluster, or the plan cannot be packed.
         AppError: The cluster cannot be reached.
     """
+    folder, facts = writer.folder.path, writer.folder.facts
+    address = facts.get("address") or os.environ.get("RAY_ADDRESS") or LOCAL
     with contextlib.ExitStack() as stack:
-        ray = _connect(address or os.environ.get("RAY_ADDRESS") or LOCAL, folder, stack)
-        options = {"num_cpus": _CPUS_OF_A_WORKER, "scheduling_strategy": "SPREAD"}
+        package, archive = None, None
+        if address != LOCAL:
+            _check_address(address)
+            archive = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "batch.zip"
+            request = Request.from_data(setup["request"])
+            chosen = choose(request, Output(_STDERR))
+            package = await pack(archive, request, chosen, workdirs.shared, folder)
+            setup = {**setup, "keys": package.keys}
+        ray = _connect(address, folder, archive, stack)
+        rows_share = workdirs.is_shared
+        cpus = facts.get("cpus") or (1.0 if rows_share else 1 / _ROWS_PER_CPU)
+        needs = {"CPU": cpus, **parse_resources(facts.get("resources"))}
+        options = {
+            "num_cpus": cpus,
+            "resources": {name: amount for name, amount in needs.items() if name != "CPU"},
+            "scheduling_strategy": "SPREAD",
+        }
         actors = ray.remote(max_restarts=0, max_task_retries=0, **options)(RayWorker)
 
-        async def connect() -> RayLink:
-            return RayLink(ray, actors.remote(str(folder), dict(environment)), batch)
+        def serve(send: Callable[[bytes], Awaitable[None]]) -> NodeServices:
+            if package is None:
+                raise SessionError(f"cannot read {folder / 'batch.json'}")
+            require_portable(facts)
+            return NodeServices(folder, package, send, pool.fail)
 
-        cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        pool = WorkerPool(cores if rows_share else sys.maxsize, setup, connect)
-        watching = asyncio.create_task(_watch(ray, pool))
+        async def connect() -> RayLink:
+            actor = actors.remote(str(folder), facts["batch"], dict(environment))
+            return RayLink(ray, actor, serve, writer.log)
+
+        def count_places() -> int:
+            nodes = (node["Resources"] for node in ray.nodes() if node["Alive"])
+            return sum(
+                min(int(node.get(name, 0) / amount) for name, amount in needs.items())
+                for node in nodes
+            )
+
+        async def adjust() -> None:
+            nonlocal places
+            places = count_places()
+            await pool.adjust()
+            workers = math.ceil(pool.rows / _ROWS_PER_CPU) if rows_share else pool.rows
+            # An autoscaler makes room for so many; without one, nothing happens.
+            ray.autoscaler.sdk.request_resources(bundles=[needs] * workers)
+
+        places = count_places()
+        pool = WorkerPool(lambda: places, setup, connect, rows_share=rows_share)
+        watching = asyncio.create_task(_watch(ray, pool, adjust))
         try:
             yield pool
         finally:
@@ -240,10 +332,11 @@ async def ray_engine(
             if not watching.done():
                 watching.cancel()
                 await pool.close()
+                ray.autoscaler.sdk.request_resources(bundles=[])
 
 
-async def _watch(ray: Any, pool: WorkerPool) -> None:
-    """Report that the cluster has stopped; Ray itself would wait without a message."""
+async def _watch(ray: Any, pool: WorkerPool, adjust: Callable[[], Awaitable[None]]) -> None:
+    """Follow the size of the cluster, and report that it has stopped; Ray itself would wait without a message."""
     context = ray.get_runtime_context()
     here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
     host, _, port = context.gcs_address.rpartition(":")
@@ -257,20 +350,27 @@ async def _watch(ray: Any, pool: WorkerPool) -> None:
                     _, writer = await asyncio.open_connection(*address)
                     writer.close()
             misses = 0
+            await adjust()
         except (OSError, TimeoutError):
             misses += 1
     hint = "Start it, then continue with: amplifier batch resume FOLDER"
     pool.fail(AppError("the Ray cluster stopped", hint=hint))
 
 
-def _connect(address: str, folder: Path, stack: contextlib.ExitStack) -> Any:
-    """The package, connected to a cluster until the stack is closed."""
-    options: dict[str, Any]
+def _check_address(address: str) -> None:
+    """Raise AppError for a cluster that cannot be used, before the plan is packed."""
     if "://" in address:
         raise ConfigError(
             f"cannot run a batch through Ray Client ({address})",
             hint="Run it on a node of the cluster with HOST:PORT or auto, or with: ray job submit",
         )
+    _require_token(address)
+    _require_answer(address)
+
+
+def _connect(address: str, folder: Path, archive: Path | None, stack: contextlib.ExitStack) -> Any:
+    """The package, connected to a cluster until the stack is closed; `archive` is what nodes get."""
+    options: dict[str, Any]
     if address == LOCAL:
         token = secrets.token_hex(32)
         options = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
@@ -282,12 +382,11 @@ def _connect(address: str, folder: Path, stack: contextlib.ExitStack) -> Any:
         options["_temp_dir"] = os.path.join(private, "r")
     else:
         token = os.environ.get(_TOKEN)
-        options = {}
-        _require_token(address)
-        _require_answer(address)
+        options = {"runtime_env": {"working_dir": str(archive)}}
     try:
         os.environ.update({**_SETTINGS, _MODE: "token"} | ({_TOKEN: token} if token else {}))
         ray = importlib.import_module("ray")
+        importlib.import_module("ray.autoscaler.sdk")
     except ImportError as error:
         raise ConfigError(
             f"--engine ray needs the package ray ({error})",
@@ -333,7 +432,7 @@ def _require_answer(address: str) -> None:
 @contextlib.contextmanager
 def _keep_signals_and_imports() -> Generator[None]:
     """Keep the handlers of signals, and keep Ray from importing code from the working directory."""
-    handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     folder = os.getcwd()
     os.chdir("/")
     try:

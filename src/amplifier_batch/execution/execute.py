@@ -159,8 +159,7 @@ def _engine(
     shares = workdirs.is_shared
     if facts.get("engine") != "ray":
         return local_engine(setup, writer.log, environment, rows_share=shares)
-    batch, address = facts["batch"], facts.get("address")
-    return ray_engine(setup, folder.path, batch, environment, address=address, rows_share=shares)
+    return ray_engine(setup, writer, environment, workdirs)
 
 
 def _limits_now(folder: BatchFolder) -> Limits:

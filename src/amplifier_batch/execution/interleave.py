@@ -148,8 +148,8 @@ class Interleaving:
     @property
     def cost(self) -> Decimal:
         """US dollars of both batches so far, including the rows that run."""
-        found = [side.dispatcher.cost for side in self.sides if side.dispatcher is not None]
-        return sum(found, Decimal(0))
+        costs = [side.dispatcher.cost for side in self.sides if side.dispatcher is not None]
+        return sum(costs, Decimal(0))
 
     def changed(self) -> None:
         """Check the costs and show the progress."""
@@ -165,9 +165,9 @@ class Interleaving:
     def _describe(self) -> str:
         parts = [f"{self._ended:,} of {len(self.rows):,} rows"]
         if self.compared:
-            found = self._anytime.verdict()
-            ends = f"{found.low * 100:+.1f} … {found.high * 100:+.1f}"
-            parts.append(f"B - A {found.mean * 100:+.1f} points ({ends}, {CONFIDENCE:.0%})")
+            verdict = self._anytime.verdict()
+            ends = f"{verdict.low * 100:+.1f} … {verdict.high * 100:+.1f}"
+            parts.append(f"B - A {verdict.mean * 100:+.1f} points ({ends}, {CONFIDENCE:.0%})")
         if self.cost:
             parts.append(describe.cost(self.cost))
         return " · ".join(parts)

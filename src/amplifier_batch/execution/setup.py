@@ -44,7 +44,7 @@ from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.clock import utc_now
 from amplifier_support.files import open_to_read
-from amplifier_support.provider_order import find_model, has_no_price
+from amplifier_support.provider_order import has_no_price, requested_model
 from amplifier_support.working_folder import working_folder
 
 _MAX_WAITING = 1000
@@ -57,10 +57,10 @@ def read_limits(facts: Mapping[str, Any]) -> Limits:
     Raises:
         UsageError: One was edited, and is out of range.
     """
-    given = {
+    values = {
         name: facts.get(name) for name in ("workers", "max_cost", "max_forecast", "stop_after")
     }
-    options = BatchOptions(**given).validate()
+    options = BatchOptions(**values).validate()
     workers = options.workers or DEFAULT_WORKERS
     failures, most = None, options.stop_after
     if most is not None:
@@ -188,12 +188,12 @@ def reopen_request(folder: BatchFolder, output: Output) -> Request:
         error.is_usage = False  # batch.json names the plan, not this command line
         raise
     source, absolute = Path(facts["input"]), has_absolute_ids(facts)
-    found = _digests(request, chosen, source, absolute=absolute)
-    if absolute and found["input_digest"] != facts.get("input_digest"):
+    digests = _digests(request, chosen, source, absolute=absolute)
+    if absolute and digests["input_digest"] != facts.get("input_digest"):
         # Earlier versions took the names of files as they were given.
-        found["input_digest"] = compute_digest(Path(os.path.relpath(source)), absolute=True)
+        digests["input_digest"] = compute_digest(Path(os.path.relpath(source)), absolute=True)
     names = {"plan_digest": "plan", "lock_digest": "lock file", "input_digest": "input"}
-    changed = [names[key] for key, digest in found.items() if facts.get(key) != digest]
+    changed = [names[key] for key, digest in digests.items() if facts.get(key) != digest]
     if changed:
         # The environment decides on parts of a plan, such as providers without a key.
         dropped = [entry.note for entry in chosen.plan.dropped if not entry.is_fallback]
@@ -318,7 +318,9 @@ async def lacks_price(request: Request) -> bool:
         chosen = choose(request, Output(_STDERR))
         sources = await open_sources(request, chosen)
         async with mounted_providers(chosen.plan, sources) as (name, instances):
-            return has_no_price(instances[name], find_model(instances[name]))
+            orchestrator = chosen.plan.mount_plan()["session"]["orchestrator"]
+            model = requested_model(orchestrator, instances[name])
+            return has_no_price(instances[name], model)
     # Providers may raise anything. The first row meets the same problem, and reports it.
     except Exception:
         return False

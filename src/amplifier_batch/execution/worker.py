@@ -1,8 +1,9 @@
 """A worker of a batch: loads the plan once, then runs the rows it is given, many at once.
 
-It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy", "scores", "cache"}`, then any number of
+It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy", "scores", "cache", "keys", "node"}`,
+then any number of
 
-    {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "run", "alone"}}
+    {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "run", "alone", "files", "problem"}}
     {"stop": "now" | "after the tool" | "after the request"}
     {"reply", "answer", "refused", "batch"}  to a request of a row
 
@@ -12,6 +13,10 @@ and writes `{"ready": true}` and for its rows
     {"id", "result", "is_storage_error", "scores"}     how it ended
     {"id", "stopped"}    it was stopped, and can be continued
     {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
+
+`keys` are variables with secrets, for a worker on a cluster. `node` and `files` are those of a node that does not share
+the disk of the batch, which asks the parent for more, see
+`amplifier_batch.engines.services`; `problem` is why such a row has no files, and a hint.
 
 Rows with different working directories come one at a time. It ends with its input: if the parent is gone,
 another process may continue the rows.
@@ -25,11 +30,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from amplifier_app.base import paths
+from amplifier_app.base.errors import AppError, ConfigError
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.outcome import OK, Outcome, has_storage_error, to_outcome
 from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
@@ -51,12 +57,15 @@ from amplifier_app.sessions.lock import InUse
 from amplifier_app.sessions.waiting import prompt_of_answers
 from amplifier_batch.answer_cache import AnswerCache
 from amplifier_batch.engines.pool import RowTask, StopTime
+from amplifier_batch.execution.node import Node, NodeRow, take_keys
 from amplifier_batch.open_files import allow_many_files
+from amplifier_batch.record.replica import Change
 from amplifier_batch.workdirs import Workdir
 from amplifier_core.llm_errors import ConfigurationError
+from amplifier_modules._shared.pacing import pace_in
 from amplifier_support.environment import forbid_inspection
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
-from amplifier_support.session_capabilities import BUDGET, DEFERRAL, PACE_DIR
+from amplifier_support.session_capabilities import BUDGET, DEFERRAL, PACE
 from amplifier_support.usage import dollars
 
 if TYPE_CHECKING:
@@ -79,6 +88,7 @@ class Worker:
         sources: Where the modules come from.
         output: Where messages go.
         scoring: The scores that the outcome of a row depends on; None if there are none.
+        node: The rows' files, on a node that does not share the disk of the batch.
         economy: Whether rows get their answers at batch prices, from the parent.
         cache: Whether they get answers from the cache that batches share.
     """
@@ -90,6 +100,7 @@ class Worker:
         sources: Any,
         output: Output,
         scoring: Scoring | None = None,
+        node: Node | None = None,
         *,
         economy: bool = False,
         cache: bool = False,
@@ -106,6 +117,7 @@ class Worker:
         self._rows: dict[asyncio.Task[None], RowRun] = {}
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._questions = 0
+        self.node = node
 
     def report(self, message: dict[str, Any]) -> None:
         """Send a message to the parent."""
@@ -114,8 +126,11 @@ class Worker:
     def handle(self, message: dict[str, Any]) -> None:
         """Start a row, or stop all."""
         if "row" in message:
-            row = RowTask(**message["row"])
-            run = RowRun(self, row._replace(workdir=Workdir(*row.workdir)))
+            fields = message["row"]
+            files, problem = fields.pop("files", ()), fields.pop("problem", None)
+            row = RowTask(**fields)
+            row = row._replace(workdir=Workdir(*row.workdir))
+            run = RowRun(self, row, files, problem and AppError(problem[0], hint=problem[1]))
             task = asyncio.get_running_loop().create_task(run.run())
             self._rows[task] = run
             task.add_done_callback(self._rows.pop)
@@ -128,13 +143,13 @@ class Worker:
         for run in self._rows.values():
             run.stop(message["stop"])
 
-    async def ask(self, row_id: str, request: DeferredRequest) -> dict[str, Any]:
-        """Send a request of a row to the parent and wait for the reply."""
+    async def ask(self, **fields: Any) -> dict[str, Any]:
+        """Send a question to the parent and wait for the reply."""
         self._questions += 1
         number = self._questions
         reply = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            self.report({"id": row_id, "ask": number, "request": [*request]})
+            self.report({"ask": number, **fields})
             return await reply
         finally:
             del self._asked[number]
@@ -148,7 +163,7 @@ class Worker:
         chosen = self._chosen._replace(resume=resume)
         adjustment = None if request.tools is None else ToolSelection.parse(request.tools)
         if self._cache:
-            adjustment = AnswerCache(str(task.run), adjustment)
+            adjustment = AnswerCache(task.run, adjustment)
         return open_chosen(
             *(request, chosen, approvals, notices, self._sources, opening, adjustment), row=task.id
         )
@@ -229,11 +244,18 @@ class RowRun:
     Args:
         worker: Its worker.
         task: The row.
+        files: Its files, for a node.
+        problem: Why it cannot run.
     """
 
-    def __init__(self, worker: Worker, task: RowTask) -> None:
+    def __init__(
+        self, worker: Worker, task: RowTask, files: Sequence[Change], problem: AppError | None
+    ) -> None:
         self._worker = worker
         self._task = task
+        self._files = files
+        self._problem = problem
+        self._node_row: NodeRow | None = None
         self._shot: OneShot | None = None
         self._scores: ScoreChecks | None = None
         self._is_stopped = False
@@ -257,7 +279,10 @@ class RowRun:
         """Run the row to its end and report it."""
         report, is_storage_error = self._report, False
         try:
-            outcome = await self._run()
+            try:
+                outcome = await self._run()
+            finally:
+                await self._leave_node()
         # Whatever a module raises ends this row, not the others.
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             outcome = to_outcome(error)
@@ -274,7 +299,21 @@ class RowRun:
         scores = [] if self._scores is None else [*self._scores.scores.values()]
         self._worker.report({**ended, "scores": scores})
 
+    async def _enter_node(self, node: Node) -> None:
+        ask = self._worker.ask
+        self._node_row = await asyncio.to_thread(node.open_row, self._task, self._files, ask)
+        self._task = self._node_row.task
+
+    async def _leave_node(self) -> None:
+        if self._node_row is not None:
+            await self._node_row.send_changes()
+            await asyncio.to_thread(self._node_row.remove)
+
     async def _run(self) -> Outcome | None:
+        if self._problem is not None:
+            raise self._problem
+        if self._worker.node is not None:
+            await self._enter_node(self._worker.node)
         worker, task, report = self._worker, self._task, self._report
         limit = worker.timeout
         opening = Opening(None if limit is None else time.monotonic() + limit)
@@ -288,7 +327,10 @@ class RowRun:
             if worker.is_economical:
                 deferral = _Deferral(worker, task.id, session)
                 DEFERRAL.register(session.session.coordinator, deferral)
-            PACE_DIR.register(session.session.coordinator, str(paths.state_dir() / "pace"))
+            if self._node_row is None:
+                PACE.register(session.session.coordinator, pace_in(str(paths.state_dir() / "pace")))
+            else:
+                self._node_row.register(session.session.coordinator)
             self._watch_cost(session)
             self._scores = worker.score_checks(session, task, lambda: self._so_far(session))
             self._shot = worker.shot(session, task, approvals, opening, self._scores)
@@ -356,7 +398,7 @@ class _Deferral:
         metadata["counted"] = self._counted
 
     async def answer(self, request: DeferredRequest) -> DeferredAnswer | None:
-        reply = await self._worker.ask(self._row_id, request)
+        reply = await self._worker.ask(id=self._row_id, request=[*request])
         if reply["refused"] is not None:
             raise ConfigurationError(reply["refused"])
         if reply["answer"] is None:
@@ -401,19 +443,28 @@ async def _serve(output: Output) -> NoReturn:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_MAX_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    setup = json.loads(await reader.readline())
+    setup: Mapping[str, Any] = json.loads(await reader.readline())
+    take_keys(setup.get("keys") or {})
+    node = Node(setup) if "node" in setup else None
+    if node is not None:
+        setup = node.setup
     os.chdir(setup["working_dir"])
     # Each row has three, and several while it works.
     allow_many_files()
     request = Request.from_data(setup["request"])
     chosen = choose(request, output)
+    if node is not None and chosen.plan.digest != setup["node"]["digest"]:
+        hint = "See what the files and the environment of the node change: amplifier plan show"
+        raise ConfigError("the plan on the node is not the one of the batch", hint=hint)
     sources = await open_sources(request, chosen)
     scoring = await _open_scoring(request, chosen, setup)
     economy, cache = setup["economy"], setup["cache"]
-    worker = Worker(request, chosen, sources, output, scoring, economy=economy, cache=cache)
+    worker = Worker(request, chosen, sources, output, scoring, node, economy=economy, cache=cache)
     worker.report({"ready": True})
     while line := await reader.readline():
         worker.handle(json.loads(line))
+    if node is not None:
+        node.close()
     # Another process may continue its rows already: they end here as in a crash, and record nothing more.
     _end(0)
 

@@ -49,6 +49,8 @@ _TEXT = (str, NoneType)
 _CHANGEABLE: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("workers", "waiting"), (int, NoneType)),
     **dict.fromkeys(("max_cost", "max_forecast", "stop_after", "engine", "address"), _TEXT),
+    "cpus": (int, float, NoneType),
+    "resources": _TEXT,
     "deadline": (int, float, NoneType),
 }
 """The fields of batch.json that commands change, with their types."""
@@ -78,11 +80,11 @@ def read_facts(path: Path) -> dict[str, Any]:
     try:
         facts = read_json(file)
     except (FileNotFoundError, NotADirectoryError):
-        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-        hint = f"Start one: amplifier batch run PLAN INPUT -o {shlex.quote(str(shown))}"
+        label = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        hint = f"Start one: amplifier batch run PLAN INPUT -o {shlex.quote(str(label))}"
         if path.is_file():
             hint = "Pass the folder that was given to: amplifier batch run -o FOLDER"
-        raise ConfigError(f"there is no batch in {shown}", hint=hint, is_usage=True) from None
+        raise ConfigError(f"there is no batch in {label}", hint=hint, is_usage=True) from None
     except OSError as error:
         raise SessionError(f"cannot read {file}: {error.strerror}") from error
     except (ValueError, RecursionError):
@@ -350,7 +352,7 @@ class BatchFolder:
             SessionError: They cannot be read.
         """
         counts, _ = self.counts()
-        left, found = counts.size, 0
+        left, count = counts.size, 0
         places: list[tuple[int, int, int, int]] = []
         path = self.path / RESULTS
         if counts.replaced is not None and (self.path / counts.replaced).exists():
@@ -366,8 +368,8 @@ class BatchFolder:
                         places.append((record["number"], record["repeat"], offset, number))
                     else:
                         yield record
-                    left, found = left - len(line), number
-                if not left and found == counts.ended:
+                    left, count = left - len(line), number
+                if not left and count == counts.ended:
                     for *_, offset, number in sorted(places):
                         file.seek(offset)
                         record = lines.parse(file.readline())
@@ -376,8 +378,8 @@ class BatchFolder:
                         yield record
         except OSError as error:
             raise SessionError(f"cannot read {path}: {error.strerror}") from error
-        if left or found != counts.ended:
-            raise change_error(path, found, counts.ended)
+        if left or count != counts.ended:
+            raise change_error(path, count, counts.ended)
 
     def _snapshot(self) -> tuple[Counts, int]:
         try:
@@ -455,7 +457,7 @@ def new_folder(path: Path, *, whole: bool = False) -> Generator[Callable[[], Non
         ConfigError: There is something in it.
         SessionError: It cannot be created.
     """
-    created = [one for one in (path, *path.parents) if not one.exists()]
+    created = [candidate for candidate in (path, *path.parents) if not candidate.exists()]
 
     def remove() -> None:
         if whole or not has_begun(path):

@@ -72,22 +72,22 @@ def check_lines(path: Path, size: int, expected: int) -> None:
     Raises:
         SessionError: They are not, or cannot be read.
     """
-    found, block = 0, b"\n"
+    count, block = 0, b"\n"
     try:
         with contextlib.suppress(FileNotFoundError), open(open_to_read(path), "rb") as file:
             while size and (block := file.read(min(size, 1 << 20))):
                 size -= len(block)
-                found += block.count(b"\n")
+                count += block.count(b"\n")
     except OSError as error:
         raise SessionError(f"cannot read {path}: {error.strerror}") from error
-    if size or found != expected or not block.endswith(b"\n"):
-        raise change_error(path, found, expected)
+    if size or count != expected or not block.endswith(b"\n"):
+        raise change_error(path, count, expected)
 
 
-def change_error(path: Path, found: int, expected: int) -> SessionError:
+def change_error(path: Path, count: int, expected: int) -> SessionError:
     """The error for a file that has more or fewer lines than were written."""
     return SessionError(
-        f"{path} was changed by another program: expected {expected} lines, found {found}",
+        f"{path} was changed by another program: expected {expected} lines, found {count}",
         hint="Restore the file from a copy, or start the batch in a new folder.",
     )
 

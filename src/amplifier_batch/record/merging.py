@@ -66,7 +66,7 @@ def _fill(
             _copy_provider_batches(part, writer)
         # Each part is sorted by itself and stays open, so that memory holds one result of each.
         results = (part.results(by_number=True) for part in parts)
-        for result in heapq.merge(*results, key=lambda one: (one["number"], one["repeat"])):
+        for result in heapq.merge(*results, key=lambda line: (line["number"], line["repeat"])):
             writer.claim(merged.build_key(result), result["attempts"], result["session_id"])
             writer.end(result)
         for key, (part, progress) in states.items():

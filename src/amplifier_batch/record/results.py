@@ -102,7 +102,9 @@ def read_seconds(result: Mapping[str, Any]) -> float:
 def read_passed(result: Mapping[str, Any]) -> bool | None:
     """Return True if the row passed; None if it waits for approval, or a score that decides it is missing."""
     outcome, checks = result["outcome"], result.get("checks") or ()
-    is_missing = outcome == Ending.ERROR.value and any(one["exit_code"] is None for one in checks)
+    is_missing = outcome == Ending.ERROR.value and any(
+        check["exit_code"] is None for check in checks
+    )
     return None if outcome == Ending.WAITING.value or is_missing else outcome == Ending.OK.value
 
 

@@ -43,7 +43,7 @@ class WaitingRow(NamedTuple):
             "row": self.row,
             "repeat": self.result["repeat"],
             "session_id": self.session.name,
-            "questions": [one.as_data() for one in self.questions.questions.values()],
+            "questions": [question.as_data() for question in self.questions.questions.values()],
         }
 
     def list_calls(self) -> Iterator[tuple[str, str, str]]:

@@ -71,11 +71,11 @@ class BatchWriter:
             facts = fixed_facts(read_facts(path))
             self.note({"event": "begun", "batch": facts.get("batch"), "facts": facts})
         self._finish_replacing()
-        known, found = self.progress.counts.size, list[Record]()
+        known, results = self.progress.counts.size, list[Record]()
         check_lines(path / RESULTS, known, self.progress.counts.ended)
-        self._results = Appender(path / RESULTS, scan(path / RESULTS, found.append, known))
+        self._results = Appender(path / RESULTS, scan(path / RESULTS, results.append, known))
         # What a crash left without its record.
-        for number, result in enumerate(found, self.progress.counts.ended + 1):
+        for number, result in enumerate(results, self.progress.counts.ended + 1):
             if (
                 not is_result(result)
                 or self.progress.of(folder.build_key(result)).outcome is not None

@@ -139,7 +139,7 @@ def nice_step(least: float, *, whole: bool = False) -> float:
     if least <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
-    return next(power * one for one in (1, 2, 5, 10) if power * one >= least * (1 - 1e-9))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
 
 
 def histogram(of: Distribution) -> str:
@@ -287,9 +287,9 @@ def as_page(folder: BatchFolder, pages: SessionPages | None = None) -> Iterator[
         ConfigError: A page of a session cannot be written.
     """
     counts, is_running = folder.counts()
-    found = _Found(folder, pages)
+    summary = _Found(folder, pages)
     for result in folder.results(by_number=True):
-        found.add(result)
+        summary.add(result)
     title = f"Batch {_text(folder.path.absolute().name)}"
     style, script = _part("page.css"), _part("page.js")
     policy = (
@@ -304,13 +304,13 @@ def as_page(folder: BatchFolder, pages: SessionPages | None = None) -> Iterator[
         f"<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n<main>\n"
     )
     yield f"<header><h1>{title}</h1>\n<ul class=facts>"
-    yield "".join(f"<li>{_text(fact)}</li>" for fact in _facts(folder, found, is_running))
+    yield "".join(f"<li>{_text(fact)}</li>" for fact in _facts(folder, summary, is_running))
     yield "</ul></header>\n"
-    yield from _sums(folder, counts, found)
+    yield from _sums(folder, counts, summary)
     yield from _scores(folder)
-    yield _plots(found)
-    yield from _reasons(found)
-    yield from _table(counts, found)
+    yield _plots(summary)
+    yield from _reasons(summary)
+    yield from _table(counts, summary)
     yield f"</main>\n<script>{script}</script>\n</body>\n</html>\n"
 
 
@@ -389,12 +389,12 @@ def _classify(reason: str) -> str:
     return _IDENTIFIER.sub("…", one_line(reason, 160))
 
 
-def _facts(folder: BatchFolder, found: _Found, is_running: bool) -> Iterator[str]:
+def _facts(folder: BatchFolder, summary: _Found, is_running: bool) -> Iterator[str]:
     facts: Mapping[str, Any] = folder.facts
     yield f"plan {facts.get('plan')}"
-    if found.models:
-        names = [name for name, _ in found.models.most_common(3)]
-        more = len(found.models) - len(names)
+    if summary.models:
+        names = [name for name, _ in summary.models.most_common(3)]
+        more = len(summary.models) - len(names)
         yield ", ".join(names) + (f" and {more} more" if more else "")
     if facts.get("input"):
         yield f"input {str(facts['input']).rpartition('/')[2]}"
@@ -407,7 +407,7 @@ def _facts(folder: BatchFolder, found: _Found, is_running: bool) -> Iterator[str
         yield "still running"
 
 
-def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
+def _sums(folder: BatchFolder, counts: Counts, summary: _Found) -> Iterator[str]:
     rows, passed = folder.runs, counts.outcomes[_OK]
     failed, waiting = counts.decided - passed, rows - counts.ended
     yield "<dl class=sums>"
@@ -441,12 +441,12 @@ def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
         if forecast.seconds_left is not None:
             left = describe_time_left(forecast.seconds_left)
             yield _sum("Time left", f"about {left}", f"for {waiting:,} more {folder.unit}s")
-    if found.time.ordered:
-        yield _sum("Time", describe.duration(found.time.total), "of all rows together")
+    if summary.time.ordered:
+        yield _sum("Time", describe.duration(summary.time.total), "of all rows together")
     yield "</dl>\n"
     yield _shares(rows, passed, failed)
     legend = [(name, _kind(name), counts.outcomes[name]) for name in {_OK: 0, **counts.outcomes}]
-    legend = sorted(legend, key=lambda one: (one[1] != "pass", -one[2]))
+    legend = sorted(legend, key=lambda entry: (entry[1] != "pass", -entry[2]))
     if waiting:
         legend.append(("not ended", "wait", waiting))
     yield "<ul class=legend>" + "".join(
@@ -492,9 +492,9 @@ def _shares(rows: int, passed: int, failed: int) -> str:
     )
 
 
-def _plots(found: _Found) -> str:
+def _plots(summary: _Found) -> str:
     plots, same = "", list[str]()
-    for of in (found.cost, found.time, found.steps):
+    for of in (summary.cost, summary.time, summary.steps):
         if not of.ordered or of.ordered[-1] == 0:
             continue
         if of.ordered[0] == of.ordered[-1]:
@@ -506,24 +506,24 @@ def _plots(found: _Found) -> str:
     return f"<h2>Per row</h2>\n<div class=plots>\n{plots}</div>\n{note}" if plots or same else ""
 
 
-def _reasons(found: _Found) -> Iterator[str]:
+def _reasons(summary: _Found) -> Iterator[str]:
     """The most frequent reasons, if rows share them."""
-    if not found.reasons or max(found.reasons.values()) < 2:
+    if not summary.reasons or max(summary.reasons.values()) < 2:
         return
     yield "<h2>Why rows failed</h2>\n<table class=reasons><thead><tr><th class=n>Rows<th>Outcome<th>Reason</tr></thead>\n"
-    for (outcome, reason), number in found.reasons.most_common(_MAX_REASONS):
+    for (outcome, reason), number in summary.reasons.most_common(_MAX_REASONS):
         yield (
             f'<tr><td class=n>{number:,}<td><span class="outcome fail">{_text(outcome)}</span>'
             f"<td>{_text(redactor().text(reason))}</tr>\n"
         )
     yield "</table>\n"
-    more = len(found.reasons) - _MAX_REASONS
+    more = len(summary.reasons) - _MAX_REASONS
     if more > 0:
         yield f"<p class=note>{describe.count(more, 'other reason')}.</p>\n"
 
 
-def _table(counts: Counts, found: _Found) -> Iterator[str]:
-    if not any(found.rows.values()):
+def _table(counts: Counts, summary: _Found) -> Iterator[str]:
+    if not any(summary.rows.values()):
         return
     yield "<h2>Rows</h2>\n"
     yield (
@@ -541,12 +541,12 @@ def _table(counts: Counts, found: _Found) -> Iterator[str]:
         "<th class=n>Cost</tr></thead><tbody>\n"
     )
     for passed in (False, True):
-        yield from found.rows[passed]
+        yield from summary.rows[passed]
     yield "</tbody></table>\n"
     left_out = [
         f"{number:,} that {name}"
         for passed, name in ((False, "failed"), (True, "passed"))
-        if (number := _count_runs(counts, passed=passed) - len(found.rows[passed])) > 0
+        if (number := _count_runs(counts, passed=passed) - len(summary.rows[passed])) > 0
     ]
     if left_out:
         yield f"<p class=note>Not in this table: {' and '.join(left_out)}. All rows are in results.jsonl.</p>\n"
@@ -579,7 +579,7 @@ def _hash(text: str) -> str:
 
 
 _VERSIONS = 200
-"""How often the page of a batch that runs is made again, at most: it reads all results."""
+"""Maximum number of updates of the page while a batch runs, each of which reads all results."""
 
 
 class BatchPage:

@@ -93,7 +93,9 @@ def as_groups(folder: BatchFolder, field: str) -> Iterator[str]:
 def _cell(text: str) -> str:
     """Text in one line of a table, with its Markdown and HTML escaped."""
     line = one_line(text, _MAX_CELL)
-    return "".join(f"\\{one}" if one in "\\`*_[]<>|~" else one for one in line)
+    return "".join(
+        f"\\{character}" if character in "\\`*_[]<>|~" else character for character in line
+    )
 
 
 def as_junit(folder: BatchFolder) -> Iterator[str]:

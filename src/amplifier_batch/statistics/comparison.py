@@ -128,14 +128,14 @@ def compare(a: BatchFolder, b: BatchFolder) -> Comparison:
 def _until_decided(pairs: Sequence[tuple[_Row, _Row]]) -> Difference:
     """The share of rows that passed, up to the first row with which one batch is clearly better."""
     anytime, passed = Anytime(), list[tuple[float, float]]()
-    for one, two in pairs:
-        passed.append((_passed(one), _passed(two)))
+    for first, two in pairs:
+        passed.append((_passed(first), _passed(two)))
         anytime.add(passed[-1][1] - passed[-1][0])
         if anytime.is_decided:
             break
-    found = anytime.verdict()
+    stats = anytime.verdict()
     a, b = (math.fsum(side) / len(passed) for side in zip(*passed, strict=True))
-    return Difference(_PASSED, a, b, found.low, found.high, found.p, found.rows, found.is_clear)
+    return Difference(_PASSED, a, b, stats.low, stats.high, stats.p, stats.rows, stats.is_clear)
 
 
 def _passed(row: _Row) -> float:

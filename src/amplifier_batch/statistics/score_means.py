@@ -78,10 +78,10 @@ def batch_means(folder: BatchFolder) -> list[Mean]:
 
 def _with_judge(mean: Mean, scores: Scores) -> Mean:
     """The mean with what its judge has cost, and how far it agreed with itself."""
-    given = [by_name[mean.name] for by_name in scores.values() if mean.name in by_name]
-    shares = [score.agreement for score in given if score.agreement is not None]
+    own_scores = [by_name[mean.name] for by_name in scores.values() if mean.name in by_name]
+    shares = [score.agreement for score in own_scores if score.agreement is not None]
     agreement = sum(shares) / len(shares) if shares else None
-    costs = [score.cost for score in given if score.is_judged]
+    costs = [score.cost for score in own_scores if score.is_judged]
     known = [cost for cost in costs if cost is not None]
     cost = sum(known) if len(known) == len(costs) else None
     return mean._replace(agreement=agreement, cost=cost)
@@ -113,7 +113,7 @@ def _groups(table: Table, field: str | None) -> list[Group]:
         passed = cells["outcome"] == Ending.OK.value
         scores = [cells[name] for name in names]
         runs.setdefault(value, []).append((cells["number"], passed, scores))
-    return [_group(value, found, names) for value, found in sorted(runs.items())]
+    return [_group(value, members, names) for value, members in sorted(runs.items())]
 
 
 def _group(value: str, runs: list[tuple[object, bool, list[Value]]], names: Iterable[str]) -> Group:

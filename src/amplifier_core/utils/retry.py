@@ -113,9 +113,9 @@ class RetryConfig:
         return self.backoff_factor
 
     def __repr__(self) -> str:
-        shown = {name: getattr(self, name) for name in RetryConfig.__annotations__}
-        shown["jitter"] = bool(self.jitter)
-        return f"RetryConfig({', '.join(f'{name}={value}' for name, value in shown.items())})"
+        values = {name: getattr(self, name) for name in RetryConfig.__annotations__}
+        values["jitter"] = bool(self.jitter)
+        return f"RetryConfig({', '.join(f'{name}={value}' for name, value in values.items())})"
 
 
 def _warn_renamed(old: str, new: str) -> None:

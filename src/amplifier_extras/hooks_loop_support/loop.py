@@ -32,8 +32,8 @@ from amplifier_modules._shared.loop.channel import OUT_OF_BUDGET, Channel
 from amplifier_modules._shared.loop.conversation import last_answer
 from amplifier_modules._shared.loop.dispatch import NOT_ALLOWED
 from amplifier_modules._shared.loop.interrupt import interruptible
-from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.loop.replies import lost_usage, read_usage, with_lost
+from amplifier_modules._shared.loop.turn import LoopOrchestrator
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.providers.base import collecting
 from amplifier_support.delegate import Delegate
@@ -287,24 +287,24 @@ class MeteredProvider(Delegate):
         super().__init__(inner, _name=name, _turn=turn)
 
     def __getattr__(self, name: str) -> Any:
-        found, turn, own = super().__getattr__(name), self._turn, self._name
+        member, turn, own = super().__getattr__(name), self._turn, self._name
 
         async def complete(*args: Any, **options: Any) -> Any:
-            return await turn.complete(own, found, args, options)
+            return await turn.complete(own, member, args, options)
 
         def stream(*args: Any, **options: Any) -> Any:
-            return turn.stream(found, args, options)
+            return turn.stream(member, args, options)
 
         async def opened_stream(*args: Any, **options: Any) -> Any:
-            chunks = turn.stream(found, args, options)
+            chunks = turn.stream(member, args, options)
             return await chunks if isawaitable(chunks) else chunks
 
         # With the signatures of the provider, from which orchestrators see what it accepts.
         if name == "complete":
-            return functools.wraps(found)(complete)
-        if name in _STREAMS and callable(found):
-            return functools.wraps(found)(opened_stream if iscoroutinefunction(found) else stream)
-        return turn.parser(own) if name == "parse_tool_calls" else found
+            return functools.wraps(member)(complete)
+        if name in _STREAMS and callable(member):
+            return functools.wraps(member)(opened_stream if iscoroutinefunction(member) else stream)
+        return turn.parser(own) if name == "parse_tool_calls" else member
 
 
 class MeteredTool(Delegate):
@@ -319,13 +319,13 @@ class MeteredTool(Delegate):
         super().__init__(inner, _turn=turn)
 
     def __getattr__(self, name: str) -> Any:
-        found, turn = super().__getattr__(name), self._turn
+        member, turn = super().__getattr__(name), self._turn
         if name != "execute":
-            return found
+            return member
 
-        @functools.wraps(found)
+        @functools.wraps(member)
         async def execute(*args: Any, **options: Any) -> Any:
-            return await turn.run_tool(found, args, options)
+            return await turn.run_tool(member, args, options)
 
         return execute
 

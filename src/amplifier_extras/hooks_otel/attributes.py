@@ -133,20 +133,20 @@ def _message(message: Any) -> dict[str, Any]:
     """A stored message in the form of the conventions."""
     if not isinstance(message, Mapping):
         return {"role": "user", "parts": [{"type": "text", "content": str(message)}]}
-    given = cast("Mapping[str, Any]", message)
-    role = given.get("role", "user")
-    content = given.get("content")
+    fields = cast("Mapping[str, Any]", message)
+    role = fields.get("role", "user")
+    content = fields.get("content")
     if role in ("tool", "function"):
         result = {
             "type": "tool_call_response",
-            "id": given.get("tool_call_id"),
+            "id": fields.get("tool_call_id"),
             "response": content,
         }
         return {"role": "tool", "parts": [result]}
     blocks = cast("Iterable[Any]", content) if isinstance(content, list) else [content]
     parts = [part for block in blocks if (part := _part(block)) is not None]
     seen = {part.get("id") for part in parts if part["type"] == "tool_call"}
-    calls = [_call(call) for call in given.get("tool_calls") or () if isinstance(call, Mapping)]
+    calls = [_call(call) for call in fields.get("tool_calls") or () if isinstance(call, Mapping)]
     return {"role": role, "parts": [*parts, *(call for call in calls if call["id"] not in seen)]}
 
 
@@ -155,17 +155,17 @@ def _part(block: Any) -> dict[str, Any] | None:
         return {"type": "text", "content": block} if block else None
     if not isinstance(block, Mapping):
         return None
-    given = cast("Mapping[str, Any]", block)
-    kind = str(given.get("type"))
+    fields = cast("Mapping[str, Any]", block)
+    kind = str(fields.get("type"))
     if kind == "text":
-        return {"type": "text", "content": given.get("text")}
+        return {"type": "text", "content": fields.get("text")}
     if kind in ("thinking", "reasoning"):
-        return {"type": "reasoning", "content": given.get("thinking") or given.get("content")}
+        return {"type": "reasoning", "content": fields.get("thinking") or fields.get("content")}
     if kind in ("tool_call", "tool_use"):
-        return _call(given)
+        return _call(fields)
     if kind == "tool_result":
-        identity = given.get("tool_call_id") or given.get("tool_use_id")
-        response = given.get("output", given.get("content"))
+        identity = fields.get("tool_call_id") or fields.get("tool_use_id")
+        response = fields.get("output", fields.get("content"))
         return {"type": "tool_call_response", "id": identity, "response": response}
     # What it is, without its bytes.
     return {"type": kind}

@@ -227,14 +227,14 @@ def _exporter(config: OtelConfig, working_dir: str) -> SpanExporter:
 
 def otlp_settings(config: OtelConfig, signal: str) -> dict[str, Any]:
     """Arguments of an OTLP exporter; settings missing from the config come from the environment."""
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if config.endpoint is not None:
-        given["endpoint"] = f"{config.endpoint}/v1/{signal}"
+        settings["endpoint"] = f"{config.endpoint}/v1/{signal}"
     if config.headers:
-        given["headers"] = dict(config.headers)
+        settings["headers"] = dict(config.headers)
     if config.timeout is not None:
-        given["timeout"] = config.timeout
-    return given
+        settings["timeout"] = config.timeout
+    return settings
 
 
 def _write_on_stderr(data: bytes) -> None:

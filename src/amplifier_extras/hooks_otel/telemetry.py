@@ -286,17 +286,17 @@ class Telemetry:
 
     def _on_prompt(self, event: str, data: Any) -> None:
         self._begin_session(resumed=False)
-        given = raw_data(data)
+        fields = raw_data(data)
         about: Attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.conversation.id": self._coordinator.session_id,
         }
-        if isinstance(given.get("turn_id"), str):
-            about["amplifier.turn.id"] = given["turn_id"]
+        if isinstance(fields.get("turn_id"), str):
+            about["amplifier.turn.id"] = fields["turn_id"]
         if self._config.capture_content:
-            prompt = {"role": "user", "content": given.get("prompt")}
+            prompt = {"role": "user", "content": fields.get("prompt")}
             about |= words.input_messages([prompt], self._shown(event), self._most)
-        self._begin("turn", "invoke_agent", SpanKind.INTERNAL, given, about, parent=None)
+        self._begin("turn", "invoke_agent", SpanKind.INTERNAL, fields, about, parent=None)
 
     def _on_execution_end(self, event: str, data: Any) -> None:
         turn = self._open.get("turn")
@@ -305,34 +305,34 @@ class Telemetry:
             turn.error = self._error(error)
 
     def _on_turn_end(self, event: str, data: Any) -> None:
-        given = raw_data(data)
+        fields = raw_data(data)
         # A turn that was stopped leaves calls behind that never ended.
         for key in [key for key in self._open if key != "turn"][::-1]:
             self._end(key, {"amplifier.unfinished": True})
-        more = words.usage_attributes(given.get("usage"))
+        more = words.usage_attributes(fields.get("usage"))
         for key in ("orchestrator", "status", "reason"):
-            if isinstance(given.get(key), str):
-                more[f"amplifier.turn.{key}"] = given[key]
-        if isinstance(given.get("turn_count"), int):
-            more["amplifier.turn.model_calls"] = given["turn_count"]
+            if isinstance(fields.get(key), str):
+                more[f"amplifier.turn.{key}"] = fields[key]
+        if isinstance(fields.get("turn_count"), int):
+            more["amplifier.turn.model_calls"] = fields["turn_count"]
         turn = self._open.get("turn")
-        if turn is not None and given.get("status") == "error":
+        if turn is not None and fields.get("status") == "error":
             self._failed = True
-            turn.error = turn.error or self._error(given.get("error"))
+            turn.error = turn.error or self._error(fields.get("error"))
         self._end("turn", more)
 
     # -- calls of providers and tools --------------------------------------------------
 
     def _on_request(self, event: str, data: Any) -> None:
-        given = raw_data(data)
-        about = words.provider_attributes(given)
+        fields = raw_data(data)
+        about = words.provider_attributes(fields)
         about["gen_ai.conversation.id"] = self._coordinator.session_id
         if self._config.capture_content:
-            shown = self._shown(event)
-            about |= words.input_messages(given.get("messages"), shown, self._most)
+            redaction = self._shown(event)
+            about |= words.input_messages(fields.get("messages"), redaction, self._most)
         name = " ".join(["chat", *filter(None, [about.get("gen_ai.request.model")])])
-        key = _key(given, "provider")
-        self._begin(key, name, SpanKind.CLIENT, given, about, parent="turn")
+        key = _key(fields, "provider")
+        self._begin(key, name, SpanKind.CLIENT, fields, about, parent="turn")
         self._await_first_chunk(key)
 
     def _await_first_chunk(self, key: str) -> None:
@@ -356,34 +356,34 @@ class Telemetry:
         self._stop_waiting = stop
 
     def _on_response(self, event: str, data: Any) -> None:
-        given = raw_data(data)
-        key = _key(given, "provider")
+        fields = raw_data(data)
+        key = _key(fields, "provider")
         call = self._open.get(key)
         self._stop_waiting()
         if call is None:
             return
         if event == "provider:error":
-            call.error = self._error(given.get("error"))
+            call.error = self._error(fields.get("error"))
             self._end(key, {})
             return
-        more = words.response_attributes(given)
+        more = words.response_attributes(fields)
         if self._config.capture_content:
-            more |= words.output_messages(given.get("response"), self._shown(event))
+            more |= words.output_messages(fields.get("response"), self._shown(event))
         self._end(key, more)
 
     def _on_call(self, event: str, data: Any) -> None:
-        given = raw_data(data)
-        about = words.tool_attributes(given)
+        fields = raw_data(data)
+        about = words.tool_attributes(fields)
         if self._config.capture_content:
-            text = words.as_attribute(given.get("tool_input"), self._shown(event))
+            text = words.as_attribute(fields.get("tool_input"), self._shown(event))
             about["gen_ai.tool.call.arguments"] = text
         name = " ".join(["execute_tool", *filter(None, [about.get("gen_ai.tool.name")])])
-        key = _key(given, "tool")
-        self._begin(key, name, SpanKind.INTERNAL, given, about, parent="provider")
+        key = _key(fields, "tool")
+        self._begin(key, name, SpanKind.INTERNAL, fields, about, parent="provider")
 
     def _on_result(self, event: str, data: Any) -> None:
-        given = raw_data(data)
-        key = _key(given, "tool")
+        fields = raw_data(data)
+        key = _key(fields, "tool")
         if key not in self._open:
             # Denied before it was seen here, or an unknown tool: this is its only event.
             self._on_call(event, data)
@@ -391,23 +391,23 @@ class Telemetry:
         if call is None:
             return
         more: Attributes = {}
-        result = given.get("tool_result", given.get("result"))
-        error = given.get("error") or read_field(result, "error")
+        result = fields.get("tool_result", fields.get("result"))
+        error = fields.get("error") or read_field(result, "error")
         if event == "tool:error" or read_field(result, "success") is False:
             call.error = self._error(error)
         if self._config.capture_content and event == "tool:post":
             more["gen_ai.tool.call.result"] = words.as_attribute(result, self._shown(event))
-        took = given.get("duration_ms")
+        took = fields.get("duration_ms")
         self._end(key, more, took if isinstance(took, (int, float)) else None)
 
     def _on_note(self, event: str, data: Any) -> None:
-        given = raw_data(data)
+        fields = raw_data(data)
         facts = {
-            key: self._text(given[key]) if isinstance(given[key], str) else given[key]
+            key: self._text(fields[key]) if isinstance(fields[key], str) else fields[key]
             for key in _NOTED_FACTS
-            if isinstance(given.get(key), (str, int, float))
+            if isinstance(fields.get(key), (str, int, float))
         }
-        for key in (_key(given, "tool"), _key(given, "provider"), "turn"):
+        for key in (_key(fields, "tool"), _key(fields, "provider"), "turn"):
             operation = self._open.get(key)
             if operation is not None:
                 operation.notes.append((event, time.time_ns(), facts))
@@ -420,19 +420,19 @@ class Telemetry:
         key: str,
         name: str,
         kind: SpanKind,
-        given: dict[str, Any],
+        fields: dict[str, Any],
         about: Attributes,
         *,
         parent: str | None,
     ) -> None:
         if not self._trace.begun:
             return
-        turn = given.get("turn_id")
-        around = given.get("parent_span_id") if parent else None
+        turn = fields.get("turn_id")
+        around = fields.get("parent_span_id") if parent else None
         if parent and not isinstance(around, str):
             # A loop without ids: assume the last started operation of that kind.
             around = self._latest(parent)
-        operation = Operation(name, kind, span_id(given.get("span_id")), around, turn, about)
+        operation = Operation(name, kind, span_id(fields.get("span_id")), around, turn, about)
         self._open[key] = operation
 
     def _latest(self, kind: str) -> str | None:
@@ -480,8 +480,8 @@ def _nothing() -> None:
     """Wait for no delta."""
 
 
-def _key(given: dict[str, Any], kind: str) -> str:
+def _key(fields: dict[str, Any], kind: str) -> str:
     """The key of an operation until it ends."""
     names = ("tool_call_id", "span_id") if kind == "tool" else ("span_id",)
-    identity = next((given[name] for name in names if isinstance(given.get(name), str)), "")
+    identity = next((fields[name] for name in names if isinstance(fields.get(name), str)), "")
     return f"{kind}:{identity}"

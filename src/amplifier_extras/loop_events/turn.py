@@ -29,13 +29,12 @@ from amplifier_modules._shared.loop.channel import (
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.exchange import Exchanges, Reply
 from amplifier_modules._shared.loop.interrupt import Interrupted, finish_despite_cancellation
-from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import Call, join_text
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import input_schema
 from amplifier_modules._shared.loop.streaming import STREAM_EVENTS
-from amplifier_modules._shared.loop.turn import Turn
+from amplifier_modules._shared.loop.turn import LoopOrchestrator, Turn
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.provider_order import find_model
@@ -159,14 +158,14 @@ def steps_in(text: str) -> list[Step]:
     """
     begin, end = text.find("["), text.rfind("]")
     try:
-        found: Any = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
+        items: Any = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
     except RecursionError:
         raise ValueError("the answer is nested too deeply") from None
-    if not isinstance(found, list):
+    if not isinstance(items, list):
         raise ValueError("the answer contains no JSON array")
     steps = [
         {key: item.get(key) for key in ("name", "prompt")}
-        for item in cast("list[Any]", found)[:MAX_PLANNED]
+        for item in cast("list[Any]", items)[:MAX_PLANNED]
         if isinstance(item, dict)
     ]
     if not steps or not all(step["prompt"] for step in steps):
@@ -253,13 +252,13 @@ class ChosenExchanges(Exchanges):
         return {}
 
     async def _choose(self, span: Span) -> tuple[str, str | None]:
-        name, wanted = await super()._choose(span)
+        name, preference = await super()._choose(span)
         step = self.step
         if step.provider is not None:
             self._check_provider(step.provider, f"step '{step.name}'")
-            name, wanted = step.provider, wanted if step.provider == name else None
-        wanted = step.model or wanted
-        model = wanted or find_model(self._providers[name])
+            name, preference = step.provider, preference if step.provider == name else None
+        preference = step.model or preference
+        model = preference or find_model(self._providers[name])
         data = {"provider": name, "model": model, "providers": list(self._providers)}
         final = await self._channel.emit_or_raise(
             PROVIDER_RESOLVE, {**data, "step": step.name, **span.fields}
@@ -268,10 +267,10 @@ class ChosenExchanges(Exchanges):
         if chosen != name:
             self._check_provider(chosen, f"a handler of {PROVIDER_RESOLVE}")
             # The model belongs to the original provider, unless the handler chose it.
-            wanted = None
+            preference = None
         if isinstance(asked, str) and asked != model:
-            wanted = asked
-        return chosen, wanted
+            preference = asked
+        return chosen, preference
 
     def _check_provider(self, name: Any, who: str) -> None:
         if not isinstance(name, str) or name not in self._providers:
@@ -287,8 +286,8 @@ class ChosenExchanges(Exchanges):
         tools = await super()._offer_tools(name, span)
         step = self.step
         if step.tools is not None:
-            for wanted in step.tools:
-                _check_tool(wanted, tools, f"step '{step.name}'")
+            for tool_name in step.tools:
+                _check_tool(tool_name, tools, f"step '{step.name}'")
             tools = {name: tool for name, tool in tools.items() if name in step.tools}
         tools = {
             name: t for name, t in tools.items() if self._loop.checker.schema(t, name) is not None
@@ -456,9 +455,9 @@ class EventsTurn(Turn):
         self, final: Mapping[str, Any], declared: list[dict[str, Any]]
     ) -> tuple[list[Step], str]:
         """The steps of the turn, and their source: `config`, `handler`, `model` or `prompt`."""
-        given: Any = final.get("steps", declared)
-        if given != declared:
-            steps = steps_from(given, PLAN_START)
+        plan: Any = final.get("steps", declared)
+        if plan != declared:
+            steps = steps_from(plan, PLAN_START)
             return (steps, "handler") if steps else (only_prompt(), "prompt")
         if declared:
             return self._settings.steps, "config"
@@ -528,10 +527,10 @@ class EventsTurn(Turn):
             "next": following,
         }
         final = await self._channel.emit_or_raise(STEP_END, {**about, **data})
-        wanted = final.get("next", following)
-        if wanted in (None, END) or outcome.reason not in REDIRECTABLE:
+        target = final.get("next", following)
+        if target in (None, END) or outcome.reason not in REDIRECTABLE:
             return None, outcome
-        return step_named(str(wanted), self._steps, STEP_END), outcome
+        return step_named(str(target), self._steps, STEP_END), outcome
 
     def _has_room(self) -> bool:
         limit = self._choices.step.max_iterations
@@ -558,21 +557,21 @@ class EventsTurn(Turn):
             "iteration": self._cycles,
         }
         final = await self._channel.emit_or_raise(LOOP_NEXT, data)
-        wanted, prompt = final.get("next", planned), final.get("prompt")
+        target, prompt = final.get("next", planned), final.get("prompt")
         response = final.get("response", text)
-        if wanted == CONTINUE:
+        if target == CONTINUE:
             if isinstance(prompt, str) and prompt.strip():
                 await self._add({"role": "user", "content": prompt})
             elif outcome is not None:
                 # After an answer, a request needs a user message to answer.
                 await self._add({"role": "user", "content": "Continue."})
             return None
-        if wanted in (None, END):
+        if target in (None, END):
             changed = isinstance(response, str) and response != text
             if outcome is None or changed:
                 return TurnOutcome("success", cast("str", response) if changed else text)
             return outcome
-        self._jump = step_named(str(wanted), self._steps, LOOP_NEXT).name
+        self._jump = step_named(str(target), self._steps, LOOP_NEXT).name
         return TurnOutcome("success", text)
 
 

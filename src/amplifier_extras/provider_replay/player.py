@@ -115,10 +115,10 @@ class Player:
     def parse_tool_calls(self, response: Any) -> list[ToolCall]:
         """The tool calls of the response, in order."""
         if isinstance(response, Mapping):
-            found: Any = cast("Mapping[str, Any]", response).get("tool_calls")
+            items: Any = cast("Mapping[str, Any]", response).get("tool_calls")
         else:
-            found = response.tool_calls
-        calls = cast("list[Any]", found or [])
+            items = response.tool_calls
+        calls = cast("list[Any]", items or [])
         return [c if isinstance(c, ToolCall) else ToolCall.model_validate(c) for c in calls]
 
     async def complete(self, request: Any, **kwargs: Any) -> Any:
@@ -305,17 +305,17 @@ def _may_be_last(chunk: Any) -> bool:
 
 
 def _described(inner: Any, name: str) -> Plain:
-    found: Plain = {"name": name}
+    description: Plain = {"name": name}
     for key in ("model", "default_model", "supports_tools", "supports_schema_with_tools"):
         value = getattr(inner, key, None)
         if isinstance(value, (str, int, float, bool)):
-            found[key] = value
-    found["priority"] = read_priority(inner)
-    found["streams"] = hasattr(type(inner), "stream_complete")
+            description[key] = value
+    description["priority"] = read_priority(inner)
+    description["streams"] = hasattr(type(inner), "stream_complete")
     # Third-party code; record it even if it cannot describe itself.
     with suppress(Exception):
-        found["info"] = plain(inner.get_info())
-    return found
+        description["info"] = plain(inner.get_info())
+    return description
 
 
 MODULE_ID = "provider-replay"

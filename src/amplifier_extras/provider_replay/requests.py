@@ -107,20 +107,20 @@ def _is_filled_in(parts: list[str], text: str) -> bool:
         return False
     at = len(first)
     for part in between:
-        found = text.find(part, at + 1)
-        if found < 0:
+        start = text.find(part, at + 1)
+        if start < 0:
             return False
-        at = found + len(part)
+        at = start + len(part)
     return len(text) - len(last) > at and text.endswith(last)
 
 
 def ids_in(request: Plain) -> list[str]:
     """The ignored ids in the texts of a request, in order."""
-    found: list[str] = []
+    ids: list[str] = []
     for message in request["messages"]:
         for text in texts_in(message.get("content")):
-            found += _ANY_ID.findall(text)
-    return found
+            ids += _ANY_ID.findall(text)
+    return ids
 
 
 def texts_in(value: Any) -> Iterator[str]:

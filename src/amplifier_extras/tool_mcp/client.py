@@ -11,9 +11,14 @@ from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types import (
     CONNECTION_CLOSED,
     URL_ELICITATION_REQUIRED,
+    ListResourcesResult,
     LoggingMessageNotificationParams,
+    PaginatedResult,
+    Request,
+    Result,
     ToolListChangedNotification,
 )
+from pydantic import ValidationError
 
 from amplifier_extras.tool_mcp.connection import (
     CallLost,
@@ -24,13 +29,50 @@ from amplifier_extras.tool_mcp.connection import (
     read_pages,
     shorten,
 )
+from amplifier_extras.tool_mcp.skills import EXTENSION, ServedSkill, parse_entry
+from amplifier_modules.tool_skills.catalogue import InvalidSkill
+from amplifier_support.fields import to_mapping
 
 ResultT = TypeVar("ResultT")
+ExtensionResultT = TypeVar("ExtensionResultT", bound=Result)
 
 _MAX_PAGES = 50
 # The SDK's messages, worded as a server's response, when there was none.
 _SESSION_GONE = "Session terminated"
 _CLOSED, _CUT_OFF = "Connection closed", "SSE stream"
+
+
+class _SkillPage(PaginatedResult):
+    skills: list[dict[str, Any]]
+
+
+class _SkillResult(Result):
+    skill: dict[str, Any]
+
+
+class SkillsClient(Client):
+    """The SDK's client with the requests of the extension for skills."""
+
+    async def list_skills(self, *, cursor: str | None = None) -> _SkillPage:
+        """Return a page of the entries of skills."""
+        return await self._request("skills/list", _SkillPage, cursor=cursor)
+
+    async def get_skill(self, uri: str) -> dict[str, Any]:
+        """Return the entry of a skill."""
+        return (await self._request("skills/get", _SkillResult, uri=uri)).skill
+
+    async def read_directory(self, uri: str, *, cursor: str | None = None) -> ListResourcesResult:
+        """Return a page of the resources in a directory."""
+        return await self._request(
+            "resources/directory/read", ListResourcesResult, uri=uri, cursor=cursor
+        )
+
+    async def _request(
+        self, method: str, result: type[ExtensionResultT], **params: str | None
+    ) -> ExtensionResultT:
+        given = {key: value for key, value in params.items() if value is not None}
+        request = Request[dict[str, Any], str](method=method, params=given)
+        return await self.session.send_request(request, result)
 
 
 class ServerClient:
@@ -59,7 +101,7 @@ class ServerClient:
         self._log = on_log
         self._ask = on_question
         self._on_tools_changed = on_tools_changed
-        self._client = Client(
+        self._client = SkillsClient(
             transport,
             mode="legacy" if legacy else "auto",
             cache=None,
@@ -77,7 +119,7 @@ class ServerClient:
     async def __aexit__(self, *error: Any) -> None:
         await self._client.__aexit__(*error)
 
-    async def answer(self, use: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
+    async def answer(self, use: Callable[[SkillsClient], Awaitable[ResultT]]) -> ResultT:
         """Run `use` with the SDK's client and return its result.
 
         Raises:
@@ -102,13 +144,37 @@ class ServerClient:
             ) from error
 
     async def offers(self) -> Offers:
-        """Return the server's tools, resources and prompts."""
+        """Return the server's tools, resources, prompts and skills."""
         has = self._client.server_capabilities
         tools: list[Any] = []
         if has.tools is not None:
             pages = read_pages(self._client.list_tools, _MAX_PAGES)
             tools = [tool async for page in pages for tool in page.tools]
-        return Offers(tools, has.resources is not None, has.prompts is not None)
+        extension = (has.extensions or {}).get(EXTENSION)
+        offers = Offers(
+            tools,
+            has.resources is not None,
+            has.prompts is not None,
+            extension is not None,
+            to_mapping(extension).get("directoryRead") is True,
+        )
+        return await self._with_skills(offers) if offers.has_skills else offers
+
+    async def _with_skills(self, offers: Offers) -> Offers:
+        skills: dict[str, ServedSkill] = {}
+        problems: list[str] = []
+        try:
+            pages = read_pages(self._client.list_skills, _MAX_PAGES)
+            for entry in [entry async for page in pages for entry in page.skills]:
+                try:
+                    skill = parse_entry(entry)
+                    skills[skill.uri] = skill
+                except InvalidSkill as error:
+                    problems.append(shorten(f"{entry.get('uri')}: {error}"))
+        # The tools of the server can be used without its skills.
+        except (MCPError, ValidationError) as error:
+            problems.append(f"cannot list them: {error_text(error)}")
+        return offers._replace(skills=list(skills.values()), problems=problems)
 
     async def _ask_first(self, error: MCPError) -> ServerRefused:
         """Ask the user to open the pages that a call needs (2025-11-25); it can be made again then."""

@@ -241,7 +241,7 @@ def _login_text(login: dict[str, Any] | None) -> str:
 
 
 @app.command("test")
-@takes_options(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
+@takes_options(Request, *(option for option in OPTIONS if option not in ("approve", "mode")))
 def try_server(
     context: typer.Context, name: _NameArgument, request: Request, output: OutputOption = "text"
 ) -> None:

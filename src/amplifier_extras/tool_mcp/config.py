@@ -98,6 +98,7 @@ class ServerConfig(ModuleConfig):
             module's `defer`.
         resources: Mount tools to list and read its resources, if it has any.
         prompts: Mount tools to list and fill in its prompts, if it has any.
+        skills: Mount a tool to load its skills, if it offers any.
     """
 
     command: str | None = Field(default=None, min_length=1)
@@ -117,6 +118,7 @@ class ServerConfig(ModuleConfig):
     defer: bool | None = None
     resources: bool = True
     prompts: bool = True
+    skills: bool = True
 
     @field_validator("url")
     @classmethod
@@ -160,6 +162,7 @@ class McpConfig(ModuleConfig):
             servers have more than 30.
         keep: Tools that requests never leave out: their names, where `*` matches any text, or how many
             of the first ones.
+        skills: Offer the skills of servers.
         max_output: Bytes of a result shown to the model; longer results are cut in the middle and
             kept whole in a file.
     """
@@ -181,6 +184,7 @@ class McpConfig(ModuleConfig):
     wait: float = Field(default=3, ge=0)
     defer: bool | None = None
     keep: Annotated[int, Field(ge=0)] | list[str] = 3
+    skills: bool = True
     max_output: int = Field(default=50_000, ge=1000)
 
     @field_validator("servers")

@@ -73,11 +73,19 @@ class Offers(NamedTuple):
         tools: Its tools, as the SDK gives them.
         has_resources: Whether it has resources.
         has_prompts: Whether it has prompts.
+        has_skills: Whether it offers skills.
+        reads_directories: Whether it lists the resources in a directory.
+        skills: Its skills, as `skills.ServedSkill`.
+        problems: A line for each skill that cannot be used.
     """
 
     tools: list[Any]
     has_resources: bool
     has_prompts: bool
+    has_skills: bool
+    reads_directories: bool
+    skills: Sequence[Any] = ()
+    problems: Sequence[str] = ()
 
 
 async def read_pages(list_page: Callable[..., Awaitable[Any]], most: int) -> AsyncIterator[Any]:

@@ -14,6 +14,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -33,6 +34,7 @@ from amplifier_extras.tool_mcp.connection import (
     shorten,
 )
 from amplifier_extras.tool_mcp.server import Listener, Server
+from amplifier_extras.tool_mcp.skills import ServedSkill, ServerSkills
 from amplifier_extras.tool_mcp.transports import ErrorLog, LocalWay, RemoteWay
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput, failure, read_input
@@ -40,10 +42,10 @@ from amplifier_modules._shared.process.output import OutputCapture, output_dir
 from amplifier_support.files import open_private_in
 from amplifier_support.installation import install_command
 from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
-from amplifier_support.session_capabilities import ACCEPTED_TOOLS, OFFLINE
+from amplifier_support.session_capabilities import ACCEPTED_TOOLS, OFFLINE, SKILLS_CHANNEL
 
 if TYPE_CHECKING:
-    from mcp import Client
+    from amplifier_extras.tool_mcp.client import SkillsClient
 
 logger = logging.getLogger(__name__)
 
@@ -132,9 +134,9 @@ class Results:
         for start in range(0, len(text), _PIECE):
             capture.feed(text[start : start + _PIECE].encode("utf-8", "replace"))
         capture.close()
-        shown = capture.captured()
-        kept = f"its full text is in {shown.file}" if shown.file else f"not kept: {shown.problem}"
-        return f"{shown.text}\n[the result has {shown.total} bytes; {kept}]"
+        piece = capture.captured()
+        kept = f"its full text is in {piece.file}" if piece.file else f"not kept: {piece.problem}"
+        return f"{piece.text}\n[the result has {piece.total} bytes; {kept}]"
 
     def _block(self, content: Any) -> Block:
         match content.type:
@@ -217,9 +219,11 @@ class MountedTool:
 
     Attributes:
         deferrable: Whether requests leave it out until the model searches for it.
+        is_catalogue: Whether its description is what the model needs, so that it is never left out.
     """
 
     deferrable = False
+    is_catalogue = False
 
     def __init__(
         self, name: str, description: str, input_schema: dict[str, Any], server: Server, run: Run
@@ -237,11 +241,11 @@ class MountedTool:
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Run the tool; `error` of a failure has `message` and `type`."""
         before = len(self.server.unanswered)
-        given: Any = input
+        arguments: Any = input
         try:
-            if not isinstance(given, Mapping):
-                raise InvalidInput(f"the input must be an object, not {type(given).__name__}")
-            return await self._run(dict(cast("Mapping[str, Any]", given)))
+            if not isinstance(arguments, Mapping):
+                raise InvalidInput(f"the input must be an object, not {type(arguments).__name__}")
+            return await self._run(dict(cast("Mapping[str, Any]", arguments)))
         except InvalidInput as error:
             return failure(error)
         except ServerProblem as error:
@@ -264,16 +268,16 @@ def remote_tool(
         emit: Emits events.
     """
 
-    async def run(given: dict[str, Any]) -> ToolResult:
-        arguments = _sendable(given)
+    async def run(values: dict[str, Any]) -> ToolResult:
+        arguments = _sendable(values)
         ids = event_ids()
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            shown = None if message is None else server.redact(shorten(message))
+            note = None if message is None else server.redact(shorten(message))
             data = {"server": server.name, "tool": name, "progress": progress}
-            await emit(MCP_PROGRESS, {**data, "total": total, "message": shown, **ids})
+            await emit(MCP_PROGRESS, {**data, "total": total, "message": note, **ids})
 
-        async def call(client: Client) -> Any:
+        async def call(client: SkillsClient) -> Any:
             return await client.call_tool(remote.name, arguments, progress_callback=on_progress)
 
         return results.of_call(await server.call(call))
@@ -283,22 +287,36 @@ def remote_tool(
     return MountedTool(name, text[:_MAX_DESCRIPTION], schema, server, run)
 
 
-def resource_tools(server: Server, results: Results) -> Iterator[tuple[str, _Described]]:
-    """Yield the tools for the resources of a server, by the ends of their names."""
-    nothing = _object()
+def resource_tools(
+    server: Server, results: Results, skills: ServerSkills | None = None
+) -> Iterator[tuple[str, _Described]]:
+    """Yield the tools for the resources of a server, by the ends of their names.
+
+    Args:
+        server: The server.
+        results: Creates results from responses.
+        skills: Its skills, if it lists directories.
+    """
+    about = "List the resources in the directory with this URI only"
+    directory = {} if skills is None else {"directory": {"type": "string", "description": about}}
+    which = _object(**directory)
     uri = {"type": "string", "description": "The URI of the resource"}
     one_uri = _object("uri", uri=uri)
 
-    async def list_resources(given: dict[str, Any]) -> ToolResult:
-        read_input(nothing, given)
-        return results.of_text("\n".join(await server.call(_resource_lines)))
+    async def list_resources(values: dict[str, Any]) -> ToolResult:
+        directory = read_input(which, values).get("directory")
+        if directory is None or skills is None:
+            return results.of_text("\n".join(await server.call(_resource_lines)))
+        uri, known = sanitize_text(directory), list(skills.skills.values())
+        lines = await server.call(lambda client: _directory_lines(client, uri, known))
+        return results.of_text("\n".join(lines))
 
-    async def read_resource(given: dict[str, Any]) -> ToolResult:
-        uri: str = sanitize_text(read_input(one_uri, given)["uri"])
+    async def read_resource(values: dict[str, Any]) -> ToolResult:
+        uri: str = sanitize_text(read_input(one_uri, values)["uri"])
         return results.of_resource(await server.call(lambda client: client.read_resource(uri)))
 
     about = f"List the resources of the MCP server {server.name}, with their URIs."
-    yield "list_resources", (about, nothing, list_resources)
+    yield "list_resources", (about, which, list_resources)
     about = f"Read a resource of the MCP server {server.name} by its URI."
     yield "read_resource", (about, one_uri, read_resource)
 
@@ -307,12 +325,12 @@ def prompt_tools(server: Server, results: Results) -> Iterator[tuple[str, _Descr
     """Yield the tools for the prompts of a server, by the ends of their names."""
     nothing = _object()
 
-    async def list_prompts(given: dict[str, Any]) -> ToolResult:
-        read_input(nothing, given)
+    async def list_prompts(values: dict[str, Any]) -> ToolResult:
+        read_input(nothing, values)
         return results.of_text("\n".join(await server.call(_prompt_lines)))
 
-    async def get_prompt(given: dict[str, Any]) -> ToolResult:
-        name, arguments = given.get("name"), given.get("arguments") or {}
+    async def get_prompt(values: dict[str, Any]) -> ToolResult:
+        name, arguments = values.get("name"), values.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(arguments, Mapping):
             raise InvalidInput("'name' must be a string, and 'arguments' an object of strings")
         filled = cast("Mapping[str, Any]", arguments)
@@ -347,7 +365,7 @@ def _sendable(arguments: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-async def _resource_lines(client: Client) -> list[str]:
+async def _resource_lines(client: SkillsClient) -> list[str]:
     resources = [
         resource
         async for page in read_pages(client.list_resources, _MAX_PAGES)
@@ -359,7 +377,23 @@ async def _resource_lines(client: Client) -> list[str]:
     return _most(lines, "resource")
 
 
-async def _prompt_lines(client: Client) -> list[str]:
+async def _directory_lines(
+    client: SkillsClient, uri: str, skills: Collection[ServedSkill]
+) -> list[str]:
+    """List a directory, without files in the folder of a skill that it did not have when it was accepted."""
+    pages = read_pages(partial(client.read_directory, uri), _MAX_PAGES)
+    resources = [resource async for page in pages for resource in page.resources]
+    return _most(
+        [
+            _line(one.uri, one.name, one.mime_type, one.description)
+            for one in resources
+            if not any(skill.hides(one.uri) for skill in skills)
+        ],
+        "resource",
+    )
+
+
+async def _prompt_lines(client: SkillsClient) -> list[str]:
     lines: list[str] = []
     async for page in read_pages(client.list_prompts, _MAX_PAGES):
         for item in page.prompts:
@@ -399,9 +433,10 @@ MCP_DISCONNECTED = "mcp:disconnected"
 MCP_FAILED = "mcp:failed"
 MCP_LOG = "mcp:log"
 TOOL_UNANSWERED = "tool:unanswered"
+SKILL_LOADED = "skill:loaded"
 MCP_EVENTS = (
     *(MCP_CONNECTED, MCP_DISCONNECTED, MCP_FAILED, MCP_LOG, MCP_PROGRESS),
-    TOOL_UNANSWERED,
+    *(TOOL_UNANSWERED, SKILL_LOADED),
 )
 """Events this module emits in addition to the kernel's."""
 
@@ -422,6 +457,8 @@ class Hub(Listener):
         self._config = config
         self._mounted: dict[str, dict[str, MountedTool]] = {}
         self._offers: dict[str, Offers] = {}
+        self._skills: dict[str, ServerSkills] = {}
+        self._is_pinned = False
         accepted = ACCEPTED_TOOLS.of(coordinator)
         self._accepted: dict[Any, dict[str, Any]] = {} if accepted is None else accepted
         ACCEPTED_TOOLS.register(coordinator, self._accepted)
@@ -444,7 +481,7 @@ class Hub(Listener):
             state = "ready" if server.is_ready else server.problem
             deferred = sum(tool.deferrable for tool in tools)
             state += f", {deferred} of {len(tools)} tools deferred" if deferred else ""
-            refused = [tool.name for tool in self._list_refused(server)]
+            refused = [*self._list_refused(server)]
             state += f", refused as changed: {', '.join(refused)}" if refused else ""
             yield f"{server.name}: {state}{f': {names}' if names else ''}"
 
@@ -482,8 +519,8 @@ class Hub(Listener):
 
     async def _wait(self) -> None:
         required = [server for server in self._servers if server.config.required]
-        others = [asyncio.create_task(one.tried.wait()) for one in self._servers]
-        needed = [asyncio.create_task(one.settled.wait()) for one in required]
+        others = [asyncio.create_task(candidate.tried.wait()) for candidate in self._servers]
+        needed = [asyncio.create_task(candidate.settled.wait()) for candidate in required]
         try:
             await asyncio.wait(others, timeout=self._config.wait)
             for server in self._servers:
@@ -511,23 +548,50 @@ class Hub(Listener):
     # -- server notifications ----------------------------------------------------------
 
     async def connected(self, server: Server, offers: Offers, seconds: float) -> None:
-        self._offers[server.name] = offers
-        self._accepted.setdefault(_identity(server), _by_name(offers))
-        tools = self._build_tools(server, offers)
-        await self._mount(server.name, tools)
-        if refused := [shorten(tool.name) for tool in self._list_refused(server)]:
-            text = "MCP server %s has changed tools since it was started, which are refused: %s"
-            logger.warning(
-                f"{text}; to use them: /mcp accept %s",
-                *(server.name, ", ".join(refused), server.name),
-            )
+        for problem in offers.problems:
+            logger.warning("a skill of the MCP server %s is left out: %s", server.name, problem)
+        await self._take(server, offers)
         data = {
             "transport": "stdio" if server.config.command else "http",
-            "tools": list(tools),
+            "tools": list(self._mounted[server.name]),
             "late": self._started,
             "duration_ms": round(seconds * 1000),
         }
         await self._emit(MCP_CONNECTED, {"server": server.name, **data})
+
+    async def _take(self, server: Server, offers: Offers) -> None:
+        """Mount what a server offers, except for what it has changed."""
+        self._offers[server.name] = offers
+        self._accepted.setdefault(_identity(server), _by_name(offers))
+        await self._mount(server.name, self._build_tools(server, offers))
+        if refused := [shorten(name) for name in self._list_refused(server)]:
+            text = "MCP server %s has changed since it was started; these are refused: %s"
+            logger.warning(
+                f"{text}; to use them: /mcp accept %s",
+                *(server.name, ", ".join(refused), server.name),
+            )
+
+    async def _note_skill(self, server: Server, skill: ServedSkill) -> None:
+        """Take the current entry of a skill; one that was not listed is accepted unless a lock pins the list."""
+        offers = self._offers[server.name]
+        others = [other for other in offers.skills if other.uri != skill.uri]
+        if len(others) == len(offers.skills) and not self._is_pinned:
+            self._accepted[_identity(server)].setdefault(skill.uri, skill)
+        if skill not in offers.skills:
+            await self._take(server, offers._replace(skills=[*others, skill]))
+
+    def list_skills(self) -> list[dict[str, Any]]:
+        """Return the skills of the servers: name, origin, description, and whether it was loaded."""
+        return [
+            {
+                "name": skill.path,
+                "origin": f"mcp {name}",
+                "description": skill.description,
+                "loaded": skill.name in served.loaded,
+            }
+            for name, served in self._skills.items()
+            for skill in served.skills.values()
+        ]
 
     async def disconnected(self, server: Server, problem: str) -> None:
         logger.info("lost the MCP server %s: %s", server.name, problem)
@@ -582,8 +646,9 @@ class Hub(Listener):
         return False
 
     async def list_pins(self) -> dict[str, dict[str, str]]:
-        """Return the definition of each tool by its server, once every server has answered or is given up."""
+        """Return the tools and the files of skills by their server, once every server has answered or is given up."""
         await asyncio.gather(*(server.settled.wait() for server in self._servers))
+        self._is_pinned = True
         return {f"mcp {server.name}": dict(self._list_pins(server)) for server in self._servers}
 
     def _list_pins(self, server: Server) -> Iterator[tuple[str, str]]:
@@ -598,16 +663,23 @@ class Hub(Listener):
                 ).items():
                     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
                     yield f"{tool.name} {key}", text
+        for skill in offers.skills:
+            yield f"{skill.uri} frontmatter", json.dumps(skill.frontmatter, sort_keys=True)
+            for path, file in skill.files.items():
+                yield f"{skill.uri} {path}", file.digest
 
     # -- tools -------------------------------------------------------------------------
 
-    def _list_refused(self, server: Server) -> Iterator[Any]:
-        """Tools that the server has added or changed since it was first connected, or accepted."""
+    def _list_refused(self, server: Server) -> Iterator[str]:
+        """Tools and skills that the server has added or changed since it was first connected, or accepted."""
         offers = self._offers.get(server.name)
         accepted = self._accepted.get(_identity(server), {})
-        for tool in offers.tools if offers is not None else ():
-            if accepted.get(tool.name) != tool and _is_wanted(tool.name, server.config):
-                yield tool
+        for name, offer in _by_name(offers).items() if offers is not None else ():
+            is_tool = not isinstance(offer, ServedSkill)
+            if accepted.get(name) != offer and not (
+                is_tool and not _is_wanted(name, server.config)
+            ):
+                yield name
 
     def _build_tools(self, server: Server, offers: Offers) -> dict[str, MountedTool]:
         """A server's tools by their mounted names."""
@@ -617,28 +689,56 @@ class Hub(Listener):
             self._config.max_output, lambda: output_dir(self._coordinator), server.redact
         )
         tools: dict[str, MountedTool] = {}
-        refused = [tool.name for tool in self._list_refused(server)]
+        refused = [*self._list_refused(server)]
         for remote in offers.tools:
             if _is_wanted(remote.name, server.config) and remote.name not in refused:
                 name = tool_name(server.name, remote.name, {*others, *tools})
                 tools[name] = remote_tool(name, server, results, remote, self._emit)
         extra: list[tuple[str, _Described]] = []
+        skills = self._update_skills(server, offers, refused)
         if offers.has_resources and server.config.resources:
-            extra += resource_tools(server, results)
+            directories = skills if offers.reads_directories else None
+            extra += resource_tools(server, results, directories)
         if offers.has_prompts and server.config.prompts:
             extra += prompt_tools(server, results)
         for ending, (about, schema, run) in extra:
             name = tool_name(server.name, ending, {*others, *tools})
             tools[name] = MountedTool(name, about, schema, server, run)
+        if skills is not None:
+
+            async def load(given: dict[str, Any]) -> ToolResult:
+                return results.of_text(await skills.run(given))
+
+            name = tool_name(server.name, "skill", {*others, *tools})
+            about, schema = skills.description, skills.input_schema
+            tools[name] = MountedTool(name, about, schema, server, load)
+            tools[name].is_catalogue = True
         return tools
 
-    async def _mount(self, server: str, wanted: dict[str, MountedTool]) -> None:
+    def _update_skills(
+        self, server: Server, offers: Offers, refused: Container[str]
+    ) -> ServerSkills | None:
+        """Note which skills of a server may be used; None if it offers none."""
+        if not (offers.has_skills and self._config.skills and server.config.skills):
+            return None
+        if server.name not in self._skills:
+            self._skills[server.name] = ServerSkills(
+                server.name,
+                server.call,
+                partial(self._note_skill, server),
+                lambda name: self._emit(SKILL_LOADED, {"name": name, "server": server.name}),
+            )
+        skills = self._skills[server.name]
+        skills.skills = {one.name: one for one in offers.skills if one.uri not in refused}
+        return skills
+
+    async def _mount(self, server: str, tools: dict[str, MountedTool]) -> None:
         for name, tool in self._mounted.get(server, {}).items():
-            if name not in wanted and self._coordinator.get("tools", name) is tool:
+            if name not in tools and self._coordinator.get("tools", name) is tool:
                 await self._coordinator.unmount("tools", name=name)
-        for name, tool in wanted.items():
+        for name, tool in tools.items():
             await self._coordinator.mount("tools", tool, name=name)
-        self._mounted[server] = wanted
+        self._mounted[server] = tools
         self._defer()
 
     def _defer(self) -> None:
@@ -647,7 +747,7 @@ class Hub(Listener):
         by_default = len(mounted) > MAX_SENT if self._config.defer is None else self._config.defer
         for tool in mounted:
             own = tool.server.config.defer
-            tool.deferrable = by_default if own is None else own
+            tool.deferrable = (by_default if own is None else own) and not tool.is_catalogue
         deferred = [tool for tool in mounted if tool.deferrable]
         keep = self._config.keep
         if isinstance(keep, int):
@@ -677,8 +777,8 @@ class Hub(Listener):
         return connect
 
     def _local_way(self, name: str, config: ServerConfig) -> LocalWay:
-        given = configured_secrets(self._coordinator.config)
-        known = [*secrets_in(), *secrets_in(config.env), *given]
+        plan_secrets = configured_secrets(self._coordinator.config)
+        known = [*secrets_in(), *secrets_in(config.env), *plan_secrets]
         redactor = Redactor(known)
         log = ErrorLog(lambda: output_dir(self._coordinator), f"mcp-{name}.log", redactor)
         self._logs.append(log)
@@ -691,7 +791,8 @@ def _identity(server: Server) -> tuple[Any, ...]:
 
 
 def _by_name(offers: Offers) -> dict[str, Any]:
-    return {tool.name: tool for tool in offers.tools}
+    tools = {tool.name: tool for tool in offers.tools}
+    return {**tools, **{skill.uri: skill for skill in offers.skills}}
 
 
 def _is_wanted(name: str, config: ServerConfig) -> bool:
@@ -735,8 +836,8 @@ async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable
         if verb == "accept":
             accepted = [await each.accept(name.strip()) for each in hubs]
             if any(accepted):
-                return f"The tools of {name} are used as they are now."
-            return f"No server {name!r} has changed its tools."
+                return f"The tools and skills of {name} are used as they are now."
+            return f"No server {name!r} has changed its tools or skills."
         lines = [line for each in hubs for line in each.describe()]
         return "\n".join(lines) or "The plan has no MCP servers."
 
@@ -749,5 +850,6 @@ async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable
         }
         coordinator.register_contributor("chat.commands", MODULE_ID, lambda: command)
     coordinator.register_contributor("lock.pins", MODULE_ID, hub.list_pins)
+    coordinator.register_contributor(SKILLS_CHANNEL, MODULE_ID, hub.list_skills)
     await hub.start()
     return hub.close

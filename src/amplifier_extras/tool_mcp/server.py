@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from amplifier_extras.tool_mcp.config import ServerConfig
 
 if TYPE_CHECKING:
-    from mcp import Client
-
-    from amplifier_extras.tool_mcp.client import ServerClient
+    from amplifier_extras.tool_mcp.client import ServerClient, SkillsClient
 from amplifier_extras.tool_mcp.connection import (
     CallLost,
     CannotStart,
@@ -135,7 +133,7 @@ class Server:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_LEAVE_SECONDS)
 
-    async def call(self, use: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
+    async def call(self, use: Callable[[SkillsClient], Awaitable[ResultT]]) -> ResultT:
         """Run `use` with the connected client and return its result.
 
         Raises:
@@ -173,7 +171,7 @@ class Server:
         return self._client
 
     async def _call_with_limit(
-        self, client: ServerClient, use: Callable[[Client], Awaitable[ResultT]]
+        self, client: ServerClient, use: Callable[[SkillsClient], Awaitable[ResultT]]
     ) -> ResultT:
         limit = asyncio.timeout(self.config.timeout)
         self._in_flight.add(limit)

@@ -144,15 +144,15 @@ class LocalWay:
         environment = {**inherited, "PWD": folder, **self._config.env}
         command = os.path.expanduser(self._config.command or "")
         if "/" in command:
-            found = os.path.join(folder, command)
-            found = found if os.access(found, os.X_OK) and os.path.isfile(found) else None
+            program = os.path.join(folder, command)
+            program = program if os.access(program, os.X_OK) and os.path.isfile(program) else None
         else:
             # A relative entry could pick a program from the working directory as the server.
             path = absolute_entries(environment.get("PATH", os.defpath))
-            found = shutil.which(command, path=path)
-        if found is None:
+            program = shutil.which(command, path=path)
+        if program is None:
             raise CannotStart(f"program {self._config.command!r} not found")
-        return Program([os.path.abspath(found), *self._config.args], environment, folder)
+        return Program([os.path.abspath(program), *self._config.args], environment, folder)
 
 
 class RemoteWay:

@@ -134,26 +134,26 @@ def find_cases(targets: Sequence[str], keyword: str | None = None) -> list[Case]
         UsageError: A path or a test does not exist, or no test is selected.
         PlanError: Files are invalid; with all problems.
     """
-    wanted: dict[Path, set[str] | None] = {}
+    selection: dict[Path, set[str] | None] = {}
     for target in targets or ["."]:
         place, separator, name = (
             (target, "", "") if os.path.exists(target) else target.partition(SEPARATOR)
         )
         for file in _files(Path(place)):
-            names = wanted.setdefault(file, set())
+            names = selection.setdefault(file, set())
             if not separator:
-                wanted[file] = None
+                selection[file] = None
             elif names is not None:
                 names.add(name)
     problems = Problems()
     cases: list[Case] = []
-    for file, names in wanted.items():
+    for file, names in selection.items():
         cases += _selected(file, names, problems)
     problems.raise_if_any()
     if keyword is not None:
         cases = [case for case in cases if keyword.casefold() in case.id.casefold()]
     if not cases:
-        places = [f"the folder {one}" if os.path.isdir(one) else one for one in targets]
+        places = [f"the folder {path}" if os.path.isdir(path) else path for path in targets]
         what = f" in {' or '.join(places)}" if places else ""
         what += f" whose name contains {keyword!r}" if keyword is not None else ""
         hint = f"Test files end with {SUFFIXES[0]}; see: amplifier docs testing"
@@ -201,24 +201,24 @@ def _selected(file: Path, names: set[str] | None, problems: Problems) -> list[Ca
 # -- one file ----------------------------------------------------------------------------
 
 
-def read_cases(file: Path, problems: Problems, shown: str | None = None) -> list[Case]:
+def read_cases(file: Path, problems: Problems, label: str | None = None) -> list[Case]:
     """The tests of a file; those of a file with problems must not run.
 
     Args:
         file: The file.
         problems: Collects the problems.
-        shown: Its name in problems and ids; by default its path.
+        label: Its name in problems and ids; by default its path.
 
     Raises:
         ConfigError: It cannot be read.
     """
-    shown = shown or str(file)
+    label = label or str(file)
     before = len(problems)
     # Its limits are those of one document with what it refers to.
     problems.budget = Budget()
-    data = read_bytes(file, shown, TEST_FILE.what)
-    root = read_root(shown, data, TEST_FILE, problems)
-    whole = normalise(root, shown, problems, TEST_FILE)
+    data = read_bytes(file, label, TEST_FILE.what)
+    root = read_root(label, data, TEST_FILE, problems)
+    whole = normalise(root, label, problems, TEST_FILE)
     shared = {key: value for key, value in whole.items.items() if key != "tests"}
     tests = whole.items.get("tests")
     cases: list[Case] = []
@@ -232,7 +232,7 @@ def read_cases(file: Path, problems: Problems, shown: str | None = None) -> list
         settings = MapNode(_merged(shared, own), node.at)
         name = name or file.name.partition(".")[0]
         agents = frozenset(read_items(node, "agents"))
-        cases.append(Case(shown, file.absolute(), name, node.at, settings, agents))
+        cases.append(Case(label, file.absolute(), name, node.at, settings, agents))
     if len(problems) == before:
         if not cases:
             problems.add("the file has no tests", whole.key_at("tests"), "add one to 'tests'")
@@ -266,11 +266,11 @@ def _check(cases: Iterable[Case], problems: Problems) -> None:
 
 def _check_one(case: Case, problems: Problems) -> None:
     items, what = case.settings.items, f"the test {case.name!r}"
-    for one, other, use in (("plan", "profile", ""), ("script", "recording", "")):
-        if one in items and other in items:
-            problems.add(f"{what} has both {one!r} and {other!r}", items[other].at, "keep one")
-        elif one not in items and other not in items:
-            problems.add(f"{what} has no {one}", case.at, f"set {one!r} or {other!r}{use}")
+    for first, second, use in (("plan", "profile", ""), ("script", "recording", "")):
+        if first in items and second in items:
+            problems.add(f"{what} has both {first!r} and {second!r}", items[second].at, "keep one")
+        elif first not in items and second not in items:
+            problems.add(f"{what} has no {first}", case.at, f"set {first!r} or {second!r}{use}")
     plan, profile = case.read_path("plan"), case.text("profile")
     if plan is not None and not plan.exists():
         problems.add(f"the plan {case.text('plan')!r} does not exist", items["plan"].at)
@@ -327,9 +327,9 @@ def _replies(node: ListNode) -> ListNode:
 
 
 def _reply(node: Node) -> MapNode:
-    given = node.items if isinstance(node, MapNode) else {"text": node}
-    reply = {key: literal(value) for key, value in given.items() if key != "calls"}
-    calls = given.get("calls")
+    fields = node.items if isinstance(node, MapNode) else {"text": node}
+    reply = {key: literal(value) for key, value in fields.items() if key != "calls"}
+    calls = fields.get("calls")
     if isinstance(calls, ListNode):
         tool_calls = [_call(item) for item in calls.items if isinstance(item, MapNode)]
         reply["tool_calls"] = ListNode(tool_calls, calls.at)
@@ -340,5 +340,5 @@ def _reply(node: Node) -> MapNode:
 
 
 def _call(node: MapNode) -> MapNode:
-    ((name, given),) = node.items.items()
-    return MapNode({"name": Scalar(name, node.at, literal=True), "input": literal(given)}, node.at)
+    ((name, value),) = node.items.items()
+    return MapNode({"name": Scalar(name, node.at, literal=True), "input": literal(value)}, node.at)

@@ -107,19 +107,19 @@ def run_tests(
     started = time.monotonic()
     invocation: Invocation = context.obj
     stdout = invocation.stdout = invocation.resources.enter_context(claim_stdout())
-    shown = _Shown(stdout, len(cases), verbose=options.verbose, quiet=output == "json")
+    progress = _Shown(stdout, len(cases), verbose=options.verbose, quiet=output == "json")
     runner = Runner(trust=request.trust, no_project=request.no_project, update=options.update)
-    ended, stopped = run_loop(_run(runner, cases, shown, exit_first=options.exit_first))
+    ended, stopped = run_loop(_run(runner, cases, progress, exit_first=options.exit_first))
     seconds = time.monotonic() - started
     left = len(cases) - len(ended)
-    shown.write(f"{failures_text(ended)}\n{summary(ended, left, seconds)}\n")
+    progress.write(f"{failures_text(ended)}\n{summary(ended, left, seconds)}\n")
     if output == "json":
         stdout.write(f"{redact(json_text(as_json(ended, left, seconds)))}\n")
     if report_file is not None:
         _write(report_file, as_junit(ended))
     if stopped is not None:
         raise typer.Exit(stopped.exit_code)
-    if any(one.status != "passed" for one in ended):
+    if any(test.status != "passed" for test in ended):
         raise typer.Exit(Ending.CHECK_FAILED.exit_code)
 
 
@@ -142,15 +142,15 @@ class _Shown:
         if not self._quiet:
             self._stdout.write(redact(for_terminal(text)))
 
-    def show(self, one: Tested) -> None:
-        self.write(self._progress.text(one))
+    def show(self, tested: Tested) -> None:
+        self.write(self._progress.text(tested))
 
     def stop(self) -> None:
         self.write(self._progress.end)
 
 
 async def _run(
-    runner: Runner, cases: list[Case], shown: _Shown, *, exit_first: bool
+    runner: Runner, cases: list[Case], progress: _Shown, *, exit_first: bool
 ) -> tuple[list[Tested], Ending | None]:
     """The tests that ran to their end, and what stopped the others; None if nothing did."""
     ended: list[Tested] = []
@@ -159,15 +159,15 @@ async def _run(
         for case in cases:
             running.append(asyncio.ensure_future(run_case(runner, case)))
             await asyncio.wait(running[-1:])
-            one = None if running[-1].cancelled() else running[-1].result()
+            tested = None if running[-1].cancelled() else running[-1].result()
             # An interrupt may have been the reason for a failure.
-            if one is None or (interrupts.received is not None and one.status != "passed"):
+            if tested is None or (interrupts.received is not None and tested.status != "passed"):
                 break
-            ended.append(one)
-            shown.show(one)
-            if interrupts.received is not None or (exit_first and one.status != "passed"):
+            ended.append(tested)
+            progress.show(tested)
+            if interrupts.received is not None or (exit_first and tested.status != "passed"):
                 break
-    shown.stop()
+    progress.stop()
     if interrupts.received is None:
         return ended, None
     return ended, Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED

@@ -101,8 +101,8 @@ def _time_limit(seconds: float) -> Generator[None]:
 
 
 def _texts(node: Node, key: str) -> list[str]:
-    found = node.items.get(key) if isinstance(node, MapNode) else None
-    return [text for item in items(found) if (text := read_text(item)) is not None]
+    value = node.items.get(key) if isinstance(node, MapNode) else None
+    return [text for item in items(value) if (text := read_text(item)) is not None]
 
 
 def items(node: Node | None) -> Sequence[Node]:
@@ -112,25 +112,25 @@ def items(node: Node | None) -> Sequence[Node]:
     return [] if node is None else [node]
 
 
-def _difference(wanted: str, got: str) -> tuple[str, ...]:
-    if "\n" not in wanted.strip() and "\n" not in got.strip():
-        return f"expected {short(wanted)}", f"got      {short(got)}"
-    lines = _diff(wanted.splitlines(), got.splitlines())
+def _difference(expected: str, got: str) -> tuple[str, ...]:
+    if "\n" not in expected.strip() and "\n" not in got.strip():
+        return f"expected {short(expected)}", f"got      {short(got)}"
+    lines = _diff(expected.splitlines(), got.splitlines())
     if not lines:
         return ("differs in line ends only",)
     return "differs (- expected, + got)", *cut(lines)
 
 
-def _diff(wanted: list[str], got: list[str]) -> list[str]:
+def _diff(expected_lines: list[str], got: list[str]) -> list[str]:
     """The first lines that differ, from the line before them."""
     same = 0
-    for one, other in zip(wanted, got, strict=False):
-        if one != other:
+    for expected, actual in zip(expected_lines, got, strict=False):
+        if expected != actual:
             break
         same += 1
     # Comparing takes quadratic time.
     part = slice(max(same - 1, 0), same + _COMPARED_LINES)
-    diff = difflib.unified_diff(wanted[part], got[part], n=1, lineterm="")
+    diff = difflib.unified_diff(expected_lines[part], got[part], n=1, lineterm="")
     return [line for line in list(diff)[2:] if line[:2] != "@@"]
 
 
@@ -142,9 +142,9 @@ def excerpt(text: str) -> tuple[str, ...]:
 
 def cut(lines: Sequence[str]) -> list[str]:
     """The first lines, none of them very long, and how many follow."""
-    shown = [cut_text(line, _WIDTH) for line in lines[:_LONGEST]]
+    kept = [cut_text(line, _WIDTH) for line in lines[:_LONGEST]]
     more = len(lines) - _LONGEST
-    return [*shown, f"… {describe.count(more, 'more line')}"] if more > 0 else shown
+    return [*kept, f"… {describe.count(more, 'more line')}"] if more > 0 else kept
 
 
 def indented(lines: Sequence[str]) -> list[str]:
@@ -157,17 +157,17 @@ def short(value: Any) -> str:
     return cut_text(json.dumps(value, ensure_ascii=False, default=str), _WIDTH)
 
 
-def is_same(wanted: Any, got: Any) -> bool:
+def is_same(expected: Any, got: Any) -> bool:
     """Return True if two values are the same in JSON, where true is not 1."""
-    if isinstance(wanted, dict) and isinstance(got, dict):
-        pairs = cast("dict[Any, Any]", wanted), cast("dict[Any, Any]", got)
+    if isinstance(expected, dict) and isinstance(got, dict):
+        pairs = cast("dict[Any, Any]", expected), cast("dict[Any, Any]", got)
         return pairs[0].keys() == pairs[1].keys() and all(
-            is_same(one, pairs[1][key]) for key, one in pairs[0].items()
+            is_same(value, pairs[1][key]) for key, value in pairs[0].items()
         )
-    if isinstance(wanted, list) and isinstance(got, list):
-        lists = cast("list[Any]", wanted), cast("list[Any]", got)
+    if isinstance(expected, list) and isinstance(got, list):
+        lists = cast("list[Any]", expected), cast("list[Any]", got)
         return len(lists[0]) == len(lists[1]) and all(map(is_same, *lists))
-    return wanted == got and isinstance(wanted, bool) == isinstance(got, bool)
+    return expected == got and isinstance(expected, bool) == isinstance(got, bool)
 
 
 class Failure(NamedTuple):
@@ -220,14 +220,14 @@ def find_failures(case: Case, ran: Ran) -> list[Failure]:
 def _agent(case: Case, name: str, node: MapNode, ran: Ran) -> Iterator[Failure]:
     """The expectations of an agent that are not met by its delegations, taken together."""
     what = f"agents.{name}"
-    delegations = [one for one in ran.turn.sub_sessions if one.agent == name]
+    delegations = [delegation for delegation in ran.turn.sub_sessions if delegation.agent == name]
     if not delegations:
         yield Failure(what, ("the agent was not called",), node.at)
         return
-    sessions = {one.session_id for one in delegations}
+    sessions = {delegation.session_id for delegation in delegations}
     turn = ran.turn._replace(
         response=delegations[-1].response,
-        tools=tuple(tool for one in delegations for tool in one.tools),
+        tools=tuple(tool for delegation in delegations for tool in delegation.tools),
         denied=tuple(call for call in ran.turn.denied if call.session_id in sessions),
     )
     sent = tuple(request for request in ran.sent if request.session_id in sessions)
@@ -244,15 +244,15 @@ def _agent(case: Case, name: str, node: MapNode, ran: Ran) -> Iterator[Failure]:
 def _ending(case: Case, expect: Mapping[str, Node], ran: Ran) -> Iterator[Failure]:
     outcome = ran.outcome
     node = expect.get("exit")
-    wanted = {int(_number(node))} if node is not None else {0}
+    codes = {int(_number(node))} if node is not None else {0}
     agents = case.expected_agents.values()
     denied = (expect.get("denied"), *(agent.items.get("denied") for agent in agents))
-    if node is None and any(isinstance(one, ListNode) and one.items for one in denied):
-        wanted.add(Ending.DENIED.exit_code)
+    if node is None and any(isinstance(item, ListNode) and item.items for item in denied):
+        codes.add(Ending.DENIED.exit_code)
     if node is None and "limit" in expect:
-        wanted = {Ending.BUDGET.exit_code}
-    if outcome.exit_code not in wanted:
-        code = " or ".join(map(str, sorted(wanted)))
+        codes = {Ending.BUDGET.exit_code}
+    if outcome.exit_code not in codes:
+        code = " or ".join(map(str, sorted(codes)))
         reason = outcome.message.splitlines()
         if ran.plan is None and outcome.hint is not None:
             reason += outcome.hint.splitlines()
@@ -322,25 +322,25 @@ def _failed(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     yield from _all_calls(items(node), [_Call(tool.name, tool.input) for tool in failed])
 
 
-def _all_calls(wanted: Sequence[Node], actual: Sequence[_Call]) -> Iterator[tuple[str, ...]]:
-    same = len(wanted) == len(actual)
-    if same and all(_is_call(one, call) for one, call in zip(wanted, actual, strict=True)):
+def _all_calls(nodes: Sequence[Node], actual: Sequence[_Call]) -> Iterator[tuple[str, ...]]:
+    same = len(nodes) == len(actual)
+    if same and all(_is_call(expected, call) for expected, call in zip(nodes, actual, strict=True)):
         return
-    for number, (one, call) in enumerate(zip(wanted, actual, strict=False), 1):
-        if not _is_call(one, call):
+    for number, (expected, call) in enumerate(zip(nodes, actual, strict=False), 1):
+        if not _is_call(expected, call):
             yield (
                 f"call {number} differs",
-                *indented([f"expected {_described(one)}", f"got      {call}"]),
+                *indented([f"expected {_described(expected)}", f"got      {call}"]),
                 *_listed(actual),
             )
             return
-    if len(actual) > len(wanted):
-        extra = [str(call) for call in actual[len(wanted) :]]
-        yield f"expected {len(wanted)}, got {len(actual)}; unexpected:", *indented(cut(extra))
+    if len(actual) > len(nodes):
+        extra = [str(call) for call in actual[len(nodes) :]]
+        yield f"expected {len(nodes)}, got {len(actual)}; unexpected:", *indented(cut(extra))
     else:
-        missing = [_described(node) for node in wanted[len(actual) :]]
+        missing = [_described(node) for node in nodes[len(actual) :]]
         lines = indented(cut(missing))
-        yield f"expected {len(wanted)}, got {len(actual)}; missing:", *lines, *_listed(actual)
+        yield f"expected {len(nodes)}, got {len(actual)}; missing:", *lines, *_listed(actual)
 
 
 def _listed(actual: Sequence[_Call]) -> list[str]:
@@ -351,19 +351,19 @@ def _listed(actual: Sequence[_Call]) -> list[str]:
 def _described(node: Node) -> str:
     if not isinstance(node, MapNode):
         return str(plain_data(node))
-    ((name, given),) = node.items.items()
-    return str(_Call(name, plain_data(given)))
+    ((name, arguments),) = node.items.items()
+    return str(_Call(name, plain_data(arguments)))
 
 
 def _is_call(node: Node, call: _Call) -> bool:
     if not isinstance(node, MapNode):
         return False
-    ((name, given),) = node.items.items()
-    if not fnmatch.fnmatchcase(call.name, name) or not isinstance(given, MapNode):
+    ((name, arguments),) = node.items.items()
+    if not fnmatch.fnmatchcase(call.name, name) or not isinstance(arguments, MapNode):
         return False
     actual: Any = call.input if isinstance(call.input, Mapping) else {}
     return all(
-        key in actual and _is_value(value, actual[key]) for key, value in given.items.items()
+        key in actual and _is_value(value, actual[key]) for key, value in arguments.items.items()
     )
 
 
@@ -378,20 +378,20 @@ def _is_value(node: Node, got: Any) -> bool:
 
 
 def _files(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
-    wanted = node.items if isinstance(node, MapNode) else {}
+    contents = node.items if isinstance(node, MapNode) else {}
     before, after = ran.before, ran.after
     paths = sorted(before.keys() | after.keys())
     changed = [path for path in paths if before.get(path) != after.get(path)]
-    for name, content in wanted.items():
+    for name, content in contents.items():
         if is_null(content):
-            yield from ((f"{path} exists",) for path in after if _is_file(name, path, wanted))
-        elif not any(_is_file(name, path, wanted) for path in changed):
-            exists = any(_is_file(name, path, wanted) for path in after)
+            yield from ((f"{path} exists",) for path in after if _is_file(name, path, contents))
+        elif not any(_is_file(name, path, contents) for path in changed):
+            exists = any(_is_file(name, path, contents) for path in after)
             yield (f"{name} was not changed" if exists else f"{name} does not exist",)
     for path in changed:
-        expected = [one for name, one in wanted.items() if _is_file(name, path, wanted)]
+        expected = [item for name, item in contents.items() if _is_file(name, path, contents)]
         if path not in after:
-            if not any(is_null(one) for one in expected):
+            if not any(is_null(item) for item in expected):
                 yield (f"{path} was removed",)
         elif not expected:
             yield (f"{path} was {'changed' if path in before else 'added'}",)
@@ -400,9 +400,9 @@ def _files(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
                 yield from _file(path, content, after[path])
 
 
-def _is_file(name: str, path: str, wanted: Mapping[str, Node]) -> bool:
+def _is_file(name: str, path: str, contents: Mapping[str, Node]) -> bool:
     """Return True if a path or pattern is for a file; the path of the file itself is before patterns."""
-    return name == path or (path not in wanted and fits(path, name))
+    return name == path or (path not in contents and fits(path, name))
 
 
 def _file(path: str, node: Node, state: FileState) -> Iterator[tuple[str, ...]]:
@@ -459,23 +459,23 @@ def _request(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
         yield ("no request was sent",)
         return
     first = ran.sent[0]
-    for key, wanted in node.items.items():
+    for key, expected in node.items.items():
         if key == "tools":
-            for lines in _names(wanted, first.tools):
+            for lines in _names(expected, first.tools):
                 yield f"tools: {lines[0]}", *lines[1:]
         elif key in ("system", "prompt"):
-            for line, *rest in differences(wanted, getattr(first, key)):
+            for line, *rest in differences(expected, getattr(first, key)):
                 yield f"{key}: {line}", *rest
         else:
             got = getattr(first, key)
-            if got != read_text(wanted):
-                yield (f"{key}: expected {read_text(wanted)}, got {got or 'none'}",)
+            if got != read_text(expected):
+                yield (f"{key}: expected {read_text(expected)}, got {got or 'none'}",)
 
 
 def _names(node: Node, got: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    wanted = [text for item in items(node) if (text := read_text(item)) is not None]
-    missing = sorted(set(wanted) - set(got))
-    extra = sorted(set(got) - set(wanted))
+    expected = [text for item in items(node) if (text := read_text(item)) is not None]
+    missing = sorted(set(expected) - set(got))
+    extra = sorted(set(got) - set(expected))
     if missing:
         yield (f"missing: {', '.join(missing)}",)
     if extra:
@@ -493,19 +493,19 @@ def _modules(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
             for entry in items(tree.items.get(section))
             if isinstance(entry, MapNode)
         ]
-    yield from _names(node, [text for one in nodes if (text := read_text(one)) is not None])
+    yield from _names(node, [text for item in nodes if (text := read_text(item)) is not None])
 
 
 def _plan(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     assert ran.plan is not None
-    for address, wanted in node.items.items() if isinstance(node, MapNode) else ():
+    for address, value in node.items.items() if isinstance(node, MapNode) else ():
         got, problem = None, None
         try:
             got = plain_data(look_up(ran.plan.merged.document, address))
         except ConfigError:
             # A misspelt address is never set.
             problem = misspelling(ran.plan, address)
-        expected = plain_data(wanted)
+        expected = plain_data(value)
         if problem is not None:
             yield (f"{address}: {problem}",)
         elif not is_same(expected, got):

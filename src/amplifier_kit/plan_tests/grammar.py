@@ -65,7 +65,7 @@ class ByName(_Several):
             name: self._values.read(value, f"{where}.{name}", check)
             for name, value in node.items.items()
         }
-        return with_items(node, {name: one for name, one in read.items() if one is not None})
+        return with_items(node, {name: item for name, item in read.items() if item is not None})
 
     def schema(self, printing: Printing) -> Schema:
         schema: Schema = {"type": ["object"], "additionalProperties": printing.use(self._values)}
@@ -88,8 +88,10 @@ class ListOf(_Several):
 
 
 def _read_list(rule: Rule, node: ListNode, where: str, check: Check) -> ListNode:
-    read = [rule.read(one, f"{where}.{number}", check) for number, one in enumerate(node.items, 1)]
-    return ListNode([one for one in read if one is not None], node.at)
+    read = [
+        rule.read(item, f"{where}.{number}", check) for number, item in enumerate(node.items, 1)
+    ]
+    return ListNode([item for item in read if item is not None], node.at)
 
 
 class Content(Rule):
@@ -235,11 +237,11 @@ class CallForm(Rule):
             return MapNode({str(node.value): MapNode({}, node.at)}, node.at)
         if not isinstance(node, MapNode) or len(node.items) != 1:
             return check.wrong(node, where, "a tool, or one 'TOOL: {FIELD: VALUE}'")
-        ((name, given),) = node.items.items()
-        if not isinstance(given, MapNode):
-            return check.wrong(given, f"{where}.{name}", "the input as a mapping '{FIELD: VALUE}'")
+        ((name, fields),) = node.items.items()
+        if not isinstance(fields, MapNode):
+            return check.wrong(fields, f"{where}.{name}", "the input as a mapping '{FIELD: VALUE}'")
         if self._is_expected:
-            for field, value in given.items.items():
+            for field, value in fields.items.items():
                 if is_condition(value):
                     TEXT.read(value, f"{where}.{name}.{field}", check)
         return node
@@ -453,8 +455,8 @@ class _Stub(Rule):
         return _STUB_FIELDS.read_value(node, where, check)
 
     def schema(self, printing: Printing) -> Schema:
-        one = printing.use(_STUB_FIELDS)
-        return {"anyOf": [{"const": RECORDED}, one, {"type": "array", "items": one}]}
+        fields = printing.use(_STUB_FIELDS)
+        return {"anyOf": [{"const": RECORDED}, fields, {"type": "array", "items": fields}]}
 
 
 _RUN: Mapping[str, Rule] = {

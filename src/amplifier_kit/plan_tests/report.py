@@ -26,20 +26,22 @@ class Progress:
         self._ended = 0
         self._file: str | None = None
 
-    def text(self, one: Tested) -> str:
+    def text(self, tested: Tested) -> str:
         """Return the text to print when a test has ended."""
         self._ended += 1
         if self._verbose:
             share = self._ended * 100 // self._total
-            recorded = ", recorded" if one.recorded else ""
-            return f"{one.case.id} {one.status}{recorded} ({one.seconds:.2f} s) [{share}%]\n"
+            recorded = ", recorded" if tested.recorded else ""
+            return (
+                f"{tested.case.id} {tested.status}{recorded} ({tested.seconds:.2f} s) [{share}%]\n"
+            )
         start = ""
-        if one.case.file != self._file:
+        if tested.case.file != self._file:
             start = "\n" if self._file is not None else ""
-            start += f"{one.case.file} "
-            self._file = one.case.file
+            start += f"{tested.case.file} "
+            self._file = tested.case.file
         end = "\n" if self._ended == self._total else ""
-        return f"{start}{_MARKS[one.status]}{end}"
+        return f"{start}{_MARKS[tested.status]}{end}"
 
     @property
     def end(self) -> str:
@@ -55,17 +57,17 @@ _JUNIT: dict[str, Literal["failure", "error"] | None] = {
 _MARKS = {"passed": ".", "failed": "F", "error": "E"}
 
 
-def failure_lines(one: Tested) -> Iterator[str]:
+def failure_lines(tested: Tested) -> Iterator[str]:
     """The failures of a test, each with the expectation and the result."""
-    if one.error is not None:
-        yield f"{one.case.at.file}:{one.case.at.line}: {one.error.message}"
-        yield from _indented((one.error.hint or "").splitlines())
-    for failure in one.failures:
+    if tested.error is not None:
+        yield f"{tested.case.at.file}:{tested.case.at.line}: {tested.error.message}"
+        yield from _indented((tested.error.hint or "").splitlines())
+    for failure in tested.failures:
         first, *rest = failure.lines
         yield f"{failure.at.file}:{failure.at.line}: {failure.what}: {first}"
         yield from _indented(rest)
-    notes = list(dict.fromkeys(one.notes))
-    for note in notes[:_NOTES] if one.status != "passed" else ():
+    notes = list(dict.fromkeys(tested.notes))
+    for note in notes[:_NOTES] if tested.status != "passed" else ():
         yield f"warning: {' '.join(note.split())}"
 
 
@@ -109,26 +111,26 @@ def as_json(tested: Sequence[Tested], left: int, seconds: float) -> dict[str, An
     }
 
 
-def _object(one: Tested) -> dict[str, Any]:
-    outcome = one.error or one.outcome
+def _object(tested: Tested) -> dict[str, Any]:
+    outcome = tested.error or tested.outcome
     return {
-        "id": one.case.id,
-        "file": one.case.file,
-        "line": one.case.at.line,
-        "name": one.case.name,
-        "status": one.status,
+        "id": tested.case.id,
+        "file": tested.case.file,
+        "line": tested.case.at.line,
+        "name": tested.case.name,
+        "status": tested.status,
         "failures": [
             {"expectation": failure.what, "line": failure.at.line, "text": "\n".join(failure.lines)}
-            for failure in one.failures
+            for failure in tested.failures
         ],
-        "error": None if one.error is None else one.error.message,
+        "error": None if tested.error is None else tested.error.message,
         "outcome": None if outcome is None else outcome.ending.value,
         "exit_code": None if outcome is None else outcome.exit_code,
-        "response": one.turn.response,
-        "steps": one.turn.steps,
-        "cost": cost_object(one.turn.cost),
-        "notes": list(dict.fromkeys(one.notes)),
-        "duration_ms": round(one.seconds * 1000),
+        "response": tested.turn.response,
+        "steps": tested.turn.steps,
+        "cost": cost_object(tested.turn.cost),
+        "notes": list(dict.fromkeys(tested.notes)),
+        "duration_ms": round(tested.seconds * 1000),
     }
 
 
@@ -157,10 +159,10 @@ def as_junit(tested: Sequence[Tested]) -> str:
     )
 
 
-def _message(one: Tested) -> str:
-    if one.error is not None:
-        return one.error.message
-    if not one.failures:
+def _message(tested: Tested) -> str:
+    if tested.error is not None:
+        return tested.error.message
+    if not tested.failures:
         return ""
-    first = one.failures[0]
+    first = tested.failures[0]
     return f"{first.what}: {first.lines[0]}"

@@ -129,17 +129,20 @@ class Doubles:
     @property
     def cache_breaks(self) -> tuple[str, ...] | None:
         """The requests that could not use the cache; None if an orchestrator reports none."""
-        logs = [self.logs.get(session_id) for session_id in {one.session_id for one in self.sent}]
+        logs = [
+            self.logs.get(session_id)
+            for session_id in {request.session_id for request in self.sent}
+        ]
         if not all(log is not None and log.count for log in logs):
             return None
         return tuple(text for log in self.logs.values() for text in log.breaks)
 
-    def recorded_result(self, tool: str, given: Any) -> ToolResult:
+    def recorded_result(self, tool: str, arguments: Any) -> ToolResult:
         """The recorded result of a call."""
-        output = None if self._recorded is None else self._recorded.take(tool, given)
+        output = None if self._recorded is None else self._recorded.take(tool, arguments)
         if output is None:
             what = f"{tool} was called with an input that the recording does not have"
-            self.problems.append(f"{what}: {json.dumps(given, default=str)[:500]}")
+            self.problems.append(f"{what}: {json.dumps(arguments, default=str)[:500]}")
             return ToolResult(success=False, error={"message": what})
         return ToolResult(success=True, output=output)
 
@@ -179,14 +182,14 @@ class _WatchedProvider(Delegate):
         super().__init__(inner, _mounted_as=name, _sent=sent, _sender=sender)
 
     def __getattr__(self, name: str) -> Any:
-        found = super().__getattr__(name)
+        member = super().__getattr__(name)
         if name not in _REQUESTS:
-            return found
+            return member
 
         # A method that the provider lacks is missing here, too: loops choose by what exists.
         def request(asked: Any, **options: Any) -> Any:
             self._sent.append(self._described(asked, options))
-            return found(asked, **options)
+            return member(asked, **options)
 
         return request
 
@@ -205,12 +208,12 @@ class _WatchedProvider(Delegate):
 
 def _texts(request: Any, *roles: str) -> str:
     messages: Sequence[Any] = read_field(request, "messages") or ()
-    found = [
+    texts = [
         _text(read_field(message, "content"))
         for message in messages
         if read_field(message, "role") in roles
     ]
-    return "\n\n".join(found)
+    return "\n\n".join(texts)
 
 
 def _text(content: Any) -> str:
@@ -252,9 +255,9 @@ class RecordedResults:
             key = calls.pop(answered)
             self._left.setdefault(key, deque()).append(_text(content))
 
-    def take(self, tool: str, given: Any) -> str | None:
+    def take(self, tool: str, arguments: Any) -> str | None:
         """The next result of a call; None if there is none left."""
-        left = self._left.get(_key(tool, given))
+        left = self._left.get(_key(tool, arguments))
         return left.popleft() if left else None
 
 
@@ -273,8 +276,8 @@ def recorded_lines(file: Path) -> list[dict[str, Any]]:
         ) from error
 
 
-def _key(tool: Any, given: Any) -> str:
-    return json.dumps([tool, given], sort_keys=True, default=str)
+def _key(tool: Any, arguments: Any) -> str:
+    return json.dumps([tool, arguments], sort_keys=True, default=str)
 
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
@@ -460,7 +463,7 @@ def _write(files: Mapping[str, Node], folder: Path) -> None:
 
 def states(folder: Path) -> dict[str, FileState]:
     """The files and links in a folder, by relative path; those of git are left out."""
-    found: dict[str, FileState] = {}
+    files: dict[str, FileState] = {}
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ".git"]
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
@@ -468,8 +471,8 @@ def states(folder: Path) -> dict[str, FileState]:
             file = Path(place, name)
             # A command left running may remove files at any time.
             with contextlib.suppress(FileNotFoundError):
-                found[str(file.relative_to(folder))] = _state(file)
-    return found
+                files[str(file.relative_to(folder))] = _state(file)
+    return files
 
 
 def _state(file: Path) -> FileState:
@@ -711,7 +714,7 @@ class _Run:
             lines = recorded_lines(Path(self._traffic.replay))
             planned, used = sum(line.get("type") == "request" for line in lines), len(sent)
         elif self._traffic.script is not None:
-            planned, used = self._case.replies, sum(not one.by_agent for one in sent)
+            planned, used = self._case.replies, sum(not request.by_agent for request in sent)
             yield from self._unused_replies_of_agents()
         else:
             return
@@ -719,7 +722,7 @@ class _Run:
             yield f"the model was called {used} of {planned} times; replies are left over"
 
     def _unused_replies_of_agents(self) -> Generator[str]:
-        requests = Counter(one.session_id for one in self._doubles.sent)
+        requests = Counter(request.session_id for request in self._doubles.sent)
         turn = self._report.turn or NO_TURN
         for agent, planned in self._case.agent_replies.items():
             # Each delegation starts from the first reply.

@@ -57,15 +57,15 @@ class SavedCall(NamedTuple):
     was_denied: bool
 
 
-def parse_call(call: str, given: str | None) -> tuple[str, dict[str, Any]]:
+def parse_call(call: str, document: str | None) -> tuple[str, dict[str, Any]]:
     """The tool and input of a call: `bash: ls -l`, or a tool and its input as JSON.
 
     Raises:
         UsageError: It is not a call.
     """
-    if given is not None:
+    if document is not None:
         try:
-            values: Any = json.loads(given)
+            values: Any = json.loads(document)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"the input is not valid JSON: {error}") from None
         if not isinstance(values, dict):
@@ -271,7 +271,7 @@ def replay_command(
     print(f"would have denied {len(denied):,} and asked about {len(asking):,} of {calls}{end}")
     if not listed:
         return
-    shown = listed[:limit] if limit else listed
+    page = listed[:limit] if limit else listed
     columns = [
         Column("SESSION", "middle", drop=1),
         Column("CALL", right=True),
@@ -279,9 +279,9 @@ def replay_command(
         Column("WHAT", "end"),
         Column("BY", "middle"),
     ]
-    print_table(columns, [_row(chosen, call) for call in shown])
-    if len(shown) < len(listed):
-        print(f"{len(listed) - len(shown):,} more: -n 0")
+    print_table(columns, [_row(chosen, call) for call in page])
+    if len(page) < len(listed):
+        print(f"{len(listed) - len(page):,} more: -n 0")
 
 
 async def _replay(plan: ResolvedPlan, ids: list[str], mode: str | None) -> list[_Replayed]:
@@ -292,8 +292,8 @@ async def _replay(plan: ResolvedPlan, ids: list[str], mode: str | None) -> list[
         ]
 
 
-def _row(plan: ResolvedPlan, one: _Replayed) -> list[str]:
-    call, decision = one
+def _row(plan: ResolvedPlan, replayed: _Replayed) -> list[str]:
+    call, decision = replayed
     by = place_of_rule(plan, decision) or decision.by
     what = describe_call(call.tool, call.input)
     return [call.session_id, str(call.number), decision.action, what, by]

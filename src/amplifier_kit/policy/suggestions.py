@@ -69,15 +69,15 @@ def suggest_command(
     """
     chosen = chosen_plan(request)
     calls = list(saved_calls([id]))
-    found = run_loop(_suggestion(chosen, calls, mode))
-    for call in found.without:
+    suggestion = run_loop(_suggestion(chosen, calls, mode))
+    for call in suggestion.without:
         to_stderr(f"amplifier: no rule can allow: {describe_call(call.tool, call.input)}")
-    if not found.rules:
-        to_stderr("amplifier: no rules needed" if not found.without else "amplifier: no rules")
+    if not suggestion.rules:
+        to_stderr("amplifier: no rules needed" if not suggestion.without else "amplifier: no rules")
         return
-    print(f"# For {count(found.needed, 'call')} of session {calls[0].session_id}")
+    print(f"# For {count(suggestion.needed, 'call')} of session {calls[0].session_id}")
     print("approvals:")
-    for rule in found.rules:
+    for rule in suggestion.rules:
         text = yaml.safe_dump(
             rule, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000
         )
@@ -138,8 +138,8 @@ def rules_for(calls: Iterable[SavedCall]) -> list[dict[str, Any]]:
         {"action": "allow", "tool": _one_or_many(sorted(tools)), "path": _one_or_many(patterns)}
         for patterns, tools in paths.items()
     ]
-    for tool, given in commands.items():
-        patterns = _command_patterns(given)
+    for tool, word_lists in commands.items():
+        patterns = _command_patterns(word_lists)
         rules.append({"action": "allow", "tool": tool, "command": _one_or_many(patterns)})
     rules += [{"action": "allow", "tool": tool} for tool in sorted(others)]
     return rules

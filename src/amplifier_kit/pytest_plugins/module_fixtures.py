@@ -45,9 +45,9 @@ _SUITE_FILES = ("structural.py", "behavioral.py")
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Register the options of this plugin, if one of them or the help is asked for."""
     config = cast("pytest.Config", pluginmanager.get_plugin("pytestconfig"))
-    given = (*config.invocation_params.args, *config.getini("addopts"))
-    text = " ".join(map(str, (os.environ.get("PYTEST_ADDOPTS", ""), *given)))
-    if _OPTION not in text and not {"-h", "--help"} & {*map(str, given)}:
+    arguments = (*config.invocation_params.args, *config.getini("addopts"))
+    text = " ".join(map(str, (os.environ.get("PYTEST_ADDOPTS", ""), *arguments)))
+    if _OPTION not in text and not {"-h", "--help"} & {*map(str, arguments)}:
         return
     group = parser.getgroup("amplifier", "Amplifier module validation")
     group.addoption(
@@ -74,9 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "module_validation: checks a module against the contract of its kind"
     )
-    given = config.getoption("amplifier_module_path", None)
-    if given and not (config.invocation_params.dir / given).exists():
-        raise pytest.UsageError(f"--module-path: '{given}' does not exist")
+    path = config.getoption("amplifier_module_path", None)
+    if path and not (config.invocation_params.dir / path).exists():
+        raise pytest.UsageError(f"--module-path: '{path}' does not exist")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:

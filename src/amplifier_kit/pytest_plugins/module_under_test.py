@@ -188,9 +188,9 @@ def orchestrator_arguments() -> tuple[
 def locate(config: pytest.Config, test_file: Path) -> LocatedModule | None:
     """The module under test, from the options or else from the surrounding folders."""
     start = config.invocation_params.dir
-    given = config.getoption("amplifier_module_path", None)
-    if given:
-        located = locate_given((start / given).resolve())
+    path = config.getoption("amplifier_module_path", None)
+    if path:
+        located = locate_given((start / path).resolve())
     else:
         arguments = [start / argument.split("::")[0] for argument in config.args]
         located = locate_around(test_file) or next(

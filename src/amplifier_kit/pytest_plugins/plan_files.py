@@ -34,9 +34,9 @@ class PlanFile(pytest.File):
         """
         problems = Problems()
         # The short summary of pytest has little space.
-        shown = os.path.relpath(self.path, self.config.invocation_params.dir)
+        label = os.path.relpath(self.path, self.config.invocation_params.dir)
         try:
-            cases = read_cases(self.path, problems, shown)
+            cases = read_cases(self.path, problems, label)
             problems.raise_if_any()
         except ConfigError as error:
             raise self.CollectError(to_outcome(error).message) from None

@@ -117,29 +117,29 @@ def for_kernel_check(
         return Check(check.name, True, check.message, check.severity)
     # The kernel's messages end with the fix.
     match = re.fullmatch(r"(.+?); (write|expected|mount it with) (.+)", check.message, re.DOTALL)
-    found, advice = check.message, _KERNEL.get(check.name)
+    message, advice = check.message, _KERNEL.get(check.name)
     if match:
-        found = match[1]
+        message = match[1]
         advice = f"{'write' if match[2] == 'expected' else match[2]} {match[3]}"
-    if "lacks members of the protocol" in found:
+    if "lacks members of the protocol" in message:
         advice = "add the members listed below"
-    elif "(it logged: " in found:
-        reason = found.partition("(it logged: ")[2]
+    elif "(it logged: " in message:
+        reason = message.partition("(it logged: ")[2]
         asked = [
             name for name in settings if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", reason)
         ]
         if asked and not configured:
             # Without its settings there is nothing to mount, as it says itself.
             advice = f"check what it mounts: {' or '.join(f'--config {name}=…' for name in asked)}"
-            return Check(check.name, False, f"{ASKS}{found}", "warning", advice)
+            return Check(check.name, False, f"{ASKS}{message}", "warning", advice)
         advice = "provide what it asks for, with --config or in the environment"
-    elif kind == "provider" and "returned NoneType" in found:
+    elif kind == "provider" and "returned NoneType" in message:
         advice = (
             f"{advice}; if it needs a key, pass one with --config or in the environment, and let it "
             "log a warning when the key is missing"
         )
     elif check.name == "protocol_compliance" and missing:
         advice = "pass the required settings: " + " ".join(f"--config {key}=…" for key in missing)
-    elif " raised " in found and configured:
+    elif " raised " in message and configured:
         advice = "fix the --config, or how mount() uses it"
-    return Check(check.name, False, found, check.severity, advice)
+    return Check(check.name, False, message, check.severity, advice)

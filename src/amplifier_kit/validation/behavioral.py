@@ -33,8 +33,8 @@ _MISTAKES = (AttributeError, TypeError, KeyError)
 
 
 def _expect(value: object, kind: type, what: str) -> None:
-    found = f"{what} is {type(value).__name__}, not {kind.__name__}"
-    assert isinstance(value, kind), found
+    message = f"{what} is {type(value).__name__}, not {kind.__name__}"
+    assert isinstance(value, kind), message
 
 
 def _expect_text(value: object, what: str) -> None:

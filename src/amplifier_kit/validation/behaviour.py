@@ -155,14 +155,14 @@ async def _check_handlers(findings: Findings, handlers: list[tuple[str, Any]]) -
 
 def _ignored(result: HookResult) -> list[str]:
     """Parts of a result that have no effect."""
-    found: list[str] = []
+    parts: list[str] = []
     if result.action == "modify" and result.data is None:
-        found.append("'modify' without data, which changes nothing")
+        parts.append("'modify' without data, which changes nothing")
     if result.action == "inject_context" and not result.context_injection:
-        found.append("'inject_context' without context_injection, which adds nothing")
+        parts.append("'inject_context' without context_injection, which adds nothing")
     if result.user_message and result.action not in ("deny", "inject_context"):
-        found.append(f"a user_message with {result.action!r}, which is not shown")
-    return found
+        parts.append(f"a user_message with {result.action!r}, which is not shown")
+    return parts
 
 
 # -- orchestrators -----------------------------------------------------------------------
@@ -256,9 +256,9 @@ async def _check_completion(findings: Findings, loop: Any, name: str) -> None:
         tools={},
         hooks=recorder,
     )
-    wanted = {"orchestrator", "turn_count", "status"}
+    keys = {"orchestrator", "turn_count", "status"}
     emitted = recorder.get_events(name)
-    missing = sorted(wanted - emitted[-1][1].keys()) if emitted else sorted(wanted)
+    missing = sorted(keys - emitted[-1][1].keys()) if emitted else sorted(keys)
     if emitted and not missing:
         findings.good(name, "emitted at the end of a turn")
         return
@@ -309,14 +309,14 @@ async def _check_fidelity(findings: Findings, context: Any, name: str) -> None:
     findings.bad(name, message, advice)
 
 
-def _same(found: Any) -> bool:
+def _same(messages: Any) -> bool:
     """Return True if all messages are returned in order and unchanged; additional keys are allowed."""
     return (
-        isinstance(found, list)
-        and len(found) == len(_MESSAGES)
+        isinstance(messages, list)
+        and len(messages) == len(_MESSAGES)
         and all(
-            isinstance(message, dict) and {**message, **wanted} == message
-            for message, wanted in zip(found, _MESSAGES, strict=True)
+            isinstance(message, dict) and {**message, **original} == message
+            for message, original in zip(messages, _MESSAGES, strict=True)
         )
     )
 
@@ -371,8 +371,8 @@ async def _check_parsing(findings: Findings, provider: Any, name: str) -> None:
 
 async def _check_window(findings: Findings, provider: Any, name: str) -> None:
     defaults = provider.get_info().defaults or {}
-    wanted = ("context_window", "max_output_tokens")
-    missing = [key for key in wanted if not isinstance(defaults.get(key), int)]
+    keys = ("context_window", "max_output_tokens")
+    missing = [key for key in keys if not isinstance(defaults.get(key), int)]
     if missing:
         message = f"{' and '.join(missing)} missing in the defaults of get_info()"
         advice = "add them, in tokens: contexts use them to compute how much fits into a request"

@@ -167,19 +167,19 @@ def _refuse_missing(path: Path, text: str) -> None:
 def _fetch(source: str) -> Subject:
     name = _name_in(source)
     # Use exactly this source, without any override for a module of that name.
-    found = AppModuleSourceResolver(environ={}).resolve(name, source_hint=source)
-    return _to_subject(found, found.text, name)
+    resolved = AppModuleSourceResolver(environ={}).resolve(name, source_hint=source)
+    return _to_subject(resolved, resolved.text, name)
 
 
-def _to_subject(found: ResolvedSource, shown: str, name: str) -> Subject:
-    if not found.installed:
-        return Subject(shown, found.root, found.layout)
-    layout = _installed_layout(name, found.entry_point or "")
-    of = (found.distribution, found.version) if found.distribution and found.version else None
-    if found.layout is not None:
-        added, dependencies = found.layout.added, found.layout.dependencies
+def _to_subject(source: ResolvedSource, label: str, name: str) -> Subject:
+    if not source.installed:
+        return Subject(label, source.root, source.layout)
+    layout = _installed_layout(name, source.entry_point or "")
+    of = (source.distribution, source.version) if source.distribution and source.version else None
+    if source.layout is not None:
+        added, dependencies = source.layout.added, source.layout.dependencies
         layout = layout._replace(added=added, dependencies=dependencies)
-    return Subject(shown, None, layout._replace(distribution=of, installed=True))
+    return Subject(label, None, layout._replace(distribution=of, installed=True))
 
 
 def _name_in(source: str) -> str:
@@ -352,8 +352,8 @@ def _install(layout: Layout, checks: list[Check]) -> list[str]:
         checks.append(Check("dependencies", False, error.message, advice=advice))
         return []
     nothing = "all available" if required_by(layout) or layout.added else "none"
-    found = f"installed into {folder}" if folder else nothing
-    checks.append(Check("dependencies", True, found))
+    message = f"installed into {folder}" if folder else nothing
+    checks.append(Check("dependencies", True, message))
     return [str(folder)] if folder is not None else []
 
 

@@ -60,8 +60,8 @@ def check_config_schema(findings: Findings, package: ModuleType) -> list[str]:
         return []
     expected = f"write 'def {name}() -> dict[str, Any]', returning a JSON Schema"
     if not callable(function) or inspect.iscoroutinefunction(function):
-        found = "async" if callable(function) else f"a {type(function).__name__}"
-        findings.bad(name, f"{name} is {found}, not a plain function", expected)
+        kind = "async" if callable(function) else f"a {type(function).__name__}"
+        findings.bad(name, f"{name} is {kind}, not a plain function", expected)
         return []
     try:
         schema = function()
@@ -151,14 +151,14 @@ def _undeclared_keys(schema: dict[str, Any]) -> list[str]:
 def mismatches(schema: dict[str, Any], config: dict[str, Any]) -> list[str]:
     """Mismatches between a config and the schema, without values, which may be secrets."""
     errors = Draft202012Validator(schema).iter_errors(config)
-    found: list[str] = []
+    problems: list[str] = []
     for error in errors:
         where = ".".join(map(str, error.absolute_path))
         if error.validator in ("required", "additionalProperties"):
-            found.append(str(error.message))
+            problems.append(str(error.message))
         else:
-            found.append(f"{where or 'config'} does not satisfy {error.validator!r}")
-    return found[:5]
+            problems.append(f"{where or 'config'} does not satisfy {error.validator!r}")
+    return problems[:5]
 
 
 def check_contract(findings: Findings) -> None:
@@ -200,36 +200,36 @@ def import_package(place: str | Path) -> ModuleType:
 def _kind(findings: Findings, package: ModuleType, mount_name: str) -> str:
     """The kind to check the module as: as requested, declared, mounted, or guessed from its
     name."""
-    wanted = findings.request.kind
+    kind = findings.request.kind
     try:
         declared = declared_kind(findings.request.name, package)
     except ModuleValidationError as error:
-        advice = f'set __amplifier_module_type__ = "{wanted or "tool"}", or another kind'
+        advice = f'set __amplifier_module_type__ = "{kind or "tool"}", or another kind'
         findings.bad("module_type", str(error), advice)
         return ""
-    if declared is not None and wanted not in (None, declared):
-        message = f"it is declared as a {declared}, but checked as a {wanted}"
+    if declared is not None and kind not in (None, declared):
+        message = f"it is declared as a {declared}, but checked as a {kind}"
         findings.bad("module_type", message, f"check it with --type {declared}")
-        return wanted
+        return kind
     if declared is not None:
         findings.good("module_type", f"{declared}, declared by the module")
         return declared
     findings.say(stage="mount")
     mount: Any = getattr(package, mount_name, None)
     mounted = asyncio.run(_kind_mounted_by(mount, findings.request.config))
-    if wanted and mounted not in (None, wanted):
+    if kind and mounted not in (None, kind):
         what = "registers event handlers" if mounted == "hook" else f"mounts a {mounted}"
-        message = f"it is checked as a {wanted}, but its mount function {what}: it is a {mounted}"
+        message = f"it is checked as a {kind}, but its mount function {what}: it is a {mounted}"
         findings.bad("module_type", message, f"check it with --type {mounted}")
-    elif wanted:
-        findings.good("module_type", f"{wanted}, as requested")
+    elif kind:
+        findings.good("module_type", f"{kind}, as requested")
     elif mounted:
         findings.good("module_type", f"{mounted}, determined from its mount function")
     else:
         mounted = find_kind(findings.request.name)
         advice = f'add __amplifier_module_type__ = "{mounted}" to the package, or pass --type'
         findings.bad("module_type", f"{mounted}, guessed from its name", advice, "warning")
-    return wanted or mounted or ""
+    return kind or mounted or ""
 
 
 async def _kind_mounted_by(mount: Any, config: dict[str, Any]) -> str | None:

@@ -189,17 +189,17 @@ def _fault(ended: dict[str, Any], last: _Last, seconds: float, memory: int) -> C
     code = ended["code"]
     advice = "raise an exception, or log a warning and return None, instead of exiting"
     if how == "lost":
-        found = "it killed the process that supervises it"
+        message = "it killed the process that supervises it"
         advice = "end only processes that the module started"
     elif how == "answers" or code == NOT_REPORTED:
-        found = "it closed or filled files the checks need"
+        message = "it closed or filled files the checks need"
         advice = "do not touch open files or the standard library"
     elif code < 0:
-        found = f"it was killed by {_signal_name(-code)}"
+        message = f"it was killed by {_signal_name(-code)}"
         advice = "look for a crash in native code, or for endless recursion"
     else:
-        found = f"it exited the process (code {code})"
-    return Check("isolation", False, f"{found}{during}{where}", advice=advice)
+        message = f"it exited the process (code {code})"
+    return Check("isolation", False, f"{message}{during}{where}", advice=advice)
 
 
 def _leftover_check(names: list[str]) -> Check:

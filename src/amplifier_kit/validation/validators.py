@@ -327,11 +327,11 @@ def _check_cleanup(kind: Kind, returned: object) -> ValidationCheck | None:
     if kind.name == "hook" or isinstance(returned, type):
         # A hook may return its handler.
         return None
-    wanted = required_arguments(returned)
-    if not wanted or any(conforms(other, returned) for other in KINDS.values()):
+    arguments = required_arguments(returned)
+    if not arguments or any(conforms(other, returned) for other in KINDS.values()):
         return None
     message = (
-        f"the cleanup returned by mount() requires {wanted} ({where_defined(returned)});"
+        f"the cleanup returned by mount() requires {arguments} ({where_defined(returned)});"
         " write it without arguments"
     )
     return ValidationCheck("cleanup", False, message, "warning")

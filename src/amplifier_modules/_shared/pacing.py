@@ -48,12 +48,12 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from amplifier_modules._shared.http.client import Enter, Turn, enter_at_once
+from amplifier_modules._shared.http.client import enter_at_once
 from amplifier_modules._shared.http.errors import retry_after
 from amplifier_support.files import make_private_folder, open_private, try_lock
 from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.session_capabilities import PACE_DIR
+from amplifier_support.session_capabilities import PACE, Enter, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def reported_limits(headers: Mapping[str, str], now: float) -> dict[str, Reporte
     limits: dict[str, Reported] = {}
     for dimension, names in _DIMENSIONS.items():
         for name in names:
-            limit, remaining = (_number(headers.get(name.format(one))) for one in _COUNTS)
+            limit, remaining = (_number(headers.get(name.format(field))) for field in _COUNTS)
             if limit is None or remaining is None:
                 continue
             if _SMALLEST <= limit <= _LARGEST:
@@ -396,8 +396,8 @@ class Pace:
         Raises:
             TypeError, KeyError, ValueError, ArithmeticError, AttributeError: It is something else.
         """
-        buckets = {name: Bucket(**one) for name, one in data["buckets"].items()}
-        fields = {name: one for name, one in data.items() if name != "buckets"}
+        buckets = {name: Bucket(**value) for name, value in data["buckets"].items()}
+        fields = {name: value for name, value in data.items() if name != "buckets"}
         numbers = [
             *fields.values(),
             *(n for bucket in buckets.values() for n in asdict(bucket).values()),
@@ -614,9 +614,16 @@ def find_pacing(coordinator: Any) -> Enter:
     """
 
     async def enter(account: str, size: int) -> Turn:
-        folder = None if coordinator is None else PACE_DIR.of(coordinator)
-        if folder is None:
-            return await enter_at_once(account, size)
+        paced = None if coordinator is None else PACE.of(coordinator)
+        return await (paced or enter_at_once)(account, size)
+
+    return enter
+
+
+def pace_in(folder: str) -> Enter:
+    """Return the function that shares the pace of each key with all processes that use a folder."""
+
+    async def enter(account: str, size: int) -> Turn:
         return await find_rate_limiter(folder, account).enter(size)
 
     return enter

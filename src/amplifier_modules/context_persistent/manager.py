@@ -273,16 +273,16 @@ class PersistentContextManager(CompactingContext):
             ValueError: A message has no role; nothing is changed.
             JournalError: They could not be saved; nothing is changed.
         """
-        given = list(messages)
+        history = list(messages)
         if self._loaded:
-            self._warn_ignored(given)
+            self._warn_ignored(history)
             return
-        for message in given:
+        for message in history:
             check(message)
         with self._ledger.lock:
-            if self._journal is not None and (given or self._ledger.messages):
-                self._journal.append(replacement(given))
-            self._replace(given)
+            if self._journal is not None and (history or self._ledger.messages):
+                self._journal.append(replacement(history))
+            self._replace(history)
 
     async def clear(self) -> None:
         """Remove all messages; the file keeps the earlier ones (Context Contract, clear).
@@ -301,21 +301,21 @@ class PersistentContextManager(CompactingContext):
         if self._journal is not None:
             self._journal.close()
 
-    def _warn_ignored(self, given: list[dict[str, Any]]) -> None:
+    def _warn_ignored(self, messages: list[dict[str, Any]]) -> None:
         assert self._journal is not None
         stored = self._ledger.messages
-        if given == stored[: len(given)]:
+        if messages == stored[: len(messages)]:
             logger.debug("Ignoring set_messages: %s holds these messages", self._journal.path)
             return
         known = {_key(message) for message in stored}
-        unknown = sum(_key(message) not in known for message in given)
+        unknown = sum(_key(message) not in known for message in messages)
         level = logging.WARNING if unknown else logging.INFO
         logger.log(
             level,
             "Ignoring %d given messages: the conversation was loaded from %s (%d messages; "
             "%d of those given are not among them). To use the given messages instead, move that "
             "file away.",
-            len(given),
+            len(messages),
             self._journal.path,
             len(stored),
             unknown,

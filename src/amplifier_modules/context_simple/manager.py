@@ -35,8 +35,8 @@ class SimpleContextManager(CompactingContext):
         **settings: Any,
     ) -> None:
         if settings or not isinstance(config, ContextConfig):
-            given = {**dict(config or {}), **settings}
-            config = parse_config(ContextConfig, given, MODULE_ID)
+            values = {**dict(config or {}), **settings}
+            config = parse_config(ContextConfig, values, MODULE_ID)
         super().__init__(config, hooks=hooks, coordinator=coordinator)
 
 

@@ -78,13 +78,13 @@ def split_segments(command: str, *, wildcards: bool = False) -> list[list[str]]:
     _check_characters(command)
     pieces = [""]
     at = 0
-    for found in _JOINER.finditer(command):
-        pieces[-1] += command[at : found.start()]
-        at = found.end()
-        if found["joiner"]:
+    for match in _JOINER.finditer(command):
+        pieces[-1] += command[at : match.start()]
+        at = match.end()
+        if match["joiner"]:
             pieces.append("")
         else:
-            pieces[-1] += " " if found["quiet"] else found[0]
+            pieces[-1] += " " if match["quiet"] else match[0]
     pieces[-1] += command[at:]
     segments = [_Scanner(piece, wildcards=wildcards).words() for piece in pieces]
     for words in segments:
@@ -113,11 +113,11 @@ def _check_program(words: Sequence[str]) -> None:
 
 def matches(words: Sequence[str], pattern: str) -> bool:
     """Return True if a plain command matches a pattern, word by word."""
-    wanted = pattern.split()
-    if wanted[-1] == "*" and len(words) >= len(wanted) - 1:
-        wanted = wanted[:-1]
-        words = words[: len(wanted)]
-    return len(words) == len(wanted) and all(map(fnmatchcase, words, wanted))
+    parts = pattern.split()
+    if parts[-1] == "*" and len(words) >= len(parts) - 1:
+        parts = parts[:-1]
+        words = words[: len(parts)]
+    return len(words) == len(parts) and all(map(fnmatchcase, words, parts))
 
 
 def may_run(command: str, pattern: str) -> bool:
@@ -137,22 +137,22 @@ def may_be(words: Sequence[str], pattern: str) -> bool:
 
 
 def _may_match(words: Sequence[str], pattern: str) -> bool:
-    wanted = pattern.split()
-    wanted[0] = wanted[0].rsplit("/", 1)[-1].lower()
-    is_open = len(wanted) > 1 and wanted[-1] == "*"
-    wanted = wanted[:-1] if is_open else wanted
-    if words[1:2] and words[1].startswith("-") and fnmatchcase(words[0], wanted[0]):
+    parts = pattern.split()
+    parts[0] = parts[0].rsplit("/", 1)[-1].lower()
+    is_open = len(parts) > 1 and parts[-1] == "*"
+    parts = parts[:-1] if is_open else parts
+    if words[1:2] and words[1].startswith("-") and fnmatchcase(words[0], parts[0]):
         # An option, perhaps with a value, before the words that count.
         rest = iter(words)
-        if all(any(_fits(word, part) for word in rest) for part in wanted):
+        if all(any(_fits(word, part) for word in rest) for part in parts):
             return True
-    for word, part in zip(words, wanted, strict=False):
+    for word, part in zip(words, parts, strict=False):
         if UNKNOWN in word:
             return True
         if not _fits(word, part):
             return False
-    following = words[len(wanted) : len(wanted) + 1]
-    return len(words) >= len(wanted) and (is_open or not following or UNKNOWN in following[0])
+    following = words[len(parts) : len(parts) + 1]
+    return len(words) >= len(parts) and (is_open or not following or UNKNOWN in following[0])
 
 
 def _fits(word: str, part: str) -> bool:
@@ -162,13 +162,13 @@ def _fits(word: str, part: str) -> bool:
 def _contains(command: str, pattern: str) -> bool:
     """Return True if a command contains the words of a pattern, whatever is around them."""
     words = split_roughly(command)
-    wanted = [re.sub(r"['\"]", "", word) for word in pattern.split()]
-    open_end = len(wanted) > 1 and wanted[-1] == "*"
-    wanted = wanted[:-1] if open_end else wanted
-    for start in range(len(words) - len(wanted) + 1):
-        found = words[start : start + len(wanted)]
-        found[0] = found[0] if "/" in wanted[0] else found[0].rsplit("/", 1)[-1]
-        if all(map(fnmatchcase, found, wanted)):
+    parts = [re.sub(r"['\"]", "", word) for word in pattern.split()]
+    open_end = len(parts) > 1 and parts[-1] == "*"
+    parts = parts[:-1] if open_end else parts
+    for start in range(len(words) - len(parts) + 1):
+        window = words[start : start + len(parts)]
+        window[0] = window[0] if "/" in parts[0] else window[0].rsplit("/", 1)[-1]
+        if all(map(fnmatchcase, window, parts)):
             return True
     return False
 
@@ -193,18 +193,18 @@ class _Scanner:
         self._wildcards = wildcards
 
     def words(self) -> list[str]:
-        found: list[str] = []
+        words: list[str] = []
         word: str | None = None
         for character in self._rest:
             if character in " \t":
                 if word is not None:
-                    found.append(word)
+                    words.append(word)
                 word = None
             elif character == "#" and word is None:
                 raise Unclear("it contains a comment")
             else:
                 word = (word or "") + self._next(character, word or "")
-        return found if word is None else [*found, word]
+        return words if word is None else [*words, word]
 
     def _next(self, character: str, before: str) -> str:
         if character == "'":

@@ -60,7 +60,7 @@ class ApprovalMode:
         Raises:
             ValueError: There is no such mode.
         """
-        known: Mode | None = next((one for one in MODES if one == mode), None)
+        known: Mode | None = next((name for name in MODES if name == mode), None)
         if known is None:
             raise ValueError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
         previous, self._mode = self._mode, known
@@ -171,7 +171,7 @@ class Rule(ModuleConfig):
     @classmethod
     def _has_text(cls, value: str | list[str] | None) -> str | list[str] | None:
         # An empty list would match nothing, or everything.
-        if value is not None and (not value or any(not one.strip() for one in listed(value))):
+        if value is not None and (not value or any(not text.strip() for text in listed(value))):
             raise ValueError("a pattern is empty")
         return value
 

@@ -30,7 +30,7 @@ from amplifier_core.approval import (
 )
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED, TOOL_PRE
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.files import guarded_files
+from amplifier_modules._shared.files import append_record, read_records
 from amplifier_modules._shared.history.values import CALL_TYPES, as_mapping, mappings, read_kind
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules._shared.privacy import session_secrets
@@ -132,13 +132,15 @@ def find_ranges(call: Call, redactor: Redactor) -> tuple[list[Range], int]:
     if call.command is not None:
         ranges = [Range("exactly this command"), *_beginnings(call, redactor)]
         usual = _least_words(call.words or []) or 0
-        counts = [one.rule and len(str(one.rule.command).split()) - 1 for one in ranges]
+        counts = [
+            candidate.rule and len(str(candidate.rule.command).split()) - 1 for candidate in ranges
+        ]
         return ranges, counts.index(usual) if usual in counts else 0
     if call.changes_one_file:
         folders = [*_folders(call)]
         path = call.places[0].real
-        shown = os.path.relpath(path, call.base) if is_below(path, call.base) else path
-        return [Range(f"{call.tool} {shown}"), *folders], 1 if folders else 0
+        label = os.path.relpath(path, call.base) if is_below(path, call.base) else path
+        return [Range(f"{call.tool} {label}"), *folders], 1 if folders else 0
     host = read_host(call)
     if host is not None:
         rule = Rule(action="allow", tool=call.tool, host=host)
@@ -229,7 +231,7 @@ class Memory:
         if self._file is None:
             return None
         try:
-            records = list(guarded_files.read(self._file))
+            records = list(read_records(self._file))
         except OSError as error:
             self._warn(f"cannot read the approvals given for always: {error}")
             return None
@@ -262,9 +264,7 @@ class Memory:
             self._session.add(key)
             return
         try:
-            guarded_files.append(
-                self._file, {**record, "tool": call.tool, "at": utc_now().isoformat()}
-            )
+            append_record(self._file, {**record, "tool": call.tool, "at": utc_now().isoformat()})
         except OSError as error:
             self._session.add(key)
             self._warn(f"cannot store the approval, so it is for this session only: {error}")
@@ -372,14 +372,14 @@ def _calls_in(message: Mapping[str, Any]) -> Iterator[ModelCall]:
     blocks = [
         mapping for mapping in mappings(message.get("content")) if read_kind(mapping) in CALL_TYPES
     ]
-    for one in (*blocks, *mappings(message.get("tool_calls"))):
-        id = one.get("id")
-        name = one.get("name") or one.get("tool")
-        values = one.get("input") if "input" in one else one.get("arguments")
-        given = as_mapping(values)
-        if isinstance(id, str) and isinstance(name, str) and given is not None and id not in known:
+    for block in (*blocks, *mappings(message.get("tool_calls"))):
+        id = block.get("id")
+        name = block.get("name") or block.get("tool")
+        values = block.get("input") if "input" in block else block.get("arguments")
+        fields = as_mapping(values)
+        if isinstance(id, str) and isinstance(name, str) and fields is not None and id not in known:
             known.add(id)
-            yield id, name, given
+            yield id, name, fields
 
 
 AUDIT_NAME = "approvals.jsonl"
@@ -501,9 +501,9 @@ class ApprovalHook:
     async def _decide(self, data: Any) -> HookResult:
         if not isinstance(data, Mapping):
             return _denial("this is not a tool call")
-        given = cast("Mapping[str, Any]", data)
-        tool = given.get("tool_name")
-        inputs = [given[key] for key in ("tool_input", "input") if key in given]
+        fields = cast("Mapping[str, Any]", data)
+        tool = fields.get("tool_name")
+        inputs = [fields[key] for key in ("tool_input", "input") if key in fields]
         if not isinstance(tool, str) or not tool or not inputs:
             return _denial("this is not a tool call")
         # A hook may have changed the input under either name: what runs is one of the two.
@@ -513,7 +513,7 @@ class ApprovalHook:
             if not isinstance(values, Mapping):
                 return _denial("the input is not an object")
             call = self._call(tool, cast("Mapping[str, Any]", values), base, self._find_start(tool))
-            result = await self._decide_on(call, given)
+            result = await self._decide_on(call, fields)
             if result.action != "continue":
                 return result
         return HookResult(action="continue")
@@ -651,16 +651,16 @@ class ApprovalHook:
             working_dir=call.base,
             options=options,
             reason=verdict.why,
-            ranges=[one.text for one in ranges],
+            ranges=[offered.text for offered in ranges],
             usual_range=usual,
             stored_in=self._memory.file,
             position=position,
             total=total,
         )
-        given = await system.request_tool_approval(request, self._config.timeout)
-        chosen = usual if given.range is None else given.range
+        reply = await system.request_tool_approval(request, self._config.timeout)
+        chosen = usual if reply.range is None else reply.range
         is_known = 0 <= chosen < len(ranges)
-        return given, ranges[chosen] if is_known else _THIS_CALL
+        return reply, ranges[chosen] if is_known else _THIS_CALL
 
     async def _position(self, call: Call, data: Mapping[str, Any]) -> tuple[int, int]:
         """The position of a call among those of the model's last message that ask, and their number."""
@@ -711,7 +711,7 @@ class ApprovalHook:
         # Redacted before it is cut: a part of a secret may not look like one.
         record = {**redact(facts), "what": redact(subject(call, redact))[:_MAX_AUDITED]}
         try:
-            guarded_files.append(Path(folder) / AUDIT_NAME, record)
+            append_record(Path(folder) / AUDIT_NAME, record)
         except OSError as error:
             if not self._warned:
                 self._warned = True
@@ -731,8 +731,8 @@ def _plan_rules(coordinator: Any) -> list[Rule]:
     Raises:
         ValueError: One of them is not valid.
     """
-    given = (coordinator.config or {}).get("approvals")
-    return parse_config(PlanRules, {"rules": given}, "approvals").rules if given else []
+    rules = (coordinator.config or {}).get("approvals")
+    return parse_config(PlanRules, {"rules": rules}, "approvals").rules if rules else []
 
 
 def _denial(reason: str) -> HookResult:

@@ -114,9 +114,9 @@ def _invocations(text: str, depth: int, *, is_code: bool) -> Iterator[list[str]]
     reader = _Reader(text)
     reader.read()
     for words in reader.commands:
-        for found in _of_command(words, text, depth, is_code=is_code):
-            if is_code or UNKNOWN not in found[:2]:
-                yield found
+        for invocation in _of_command(words, text, depth, is_code=is_code):
+            if is_code or UNKNOWN not in invocation[:2]:
+                yield invocation
     for inner, runs in reader.inner:
         yield from _invocations(inner, depth + 1, is_code=is_code and runs)
 
@@ -155,9 +155,9 @@ def _anywhere(words: Sequence[str], *, is_run: bool) -> Iterator[list[str]]:
     """
     for at, word in enumerate(words):
         if not _is_unknown(_name(word)):
-            for found in forms(words[at : at + _MAX_WORDS]):
-                if is_run or "/" in word or UNKNOWN not in found[:2]:
-                    yield found
+            for form in forms(words[at : at + _MAX_WORDS]):
+                if is_run or "/" in word or UNKNOWN not in form[:2]:
+                    yield form
 
 
 def _runs_arguments(words: Sequence[str]) -> bool:
@@ -462,12 +462,12 @@ class _Reader:
     def _until(self, end: str) -> str:
         stop = self.text.find(end, self.at)
         stop = len(self.text) if stop < 0 else stop
-        found = self.text[self.at : stop]
+        text = self.text[self.at : stop]
         self.at = stop + 1
-        return found
+        return text
 
     def _double(self) -> str:
-        found = ""
+        text = ""
         while self.at < len(self.text):
             c = self.text[self.at]
             self.at += 1
@@ -476,7 +476,7 @@ class _Reader:
             if c == "\\":
                 following = self.text[self.at : self.at + 1]
                 self.at += 1
-                found += (
+                text += (
                     ""
                     if following == "\n"
                     else following
@@ -484,10 +484,10 @@ class _Reader:
                     else c + following
                 )
             elif c in "$`":
-                found += self._dollar_or_tick(c, PART)
+                text += self._dollar_or_tick(c, PART)
             else:
-                found += c
-        return found
+                text += c
+        return text
 
     def _dollar_or_tick(self, c: str, mark: str) -> str:
         text = self.text

@@ -128,7 +128,7 @@ class ProposeTool(CheckedTool):
         tool = self._coordinator.get("tools", "todo")
         if tool is None or not todos:
             return False
-        items = [{"content": str(one["content"]), "status": "pending"} for one in todos]
+        items = [{"content": str(todo["content"]), "status": "pending"} for todo in todos]
         result: Any = await tool.execute({"action": "create", "todos": items})
         return bool(getattr(result, "success", False))
 

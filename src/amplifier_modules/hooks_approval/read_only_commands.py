@@ -125,10 +125,10 @@ def _shows_content(arguments: Sequence[str]) -> bool:
     """Return True if git shows the content of files, with these arguments."""
     rest = [argument for argument in arguments if argument != "--no-pager"]
     if rest[:1] == ["log"]:
-        options = [one for one in rest if one.startswith("-")]
+        options = [word for word in rest if word.startswith("-")]
         return not all(map(_GIT_LOG_NAMES.fullmatch, options))
     if rest[:1] == ["status"]:
-        return any(re.match(r"-[^-]*v|--v", one) for one in rest[1:])
+        return any(re.match(r"-[^-]*v|--v", word) for word in rest[1:])
     return rest[:1] not in [[name] for name in _GIT_NAMES]
 
 

@@ -198,10 +198,10 @@ def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> boo
     """
     # Links are resolved in the part without wildcards, as in paths.
     start, rest = split_pattern(os.path.join(base, os.path.expanduser(pattern)))
-    wanted = "/".join([start, *rest])
+    full_pattern = "/".join([start, *rest])
     if loosely:
-        path, wanted = path.casefold(), wanted.casefold()
-    return fits(path, wanted)
+        path, full_pattern = path.casefold(), full_pattern.casefold()
+    return fits(path, full_pattern)
 
 
 # -- find the rule that decides on a call ------------------------------------------------
@@ -265,21 +265,24 @@ _FETCHERS = frozenset({"curl", "wget"})
 
 def danger_in(command: str) -> str | None:
     """Why a command is dangerous, as `it …`; None if nothing in it is known to be."""
-    if any(unicodedata.category(one)[0] == "C" and one not in "\t\n" for one in command):
+    if any(
+        unicodedata.category(character)[0] == "C" and character not in "\t\n"
+        for character in command
+    ):
         return "it contains invisible characters"
     pieces = commands.split_roughly(command)
-    found = [
+    candidates = [
         [piece.rsplit("/", 1)[-1].lower(), *pieces[at + 1 : at + 1 + _MAX_WORDS]]
         for at, piece in enumerate(pieces)
     ]
     runs = invocations(command)
-    for words in (*found, *runs):
+    for words in (*candidates, *runs):
         danger = _find_danger(words[0], words[1:])
         if danger is not None:
             return danger
     if any(words[0] == UNKNOWN for words in runs):
         return "it runs a program that only the shell knows"
-    names = {words[0] for words in found}
+    names = {words[0] for words in candidates}
     if "|" in command and _FETCHERS & names and _SHELLS & names:
         return "it runs what it downloads"
     if re.search(r">\s*(/dev/(?!null|stdout|stderr|tty)|~|/etc/)", command):
@@ -292,8 +295,8 @@ def _find_danger(name: str, arguments: Sequence[str]) -> str | None:
         return f"it runs '{name}'"
     if name == "git" and UNKNOWN in "".join(arguments[:1]):
         return "it calls git in a way that is not understood"
-    if name == "git" and (found := _git_danger(arguments)):
-        return f"it runs 'git {found}'"
+    if name == "git" and (subcommand := _git_danger(arguments)):
+        return f"it runs 'git {subcommand}'"
     if name in _WITH and any(re.match(_WITH[name], word) for word in arguments):
         return f"it runs '{name}' with arguments that delete, send or cannot be undone"
     return None
@@ -303,8 +306,10 @@ def _git_danger(words: Sequence[str]) -> str | None:
     """The subcommand in git's arguments, after its own options, if it is dangerous."""
     for at, word in enumerate(words):
         if word in _GIT:
-            wanted = _GIT[word]
-            dangerous = any(re.match(wanted, one) for one in words[at + 1 :]) or not wanted
+            pattern = _GIT[word]
+            dangerous = (
+                any(re.match(pattern, argument) for argument in words[at + 1 :]) or not pattern
+            )
             return word if dangerous else None
         if not word.startswith("-") and (at == 0 or words[at - 1] not in ("-C", "-c")):
             return None
@@ -319,6 +324,9 @@ _ELSEWHERE = frozenset({"task", "web_search", "web_fetch"})
 
 _CHANGE_ONE_FILE = frozenset({"write_file", "edit_file"})
 """Tools whose input has, in addition to the file, only its new content."""
+
+_SERVER_SKILL = lazy_pattern(r"mcp_.*_skill(_[0-9a-f]{8})?")
+"""The tool that loads skills of an MCP server, perhaps with a digest that makes its name unique."""
 
 _COMMAND_KEYS = ("command", "cmd")
 _FOLDER_KEYS = frozenset({"working_directory", "working_dir", "cwd"})
@@ -426,9 +434,9 @@ class Call:
 
         None if one of them is not a path.
         """
-        given = [self.values[key] for key in _FOLDER_KEYS if key in self.values]
+        folders = [self.values[key] for key in _FOLDER_KEYS if key in self.values]
         try:
-            return [place(folder, self.start).real for folder in given] or [self.start]
+            return [place(folder, self.start).real for folder in folders] or [self.start]
         except (TypeError, ValueError):
             return None
 
@@ -445,15 +453,15 @@ class Call:
         return [p for folder in folders for p in places_in_words(known, folder)]
 
     def _read_command(self) -> None:
-        given = [self.values[key] for key in _COMMAND_KEYS if key in self.values]
-        if not given:
+        values = [self.values[key] for key in _COMMAND_KEYS if key in self.values]
+        if not values:
             if self.tool == "bash":
                 self.unclear = "it has no command"
             return
-        if len(given) > 1 or not isinstance(given[0], str):
+        if len(values) > 1 or not isinstance(values[0], str):
             self.unclear = "its command is not text"
             return
-        self.command = given[0]
+        self.command = values[0]
         try:
             self.words = commands.split_words(self.command)
         except commands.Unclear as error:
@@ -585,7 +593,7 @@ def _reads_allowed_files(policy: Policy, call: Call, folders: Iterable[str]) -> 
         for place in places:
             if place.real != os.devnull and not is_below(place.real, call.base):
                 return False
-            if any(matches(place.real, one, call.base, loosely=True) for one in patterns):
+            if any(matches(place.real, form, call.base, loosely=True) for form in patterns):
                 return False
     starts = [
         split_pattern(os.path.join(call.base, os.path.expanduser(pattern)))[0]
@@ -620,6 +628,8 @@ def _danger(call: Call) -> str | None:
         if call.ignores_sandbox:
             return "it may run outside the sandbox, which its tool does not use"
         return danger_in(call.command)
+    if _SERVER_SKILL.fullmatch(call.tool):
+        return "it loads instructions that a server wrote"
     if call.tool in EDITS:
         return "it changes files outside the working directory, or that control what runs"
     return call.unclear
@@ -627,7 +637,7 @@ def _danger(call: Call) -> str | None:
 
 def allowances(policy: Policy, tool: str) -> str:
     """Return the allowances of rules for a tool, as text for the model; empty if there are none."""
-    found: list[str] = []
+    texts: list[str] = []
     for _, rule in policy.rules():
         if rule.action not in ("allow", "sandboxed") or not _names(rule, tool):
             continue
@@ -638,8 +648,8 @@ def allowances(policy: Policy, tool: str) -> str:
             text = f"{text} in {inside}" if text else f"paths {inside}"
         if rule.action == "sandboxed":
             text = f"{text or 'any command'} while the sandbox is enforced"
-        found.append(text or "any single plain call")
-    return "; ".join(found[:_SHOWN_PATTERNS])
+        texts.append(text or "any single plain call")
+    return "; ".join(texts[:_SHOWN_PATTERNS])
 
 
 def _names(rule: Rule, tool: str) -> bool:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.files.guarded_files import FileProblem, write_whole
-from amplifier_modules._shared.files.roots import (
+from amplifier_modules._shared.files import (
+    FileProblem,
     Grants,
     Location,
     OutsideRoots,
     PathError,
     PathGuard,
+    write_whole,
 )
 from amplifier_modules._shared.privacy import session_secrets
 from amplifier_modules.hooks_backup import store as stores
@@ -120,7 +121,7 @@ class Call(NamedTuple):
 
 def paths_under(values: object, keys: Iterable[str]) -> Iterator[str]:
     """The texts under `keys` in a tool's input, also in nested lists and objects."""
-    wanted = frozenset(keys)
+    names = frozenset(keys)
 
     def walk(value: object, named: bool) -> Iterator[str]:
         if isinstance(value, str):
@@ -131,7 +132,7 @@ def paths_under(values: object, keys: Iterable[str]) -> Iterator[str]:
                 yield from walk(item, named)
         elif isinstance(value, Mapping):
             for key, item in cast("Mapping[object, object]", value).items():
-                yield from walk(item, key in wanted)
+                yield from walk(item, key in names)
 
     return walk(values, False)
 
@@ -696,7 +697,7 @@ class BackupHook:
                     await self._keeper.look_at_named(call, self._paths_named_by(tool, inputs))
                 else:
                     keys = self._config.tools[tool]
-                    paths = dict.fromkeys(p for given in inputs for p in paths_under(given, keys))
+                    paths = dict.fromkeys(p for item in inputs for p in paths_under(item, keys))
                     await self._keeper.look_at(call, list(paths))
                 self._calls[call_id] = call
                 self._keeper.note_intent(call)
@@ -752,14 +753,14 @@ class BackupHook:
         where = tool_working_dir(tool).of(self._coordinator)
         if callable(where):
             base = str(where())
-        found: dict[str, None] = {}
-        for given in inputs:
-            values = to_mapping(given)
+        paths: dict[str, None] = {}
+        for item in inputs:
+            values = to_mapping(item)
             command = values.get(self._config.commands[tool])
             folder = values.get("working_directory") or values.get("cwd") or "."
             if isinstance(command, str) and isinstance(folder, str):
-                found |= dict.fromkeys(named_paths(command, os.path.join(base, folder)))
-        return list(found)
+                paths |= dict.fromkeys(named_paths(command, os.path.join(base, folder)))
+        return list(paths)
 
     def _base(self) -> str:
         return WORKING_DIR.of(self._coordinator) or os.getcwd()

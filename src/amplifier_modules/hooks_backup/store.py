@@ -25,9 +25,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from amplifier_modules._shared.files import guarded_files
-from amplifier_modules._shared.files.guarded_files import off_loop, open_guarded
-from amplifier_modules._shared.files.roots import Location, PathGuard
+from amplifier_modules._shared.files import (
+    Location,
+    PathGuard,
+    append_record,
+    off_loop,
+    open_guarded,
+    read_records,
+)
 from amplifier_modules.hooks_backup.config import INDEX, MODULE_ID
 from amplifier_support.files import (
     FOLDER_MODE,
@@ -187,11 +192,11 @@ class Store:
             OSError: It cannot be read, or another user could have written it.
         """
         folder = self._find(False)
-        return [] if folder is None else guarded_files.read(folder / INDEX, _LARGEST_INDEX)
+        return [] if folder is None else read_records(folder / INDEX, _LARGEST_INDEX)
 
     def write_down(self, record: Mapping[str, Any]) -> None:
         """Append a record. Raises OSError."""
-        guarded_files.append(self._ready() / INDEX, {"time": time.time(), **record})
+        append_record(self._ready() / INDEX, {"time": time.time(), **record})
 
     # -- contents --------------------------------------------------------------------------
 
@@ -265,7 +270,7 @@ class Store:
     def _drop_old(self, *, keep: str | None, room: int) -> None:
         """Remove turns that are too old, then the oldest ones until there is enough space."""
         assert self._prepared is not None
-        known = guarded_files.read(self._prepared / INDEX, _LARGEST_INDEX)
+        known = read_records(self._prepared / INDEX, _LARGEST_INDEX)
         turns: dict[Any, list[dict[str, Any]]] = {}
         for record in known:
             turns.setdefault(record.get("turn"), []).append(record)
@@ -282,9 +287,9 @@ class Store:
             kept = (record for record in known if record.get("turn") in left)
             text = "".join(json.dumps(record) + "\n" for record in kept)
             write_atomically(self._prepared / INDEX, text.encode("ascii"), durable=False)
-        wanted = _digests(left.values())
+        digests = _digests(left.values())
         for path in list(_files(self._prepared / OBJECTS)):
-            if path.name not in wanted:
+            if path.name not in digests:
                 self._used -= path.stat().st_size
                 path.unlink()
 

@@ -22,7 +22,7 @@ from pydantic import Field, field_validator
 
 from amplifier_core.events import PROMPT_SUBMIT, TOOL_POST
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.files.roots import PathError, PathGuard
+from amplifier_modules._shared.files import PathError, PathGuard
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_support.files import open_regular
 from amplifier_support.include_lines import include_lines
@@ -232,16 +232,16 @@ def already_given(messages: Iterable[Any]) -> tuple[str, set[str]]:
     for message in messages:
         if not isinstance(message, Mapping):
             continue
-        given = cast("Mapping[str, Any]", message)
-        content = _beginning(given.get("content"))
+        fields = cast("Mapping[str, Any]", message)
+        content = _beginning(fields.get("content"))
         if _MARK.match(content) is None:
             continue
         # Several folders may share a message, and quoted text has no such mark.
-        for folder, found in _MARK.findall(content):
+        for folder, content_digest in _MARK.findall(content):
             if folder:
                 folders.add(folder)
-            elif given.get("role") in ("system", "developer"):
-                digest = found
+            elif fields.get("role") in ("system", "developer"):
+                digest = content_digest
     return digest, folders
 
 
@@ -354,8 +354,8 @@ class ContextFilesHook:
         own = CONFIG_DIR.of(self._coordinator) if self._config.user else None
         user = reader.folder(own, own, "user") if own else None
         folders = self._project_folders()
-        found = [reader.folder(folder, folders[0], "project") for folder in folders[::-1]]
-        return [file for file in (user, *found[::-1]) if file is not None]
+        files = [reader.folder(folder, folders[0], "project") for folder in folders[::-1]]
+        return [file for file in (user, *files[::-1]) if file is not None]
 
     def _folders_named_in(self, data: Any) -> list[str]:
         """Folders of the project in which the call names a path."""
@@ -415,14 +415,14 @@ class ContextFilesHook:
         reason: str,
         problems: Sequence[str],
     ) -> None:
-        given: dict[str, Any] = (
+        fields: dict[str, Any] = (
             {key: data[key] for key in _CARRIED if key in data} if isinstance(data, Mapping) else {}
         )
         listed = [
             {"path": file.path, "from": file.origin, "chars": len(file.text)} for file in files
         ]
         facts = {"reason": reason, "digest": digest, "files": listed, "problems": list(problems)}
-        await self._coordinator.hooks.emit(LOADED, {**given, **facts})
+        await self._coordinator.hooks.emit(LOADED, {**fields, **facts})
 
 
 def _injection(content: str, role: Any) -> HookResult:

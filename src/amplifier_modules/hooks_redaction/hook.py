@@ -100,12 +100,12 @@ class RedactionConfig(ModuleConfig):
         return patterns
 
 
-def _known_names(given: list[str], allowed: list[str]) -> list[str]:
-    for name in given:
+def _known_names(names: list[str], allowed: list[str]) -> list[str]:
+    for name in names:
         if name not in allowed:
             hint = did_you_mean(name, allowed) or "see 'amplifier docs hooks-redaction'"
             raise ValueError(f"unknown rule '{name}' ({hint.removesuffix('?')})")
-    return given
+    return names
 
 
 MAX_HELD = 20_000
@@ -263,7 +263,7 @@ def _answer(data: Any, redacted: Any) -> HookResult:
 
 
 def _shapes(config: RedactionConfig) -> list[Shape]:
-    wanted = [
+    selection = [
         shape
         for group, shapes in shape_groups().items()
         for shape in shapes
@@ -272,7 +272,7 @@ def _shapes(config: RedactionConfig) -> list[Shape]:
     ]
     return [
         *(Shape("custom", (), pattern, everywhere=True) for pattern in config.patterns),
-        *wanted,
+        *selection,
     ]
 
 

@@ -77,7 +77,7 @@ class ForeignHook(ShellHook):
         self, event: str, data: Mapping[str, Any], session_id: str, folder: str
     ) -> dict[str, Any]:
         data = PlainCopy().of(data)
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "session_id": session_id,
             "transcript_path": "",
             "cwd": folder,
@@ -88,10 +88,10 @@ class ForeignHook(ShellHook):
             name, values = to_foreign(
                 str(data["tool_name"]), data.get("tool_input"), self.format, folder
             )
-            given |= {"tool_name": name, "tool_input": values}
-            given |= {"tool_use_id": data.get("tool_call_id") or ""}
+            fields |= {"tool_name": name, "tool_input": values}
+            fields |= {"tool_use_id": data.get("tool_call_id") or ""}
             if event != "tool:pre":
-                given["tool_response"] = data.get("result", data.get("error"))
+                fields["tool_response"] = data.get("result", data.get("error"))
         for key, value in (
             ("prompt", data.get("prompt")),
             ("message", data.get("message")),
@@ -100,8 +100,8 @@ class ForeignHook(ShellHook):
             ("trigger", "auto"),
         ):
             if key in _MORE.get(self.on, ()):
-                given[key] = value
-        return given
+                fields[key] = value
+        return fields
 
     def parse(self, output: bytes, data: Mapping[str, Any]) -> Answer:
         text = output.decode("utf-8", "replace").strip()
@@ -264,11 +264,11 @@ def to_foreign(tool: str, values: Any, form: Format, folder: str) -> tuple[str, 
         form: The other program.
         folder: The working directory; paths are absolute in Claude Code.
     """
-    given = to_mapping(values)
+    fields = to_mapping(values)
     if form == "codex" and tool in _PATCHES:
-        return "apply_patch", {"command": _patch(tool, given)}
+        return "apply_patch", {"command": _patch(tool, fields)}
     keys = _KEYS.get(tool, {})
-    theirs = {keys.get(key, key): value for key, value in given.items()}
+    theirs = {keys.get(key, key): value for key, value in fields.items()}
     for key in _PATHS:
         if isinstance(theirs.get(key), str):
             theirs[key] = os.path.join(folder, theirs[key])
@@ -299,13 +299,13 @@ def _names(tool: str, form: Format) -> tuple[str, ...]:
     return (name,)
 
 
-def _patch(tool: str, given: Mapping[str, Any]) -> str:
+def _patch(tool: str, values: Mapping[str, Any]) -> str:
     """A call that writes a file as a patch in Codex's form."""
-    path = given.get("file_path", "")
+    path = values.get("file_path", "")
     if tool == "write_file":
-        lines = [f"*** Add File: {path}", *_marked("+", given.get("content"))]
+        lines = [f"*** Add File: {path}", *_marked("+", values.get("content"))]
     else:
-        edits: Any = given.get("edits") or [given]
+        edits: Any = values.get("edits") or [values]
         lines = [f"*** Update File: {path}"]
         for edit in edits:
             fields = to_mapping(edit)

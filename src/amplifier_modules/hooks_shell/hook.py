@@ -221,11 +221,11 @@ class ShellHooks:
         if is_stop and DEPTH.of(self._coordinator):
             return HookResult()  # The turn of a sub-agent is part of a tool call.
         folder = WORKING_DIR.of(self._coordinator) or os.getcwd()
-        given = hook.write_input(event, held, self._coordinator.session_id, folder)
+        payload = hook.write_input(event, held, self._coordinator.session_id, folder)
         ran = await run_with_input(
             self._runner,
             hook.command,
-            stdin=json.dumps(given).encode("ascii") + b"\n",
+            stdin=json.dumps(payload).encode("ascii") + b"\n",
             environment=self._environment(hook, event, held, folder),
             folder=folder,
             timeout=hook.timeout,
@@ -342,9 +342,9 @@ def _with_twins(held: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
     """The changes under both names of values that have two."""
     both = dict(changes)
     for name, twin in _TWINS.items():
-        for one, other in ((name, twin), (twin, name)):
-            if one in changes and other in held and other not in changes:
-                both[other] = changes[one]
+        for key, other in ((name, twin), (twin, name)):
+            if key in changes and other in held and other not in changes:
+                both[other] = changes[key]
     return both
 
 

@@ -111,9 +111,9 @@ def _no_constant(name: str) -> Any:
     raise InvalidAnswer(f"it printed {name}, which is not JSON")
 
 
-def _renamed(given: Mapping[str, Any]) -> dict[str, Any]:
+def _renamed(answer: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in answer.items():
         name = _OTHER_NAMES.get(key, key)
         if name not in _KEYS:
             raise InvalidAnswer(

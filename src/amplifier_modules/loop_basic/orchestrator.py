@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_modules._shared.loop.config import LoopConfig
-from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules._shared.loop.turn import LoopOrchestrator
 
 
 class BasicOrchestrator(LoopOrchestrator):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_modules._shared.loop.config import LoopConfig
-from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.loop.streaming import STREAM_EVENTS
+from amplifier_modules._shared.loop.turn import LoopOrchestrator
 
 
 class StreamingOrchestrator(LoopOrchestrator):

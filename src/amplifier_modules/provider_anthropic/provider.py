@@ -371,11 +371,11 @@ class AnthropicProvider(HTTPProvider):
 
 
 def _tokens(counts: dict[str, Any]) -> Tokens | None:
-    found = token_counts(counts, *_COUNTS)
+    numbers = token_counts(counts, *_COUNTS)
     long = token_counts(counts.get("cache_creation") or {}, "ephemeral_1h_input_tokens")
-    if found is None or long is None:
+    if numbers is None or long is None:
         return None
-    fresh, output, read, written = found
+    fresh, output, read, written = numbers
     long_lived = long[0]
     return Tokens(
         input=fresh,

@@ -37,7 +37,7 @@ def split_system(messages: list[Message]) -> tuple[list[Block], list[Message]]:
 
 
 def conversation(
-    messages: Iterable[Message], found: Mapping[str, list[str]]
+    messages: Iterable[Message], references: Mapping[str, list[str]]
 ) -> list[dict[str, Any]]:
     """Messages for the API in user and assistant turns; consecutive messages of a role are joined.
 
@@ -47,12 +47,12 @@ def conversation(
 
     Args:
         messages: Normalised, without the system prompt.
-        found: The tools to refer to instead of a search's result, by the id of its call.
+        references: The tools to refer to instead of a search's result, by the id of its call.
     """
     turns: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = _blocks(message, found)
+        blocks = _blocks(message, references)
         if not blocks:
             continue
         if turns and turns[-1]["role"] == role:
@@ -89,13 +89,13 @@ def mark_for_caching(
 
 def _last_that_stays(blocks: list[Block]) -> Block:
     """The last block that later requests have, too: reminders of hooks are often for one request only."""
-    kept = (one for one in reversed(blocks) if not one.get("text", "").startswith(_REMINDER))
+    kept = (block for block in reversed(blocks) if not block.get("text", "").startswith(_REMINDER))
     return next(kept, blocks[-1])
 
 
-def _blocks(message: Message, found: Mapping[str, list[str]]) -> list[Block]:
+def _blocks(message: Message, references: Mapping[str, list[str]]) -> list[Block]:
     if message.role == "tool":
-        return [_tool_result(message, found.get(message.tool_call_id or "", ()))]
+        return [_tool_result(message, references.get(message.tool_call_id or "", ()))]
     if message.role in _SYSTEM_ROLES:
         notes = _text_blocks(message)
         return [_text(f"<system-reminder>\n{note['text']}\n</system-reminder>") for note in notes]
@@ -148,15 +148,15 @@ def _text_blocks(message: Message) -> list[Block]:
     return [_text(text) for text in texts if text.strip()]
 
 
-def _tool_result(message: Message, found: Iterable[str]) -> Block:
+def _tool_result(message: Message, references: Iterable[str]) -> Block:
     content = message.content
     result: Block = {
         "type": "tool_result",
         "tool_use_id": portable_id(message.tool_call_id or ""),
     }
-    if found:
+    if references:
         result["content"] = [
-            {"type": "tool_reference", "tool_name": portable_id(name)} for name in found
+            {"type": "tool_reference", "tool_name": portable_id(name)} for name in references
         ]
     elif isinstance(content, str):
         result["content"] = content
@@ -318,9 +318,9 @@ class _Builder:
 
     def build(self) -> Prepared:
         system, messages = split_system(self.request.messages)
-        found = self._found_tools()
-        turns = conversation(messages, found)
-        tools, choice = self._tools(turns, {name for names in found.values() for name in names})
+        tool_refs = self._found_tools()
+        turns = conversation(messages, tool_refs)
+        tools, choice = self._tools(turns, {name for names in tool_refs.values() for name in names})
         effort = self._effort()
         body: dict[str, Any] = {
             "model": self.model_id,
@@ -384,34 +384,34 @@ class _Builder:
     def _thinking(
         self, max_tokens: int, effort: str | None, choice: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        wanted = self.config.thinking
+        config = self.config.thinking
         if choice and choice["type"] in _FORCING:
-            if wanted and wanted.enabled:
+            if config and config.enabled:
                 self._degrade("thinking", "off", "a forced tool call allows none")
             return self._thinking_off()
-        if effort == "none" or (wanted and not wanted.enabled):
+        if effort == "none" or (config and not config.enabled):
             return self._thinking_off(asked=True)
         types = self.features.thinking
-        if wanted is None:
+        if config is None:
             if self.features.thinks_by_default:
                 return self._adaptive(_AS_USUAL)
             if effort in _BUDGET_OF_EFFORT and self.features.efforts == []:
                 return self._budget(_BUDGET_OF_EFFORT[effort], max_tokens)
             return None
         takes_budget = "enabled" in types
-        if wanted.budget_tokens is not None and not takes_budget:
-            asked = f"thinking budget of {wanted.budget_tokens}"
+        if config.budget_tokens is not None and not takes_budget:
+            asked = f"thinking budget of {config.budget_tokens}"
             self._degrade(asked, "adaptive thinking", "the model takes no budget")
         if takes_budget and (
-            wanted.budget_tokens is not None or wanted.type == "enabled" or "adaptive" not in types
+            config.budget_tokens is not None or config.type == "enabled" or "adaptive" not in types
         ):
-            return self._budget(wanted.budget_tokens or _USUAL_BUDGET, max_tokens)
-        return self._adaptive(wanted)
+            return self._budget(config.budget_tokens or _USUAL_BUDGET, max_tokens)
+        return self._adaptive(config)
 
-    def _adaptive(self, wanted: ThinkingConfig) -> dict[str, Any]:
-        thinking: dict[str, Any] = {"type": "adaptive", "display": wanted.display}
+    def _adaptive(self, config: ThinkingConfig) -> dict[str, Any]:
+        thinking: dict[str, Any] = {"type": "adaptive", "display": config.display}
         over_http = self.config.transport == "http"
-        if self.features.checks_prefix and wanted.drop_changed and over_http:
+        if self.features.checks_prefix and config.drop_changed and over_http:
             # Hooks and compaction change the text before earlier thinking.
             thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
             if _BINDING_BETA not in self.betas:
@@ -459,13 +459,13 @@ class _Builder:
 
     def _output(self, system: list[Block], effort: str | None) -> dict[str, Any]:
         output: dict[str, Any] = {"effort": effort} if effort else {}
-        wanted = self.request.response_format
-        if wanted is None or wanted.type == "text":
+        form = self.request.response_format
+        if form is None or form.type == "text":
             return output
-        if wanted.type == "json_schema":
+        if form.type == "json_schema":
             output["format"] = {
                 "type": "json_schema",
-                "schema": _close_objects(_schema(wanted.json_schema)),
+                "schema": _close_objects(_schema(form.json_schema)),
             }
         else:
             system.append({"type": "text", "text": _JSON_ONLY})
@@ -483,16 +483,16 @@ class _Builder:
         usable = self.config.tool_references and self.features.tool_references
         if not usable or TOOL_SEARCH not in offered:  # one tool must be loaded from the start
             return {}
-        found = {
+        references = {
             message.tool_call_id or "": [name for name in found_tools(message) if name in offered]
             for message in self.request.messages
         }
-        return {call: names for call, names in found.items() if names}
+        return {call: names for call, names in references.items() if names}
 
     def _tools(
-        self, turns: list[dict[str, Any]], found: Container[str]
+        self, turns: list[dict[str, Any]], references: Container[str]
     ) -> tuple[list[Block], dict[str, Any] | None]:
-        tools = [_tool(spec, deferred=spec.name in found) for spec in self.request.tools or ()]
+        tools = [_tool(spec, deferred=spec.name in references) for spec in self.request.tools or ()]
         # The API requires a description of every tool in the conversation, even if none may be used.
         if not tools and (used := _used_tools(turns)):
             return [{"name": name, "input_schema": {"type": "object"}} for name in used], {
@@ -566,10 +566,10 @@ def _choice(asked: str | dict[str, Any] | None) -> dict[str, Any] | None:
     return {**asked, "type": "any"} if asked.get("type") == "required" else dict(asked)
 
 
-def _schema(given: dict[str, Any]) -> dict[str, Any]:
+def _schema(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema itself, unwrapped from `{name, schema, strict}` if needed."""
-    inner = given.get("schema")
-    return cast("dict[str, Any]", inner) if isinstance(inner, dict) else given
+    inner = schema.get("schema")
+    return cast("dict[str, Any]", inner) if isinstance(inner, dict) else schema
 
 
 def _close_objects(schema: Any) -> Any:

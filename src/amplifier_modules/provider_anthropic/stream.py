@@ -45,10 +45,10 @@ class _Open(StreamedBlock):
 
     __slots__ = ("citations", "given", "signature")
 
-    def __init__(self, index: int, kind: str, given: dict[str, Any], **call: str) -> None:
+    def __init__(self, index: int, kind: str, content: dict[str, Any], **call: str) -> None:
         super().__init__(index, kind, **call)
-        self.given = given
-        signature = given.get("signature")
+        self.given = content
+        signature = content.get("signature")
         self.signature = signature if isinstance(signature, str) and signature else None
         self.citations: list[Any] = []
 
@@ -142,22 +142,22 @@ class StreamAssembly(AnswerStream):
             block.citations.append(delta["citation"])
 
     def _start(self, event: Event, chunks: list[BlockChunk]) -> None:
-        given = event["content_block"]
-        kind = _BLOCK_TYPES.get(given["type"])
+        content = event["content_block"]
+        kind = _BLOCK_TYPES.get(content["type"])
         if kind is None:
-            self.omitted.append(str(given["type"])[:_MAX_TYPE])
+            self.omitted.append(str(content["type"])[:_MAX_TYPE])
             return
         call: dict[str, str] = {}
         if kind == "tool_call":
-            call_id = self._call_id(given.get("id"), "toolu")
-            call = {"id": call_id, "name": self._tool_name(given.get("name"))}
+            call_id = self._call_id(content.get("id"), "toolu")
+            call = {"id": call_id, "name": self._tool_name(content.get("name"))}
         elif kind == "redacted_thinking":
-            text_in(given, "data")
-        block = _Open(len(self._blocks), kind, given, **call)
+            text_in(content, "data")
+        block = _Open(len(self._blocks), kind, content, **call)
         self._blocks.append(block)
         self._open[event["index"]] = block
         chunks.append(block.start())
-        if text := given.get(kind) and text_in(given, kind):  # what comes with the start
+        if text := content.get(kind) and text_in(content, kind):  # what comes with the start
             chunks.append(block.delta(text))
 
     def _finish(self, block: _Open | None, chunks: list[BlockChunk]) -> None:
@@ -180,7 +180,7 @@ def _finish_block(block: _Open) -> dict[str, Any]:
         case "redacted_thinking":
             finished = {"type": "redacted_thinking", "data": block.given["data"]}
         case _:
-            if not text and isinstance(given := block.given.get("input"), dict):
-                text = json.dumps(given)
+            if not text and isinstance(arguments := block.given.get("input"), dict):
+                text = json.dumps(arguments)
             finished = block.call(text)
     return finished

@@ -205,8 +205,8 @@ class MessageBatches(EndpointBatches):
 
 
 def _counts(batch: Mapping[str, Any]) -> dict[str, int]:
-    given = to_mapping(batch.get("request_counts"))
-    return {name: count for name, count in given.items() if type(count) is int}
+    counts = to_mapping(batch.get("request_counts"))
+    return {name: count for name, count in counts.items() if type(count) is int}
 
 
 def _seconds(batch: Mapping[str, Any]) -> float | None:

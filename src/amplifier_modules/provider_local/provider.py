@@ -133,10 +133,10 @@ class LocalProvider(ChatCompletionsProvider):
     async def aclose(self) -> None:
         """Stop what is running and free its memory."""
         running, self._running = self._running, {}
-        for one in running.values():
+        for server in running.values():
             # Close the connections first: a server waits for its clients before it stops.
-            await one.endpoint.aclose()
-            one.engine.stop()
+            await server.endpoint.aclose()
+            server.engine.stop()
 
     # -- one attempt ---------------------------------------------------------------------------
 
@@ -241,8 +241,8 @@ class LocalProvider(ChatCompletionsProvider):
     # -- model descriptions --------------------------------------------------------------------
 
     def _tool_calling(self, model: LocalModel) -> ToolCalling:
-        wanted = self._config.tool_calling
-        return model.tool_calling if wanted == "auto" else wanted
+        setting = self._config.tool_calling
+        return model.tool_calling if setting == "auto" else setting
 
     def _window(self, model: LocalModel) -> int:
         return self._config.context_window or model.context_window

@@ -454,8 +454,8 @@ def models_dir(config: LocalConfig, cache: str | None) -> Path:
         config: The provider's settings.
         cache: The app's cache folder, if any.
     """
-    if given := config.cache_dir or cache:
-        return Path(given).expanduser() / "models"
+    if folder := config.cache_dir or cache:
+        return Path(folder).expanduser() / "models"
     if home := os.environ.get("AMPLIFIER_HOME"):
         return Path(home).expanduser() / "cache" / "models"
     import platformdirs

@@ -252,16 +252,16 @@ def _first_paragraph(text: str) -> str:
 
 
 def _examples(tools: Iterable[ToolSpec]) -> list[Message]:
-    shown = list(_SHOWN)
+    examples = list(_SHOWN)
     shell = next((tool.name for tool in tools if _runs_commands(tool)), None)
     if shell is not None:
         for asked, command, output, answer in _SHOWN_OF_SHELL:
-            shown += [
+            examples += [
                 (asked, {"tool": shell, "arguments": {_SHELL_ARGUMENT: command}}),
                 (f"Result of {shell}:\n{output}", {"answer": answer}),
             ]
     turns: list[Message] = []
-    for question, replied in shown:
+    for question, replied in examples:
         turns += [Message(role="user", content=question), _reply(replied)]
     return turns
 

@@ -307,18 +307,18 @@ class MockProvider:
             yield chunk
 
     def _next(self, request: ChatRequest) -> Reply:
-        given, replies = len(self.requests) - 1, self._replies
-        if given < len(replies):
-            return replies[given]
+        index, replies = len(self.requests) - 1, self._replies
+        if index < len(replies):
+            return replies[index]
         on_end = self.config.on_end if replies else "echo"
         if on_end == "repeat":
             return replies[-1]
         if on_end == "cycle":
-            return replies[given % len(replies)]
+            return replies[index % len(replies)]
         if on_end == "echo":
             return Reply(text=_echo(request))
         raise InvalidRequestError(
-            f"provider-mock: the script has no reply to request {given + 1}; add one, or set "
+            f"provider-mock: the script has no reply to request {index + 1}; add one, or set "
             "on_end to repeat, cycle or echo",
             provider=self.name,
             model=self.model,
@@ -425,18 +425,18 @@ def _streamed_text(block: dict[str, Any]) -> str:
 
 
 def _usage(
-    given: dict[str, Any],
+    overrides: dict[str, Any],
     request: ChatRequest,
     blocks: list[dict[str, Any]],
     prices: PricesConfig | None,
 ) -> Usage:
     sent = sum(len(_text(message)) for message in request.messages)
     characters = sum(len(_streamed_text(block)) for block in blocks)
-    read = int(given.get("input_tokens", sent // CHARACTERS_PER_TOKEN + 1))
-    written = int(given.get("output_tokens", characters // CHARACTERS_PER_TOKEN + 1))
+    read = int(overrides.get("input_tokens", sent // CHARACTERS_PER_TOKEN + 1))
+    written = int(overrides.get("output_tokens", characters // CHARACTERS_PER_TOKEN + 1))
     counts = {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
     cost = prices.as_prices().cost(Tokens(read, written)) if prices is not None else None
-    return Usage.model_validate({**counts, "cost_usd": cost, **given})
+    return Usage.model_validate({**counts, "cost_usd": cost, **overrides})
 
 
 def _echo(request: ChatRequest) -> str:

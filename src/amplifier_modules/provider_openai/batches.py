@@ -80,7 +80,7 @@ class OpenAIBatches(EndpointBatches):
     async def answers(self, batch_id: str, key: str) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
         """The answers of a batch that has ended: those of its output and those of its error file."""
         batch = await self._endpoint.get_json(f"{self.path}/{batch_id}")
-        files = [one for name in _FILES if isinstance(one := batch.get(name), str)]
+        files = [file for name in _FILES if isinstance(file := batch.get(name), str)]
         if not files and _done(batch):
             text = f"{self._provider} shows no files of answers for batch {batch_id}"
             raise ProviderUnavailableError(text, provider=self._provider)
@@ -101,8 +101,8 @@ class OpenAIBatches(EndpointBatches):
 def _done(batch: Mapping[str, Any]) -> int:
     """Return the number of requests with an answer or an error."""
     counts = to_mapping(batch.get("request_counts"))
-    found = (counts.get(name) for name in ("completed", "failed"))
-    return sum(count for count in found if type(count) is int)
+    values = (counts.get(name) for name in ("completed", "failed"))
+    return sum(count for count in values if type(count) is int)
 
 
 def _faults(batch: Mapping[str, Any]) -> str:

@@ -23,6 +23,8 @@ class OpenAIConfig(HTTPProviderConfig):
             that otherwise do not reason when tools are offered.
         reasoning_summary: Show summaries of the reasoning; ``responses`` only.
         reasoning_effort: How much a reasoning model thinks, in the service's terms.
+        tool_references: Load the tools that `tool_search` finds where the conversation refers to them
+            (``responses`` only); by default at OpenAI's address, for models from gpt-5.4 on.
         organization: Organization for billing.
         project: Project for billing.
     """
@@ -52,6 +54,7 @@ class OpenAIConfig(HTTPProviderConfig):
     api: Literal["auto", "chat", "responses"] = "auto"
     reasoning_effort: str | None = None
     reasoning_summary: Literal["auto", "concise", "detailed"] | None = None
+    tool_references: bool | None = None
     extra_body: dict[str, Any] = Field(
         default_factory=dict[str, Any], description="Merged into every request."
     )

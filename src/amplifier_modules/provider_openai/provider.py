@@ -52,6 +52,8 @@ _CHAT_MODEL = re.compile(r"(gpt-|chatgpt-|o\d)")
 _OTHER_KIND = re.compile(r"audio|deep-research|image|instruct|realtime|search|transcribe|tts")
 _RESPONSES_MODEL = re.compile(r"codex|-pro\b")
 """Models available only with the Responses API."""
+_TOOL_SEARCH_MODEL = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9]|\d\d)")
+"""Models that load tools during a conversation."""
 _STANDARD_TIERS = {None, "auto", "default"}
 
 logger = logging.getLogger(__name__)
@@ -238,7 +240,11 @@ class OpenAIProvider(ChatCompletionsProvider):
         known = self._known(model)
         if self._speaks_responses(model):
             reasons = known is None or capabilities.THINKING in known.capabilities
-            return Taste(encrypted_reasoning=reasons)
+            refers = self._config.tool_references
+            if refers is None:
+                names = listed_names(model) if self._is_openai else ()
+                refers = any(map(_TOOL_SEARCH_MODEL.match, names))
+            return Taste(encrypted_reasoning=reasons, tool_references=refers)
         if not self._is_openai:
             return Taste()
         effort = known.features.get("effort_with_tools") if known else None

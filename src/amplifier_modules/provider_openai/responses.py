@@ -12,12 +12,17 @@ to be sent back.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatRequest, Degradation, Message, ReasoningBlock, Usage
-from amplifier_modules._shared.history.values import is_clean, portable_id
+from amplifier_modules._shared.history.values import (
+    TOOL_SEARCH,
+    found_tools,
+    is_clean,
+    portable_id,
+)
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.event_stream import text_in, text_or_none
 from amplifier_modules._shared.providers.answer_stream import BlockChunk, StreamedBlock
@@ -42,38 +47,45 @@ ENCRYPTED_REASONING = "reasoning.encrypted_content"
 Item = dict[str, Any]
 
 
-def wire_input(messages: Sequence[Message]) -> list[Item]:
+Found = Mapping[str, Sequence[Item]]
+"""The tools that searches have found, by the id of the call."""
+
+
+def wire_input(messages: Sequence[Message], found: Found | None = None) -> list[Item]:
     """The conversation as the API's `input`.
 
     Args:
         messages: Normalised: each call's result directly follows its message.
+        found: The tools to load where a search has found them; None if searches are usual calls.
     """
     items: list[Item] = []
     for message in messages:
         if message.role in ("tool", "function"):
-            items.append(_call_output(message))
+            tools = found.get(message.tool_call_id or "") if found is not None else None
+            items.append(_call_output(message) if tools is None else _search_output(message, tools))
         elif message.role == "assistant":
-            items += _assistant_items(message)
+            items += _assistant_items(message, searches=found is not None)
         else:
             items.append({"role": message.role, "content": _input_content(message)})
     return items
 
 
-def wire_options(request: ChatRequest) -> Item:
+def wire_options(request: ChatRequest, found: Found | None = None) -> Item:
     """The options of a request that the API accepts, under its names, without the conversation."""
     body: Item = {}
     if request.tools:
-        body["tools"] = [_tool(tool["function"]) for tool in wire_tools(request.tools)]
+        tools = [_tool(tool["function"]) for tool in wire_tools(request.tools)]
+        body["tools"] = tools if found is None else [*_without_found(tools, found)]
         if request.tool_choice is not None:
             choice, parallel = wire_tool_choice(request.tool_choice)
             body["tool_choice"] = _choice(choice)
             if not parallel:
                 body["parallel_tool_calls"] = False
-    wanted = wire_response_format(request)
-    if wanted is not None:
+    form = wire_response_format(request)
+    if form is not None:
         # The Chat Completions API nests the schema's description one level deeper.
-        inner = wanted.pop("json_schema", {})
-        body["text"] = {"format": {**wanted, **inner}}
+        inner = form.pop("json_schema", {})
+        body["text"] = {"format": {**form, **inner}}
     return body
 
 
@@ -95,6 +107,52 @@ def _tool(function: Mapping[str, Any]) -> Item:
     return {"type": "function", "strict": False, **function}
 
 
+def _found_tools(request: ChatRequest) -> Found | None:
+    """Return the tools to load during the conversation; None if all are to be loaded from the start.
+
+    The API loads a tool where a search has found it. Otherwise the tool would change the start of the request,
+    and the prompt cache would be lost.
+    """
+    tools = {
+        tool["function"]["name"]: {**_tool(tool["function"]), "defer_loading": True}
+        for tool in wire_tools(request.tools or ())
+    }
+    # A tool that must be called has to be loaded from the start.
+    if TOOL_SEARCH not in tools or not isinstance(request.tool_choice, str | None):
+        return None
+    calls = [
+        block.id
+        for message in request.messages
+        if message.role == "assistant" and not isinstance(message.content, str)
+        for block in message.content
+        if block.type == "tool_call" and block.name == TOOL_SEARCH
+    ]
+    results = {message.tool_call_id: message for message in request.messages}
+    names = {call: found_tools(results[call]) if call in results else [] for call in calls}
+    return {call: [tools[name] for name in names[call] if name in tools] for call in calls}
+
+
+def _without_found(tools: Iterable[Item], found: Found) -> Iterator[Item]:
+    """Yield the tools to load from the start, with the service's own form of the search."""
+    loaded = {tool["name"] for tools in found.values() for tool in tools}
+    for tool in tools:
+        if tool["name"] == TOOL_SEARCH:
+            about = {key: tool[key] for key in ("description", "parameters")}
+            yield {"type": "tool_search", "execution": "client", **about}
+        elif tool["name"] not in loaded:
+            yield tool
+
+
+def _search_output(message: Message, tools: Sequence[Item]) -> Item:
+    return {
+        "type": "tool_search_output",
+        "call_id": wire_call_id(message.tool_call_id or ""),
+        "execution": "client",
+        "status": "completed",
+        "tools": tools,
+    }
+
+
 def _choice(choice: str | dict[str, Any]) -> str | Item:
     if isinstance(choice, str):
         return choice
@@ -104,7 +162,7 @@ def _choice(choice: str | dict[str, Any]) -> str | Item:
     return choice
 
 
-def _assistant_items(message: Message) -> list[Item]:
+def _assistant_items(message: Message, *, searches: bool) -> list[Item]:
     if isinstance(message.content, str):
         return [{"role": "assistant", "content": message.content}]
     items: list[Item] = []
@@ -114,6 +172,16 @@ def _assistant_items(message: Message) -> list[Item]:
             if isinstance(phase := block.get("phase"), str):
                 item["phase"] = phase
             items.append(item)
+        elif block.type == "tool_call" and searches and block.name == TOOL_SEARCH:
+            items.append(
+                {
+                    "type": "tool_search_call",
+                    "call_id": wire_call_id(block.id),
+                    "execution": "client",
+                    "status": "completed",
+                    "arguments": block.input,
+                }
+            )
         elif block.type == "tool_call":
             items.append(
                 {
@@ -199,13 +267,14 @@ def build_body(
         "reasoning": reasoning or None,
         "include": [ENCRYPTED_REASONING] if taste.encrypted_reasoning else None,
     }
+    found = _found_tools(request) if taste.tool_references else None
     return {
         "model": model,
-        "input": wire_input(request.messages),
+        "input": wire_input(request.messages, found),
         "stream": True,
         "store": False,
         **{key: value for key, value in optional.items() if value is not None},
-        **wire_options(request),
+        **wire_options(request, found),
         **config.extra_body,
     }
 
@@ -218,7 +287,7 @@ _TEXTS = {
     "response.reasoning_text.delta": "thinking",
     "response.function_call_arguments.delta": "tool_call",
 }
-_KINDS = {"reasoning": "thinking", "function_call": "tool_call"}
+_KINDS = {"reasoning": "thinking", "function_call": "tool_call", "tool_search_call": "tool_call"}
 _BETWEEN_SUMMARIES = "\n\n"
 _MAX_TYPE = 100
 """Characters of the name of an unknown item type that are kept."""
@@ -297,9 +366,9 @@ class ResponsesStream(OpenAIStream):
     def _stop_reason(self) -> str:
         """The service's own reason for the end of the response."""
         reason = to_mapping(self._response.get("incomplete_details")).get("reason")
-        for given in (reason, self._response.get("status")):
-            if isinstance(given, str) and given:
-                return given
+        for value in (reason, self._response.get("status")):
+            if isinstance(value, str) and value:
+                return value
         return "completed"
 
     # -- events ------------------------------------------------------------------------------
@@ -342,7 +411,8 @@ class ResponsesStream(OpenAIStream):
         block = self._start(key, kind)
         if kind == "tool_call":
             block.id = self._call_id(item.get("call_id"))
-            block.name = self._tool_name(item.get("name"))
+            is_search = item["type"] == "tool_search_call"
+            block.name = self._tool_name(TOOL_SEARCH if is_search else item.get("name"))
         chunks.append(block.start())
 
     def _delta(self, event: Item, kind: str, chunks: list[BlockChunk]) -> None:
@@ -366,10 +436,11 @@ class ResponsesStream(OpenAIStream):
             texts = [text_in(p, "text") for p in item.get("summary") or item.get("content") or ()]
             finished = _reasoning_block(item)
             self._end(Key(at), "thinking", finished, _BETWEEN_SUMMARIES.join(texts), chunks)
-        elif item["type"] == "function_call":
+        elif item["type"] in ("function_call", "tool_search_call"):
             if Key(at) not in self._open:
                 self._handle_added(item, Key(at), chunks)
-            text = text_in(item, "arguments")
+            arguments = item["arguments"]
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments)
             self._end(Key(at), "tool_call", self._open[Key(at)].call(text), text, chunks)
         else:
             self._omitted.append(str(item["type"])[:_MAX_TYPE])
@@ -409,10 +480,10 @@ class ResponsesStream(OpenAIStream):
             chunks.append(block.delta(text))
         if finished is not None:
             self._finished[block.index] = finished
-        shown = finished
+        content = finished
         if kind == "thinking":
-            shown = {"type": "thinking", "thinking": block.text}
-        chunks.append(block.end(shown))
+            content = {"type": "thinking", "thinking": block.text}
+        chunks.append(block.end(content))
 
     def _end_the_rest(self, chunks: list[BlockChunk]) -> None:
         """End the blocks whose items the service did not end, as in a response that was cut off."""

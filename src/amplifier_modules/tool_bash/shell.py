@@ -18,7 +18,7 @@ from pydantic import Field
 
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalSystem
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.roots import Location, PathError, PathGuard
+from amplifier_modules._shared.files import Location, PathError, PathGuard
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
@@ -377,11 +377,11 @@ class Shell:
     def __init__(self, coordinator: Any, config: BashConfig) -> None:
         working_dir = WORKING_DIR.of(coordinator)
         shells = (find_program(name, working_dir) for name in ("bash", "sh"))
-        found = next(filter(None, shells), None) if os.name == "posix" else None
-        if found is None:
+        program = next(filter(None, shells), None) if os.name == "posix" else None
+        if program is None:
             raise RuntimeError("tool-bash: no POSIX shell found on this system")
-        self._program = found
-        self.name = os.path.basename(found)
+        self._program = program
+        self.name = os.path.basename(program)
         self._coordinator = coordinator
         self._config = config
         sandbox = command_sandbox(coordinator, config.sandbox)
@@ -487,10 +487,10 @@ class Shell:
             about_sandbox = ["it ran outside the sandbox, as the user allowed for this once"]
         else:
             about_sandbox = await denials.report(ended.exit_code, captured.text)
-        wanted = [] if outside or sandbox is None else sandbox.take_unlisted()
+        new_hosts = [] if outside or sandbox is None else sandbox.take_unlisted()
         notes = [*self._folder.follow(job.folder, left), *about_sandbox]
         failed = not outside and ended.exit_code != 0
-        return Finished(ended, captured, log, notes, about_sandbox if failed else [], wanted)
+        return Finished(ended, captured, log, notes, about_sandbox if failed else [], new_hosts)
 
     async def ask_again(self, line: str, done: Finished, hosts: tuple[str, ...]) -> Again:
         """Ask the user whether a command that the sandbox blocked may run again: with the hosts that it wants, or
@@ -508,13 +508,13 @@ class Shell:
             return Again()
         if mode is not None and mode.mode in ("read-only", "propose"):
             return Again()
-        wanted = tuple(host for host in done.hosts if host not in hosts)
+        new_hosts = tuple(host for host in done.hosts if host not in hosts)
         sandbox = self.sandbox
-        policy = None if sandbox is None or not wanted else sandbox.policy_with(wanted)
+        policy = None if sandbox is None or not new_hosts else sandbox.policy_with(new_hosts)
         rules = map(to_mapping, (self._coordinator.config or {}).get("approvals") or ())
         # The sandbox hides those files from commands; outside of it nothing does.
         may_leave = not any(rule.get("action") == "deny" and rule.get("path") for rule in rules)
-        asked = (line, *wanted)
+        asked = (line, *new_hosts)
         if asked in self._asked or (policy is None and not may_leave):
             return Again()
         if policy is None or sandbox is None:
@@ -524,7 +524,7 @@ class Shell:
         else:
             options = ["Allow once", "Allow for this session", "Allow always"]
             options += [*([_OUTSIDE] if may_leave else []), "Deny"]
-            names = ", ".join(wanted)
+            names = ", ".join(new_hosts)
             question = f"This command wants {names}. Run it again with access to that?"
             reason = f"it wants {names}, which the sandbox does not allow"
         request = ToolApproval(
@@ -534,7 +534,7 @@ class Shell:
             working_dir=WORKING_DIR.of(self._coordinator) or os.getcwd(),
             options=options,
             reason=reason,
-            ranges=[", ".join(wanted)] if policy is not None else [],
+            ranges=[", ".join(new_hosts)] if policy is not None else [],
             stored_in=None if sandbox is None else sandbox.hosts_file,
         )
         # Outside is offered once, whatever the answer: the next run may fail for the same reason.
@@ -550,10 +550,10 @@ class Shell:
         if policy is None or sandbox is None or answer.option == _OUTSIDE:
             return Again(runs=True, outside=True)
         if answer.option == options[0]:
-            return Again(runs=True, hosts=(*hosts, *wanted))
+            return Again(runs=True, hosts=(*hosts, *new_hosts))
         sandbox.change(policy)
         if answer.option == options[2]:
-            sandbox.store_hosts(wanted)
+            sandbox.store_hosts(new_hosts)
         return Again(runs=True, hosts=hosts)
 
     def capture(self, *, spill: bool = False) -> OutputCapture:
@@ -654,6 +654,6 @@ def _describe_running(done: Finished) -> list[str]:
 
 
 def _listed(pids: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, pids[:_SHOWN_PIDS]))
+    numbers = ", ".join(map(str, pids[:_SHOWN_PIDS]))
     more = len(pids) - _SHOWN_PIDS
-    return f"{shown} and {more} more" if more > 0 else shown
+    return f"{numbers} and {more} more" if more > 0 else numbers

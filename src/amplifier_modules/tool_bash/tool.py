@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.roots import PathError
+from amplifier_modules._shared.files import PathError
 from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput, failure, read_input
 from amplifier_modules._shared.process.sandbox import SANDBOX_DENIED
 from amplifier_modules.tool_bash.background import (
@@ -160,9 +160,9 @@ class BashTool:
 
     def _check_denied(self, line: str) -> None:
         for pattern in self._config.denied_commands:
-            wanted = re.escape(pattern).replace(r"\*", ".*")
-            found = re.fullmatch if "*" in pattern else re.search
-            if found(wanted, line, re.IGNORECASE | re.DOTALL):
+            expression = re.escape(pattern).replace(r"\*", ".*")
+            matcher = re.fullmatch if "*" in pattern else re.search
+            if matcher(expression, line, re.IGNORECASE | re.DOTALL):
                 raise DeniedCommand(f"the command matches {pattern!r} in 'denied_commands'")
 
     def _timeout(self, values: dict[str, Any]) -> float:

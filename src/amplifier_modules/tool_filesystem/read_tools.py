@@ -10,8 +10,7 @@ from typing import Any, BinaryIO, ClassVar
 
 from amplifier_core.events import ARTIFACT_READ
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.guarded_files import off_loop, open_guarded
-from amplifier_modules._shared.files.roots import Location
+from amplifier_modules._shared.files import Location, off_loop, open_guarded
 from amplifier_modules.tool_filesystem.workspace import (
     FILE_ALIASES,
     PATH,
@@ -109,9 +108,9 @@ def read_file(location: Location, limits: Limits) -> Page | ImageFile:
         file = os.fdopen(descriptor, "rb", closefd=False)
         start = file.peek(SNIFFED)[:SNIFFED]
         if looks_like_image(start):
-            found = _image(file, size, limits)
-            if found is not None:
-                return found
+            image = _image(file, size, limits)
+            if image is not None:
+                return image
         if size > WHOLE:
             if b"\0" in start:
                 raise BinaryFile(f"it is a binary file of {size} bytes")
@@ -167,8 +166,8 @@ def _skip(file: BinaryIO, lines: int) -> None:
     while left:
         piece, before = file.read(_PIECE), piece
         if not piece:
-            found = lines - left + (not before.endswith(b"\n"))
-            raise PastTheEnd(f"it has {found} lines")
+            total = lines - left + (not before.endswith(b"\n"))
+            raise PastTheEnd(f"it has {total} lines")
         ends = piece.count(b"\n")
         if ends < left:
             left -= ends
@@ -295,11 +294,11 @@ class ReadFile(FilesystemTool):
         )
         with self._workspace.locate_for_reading(values["file_path"]) as location:
             size = location.stat().st_size
-            found = await off_loop(size, lambda: read_file(location, limits))
-            await self._workspace.report(ARTIFACT_READ, location.path, found.size)
-        if isinstance(found, ImageFile):
-            return _shown(found)
-        return ToolResult(output=_text(found))
+            content = await off_loop(size, lambda: read_file(location, limits))
+            await self._workspace.report(ARTIFACT_READ, location.path, content.size)
+        if isinstance(content, ImageFile):
+            return _shown(content)
+        return ToolResult(output=_text(content))
 
 
 class ListDirectory(FilesystemTool):

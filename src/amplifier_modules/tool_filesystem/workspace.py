@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from amplifier_modules._shared.files.guarded_files import FileProblem as FileProblem
-from amplifier_modules._shared.files.roots import (
+from amplifier_modules._shared.files import FileProblem as FileProblem
+from amplifier_modules._shared.files import (
     Grants,
     InvalidPath,
     Location,
@@ -120,16 +120,16 @@ class Workspace:
             PathError: It is outside the allowed folders.
             OSError: It does not exist or cannot be reached.
         """
-        namespace, found = self._in_namespace(path)
-        if found is None:
+        namespace, place = self._in_namespace(path)
+        if place is None:
             return self.reading().locate(path)
-        in_base = found.is_relative_to(os.path.realpath(self.base))
+        in_base = place.is_relative_to(os.path.realpath(self.base))
         # What is in the working directory may have been replaced with a link out of it.
         if self.config.allowed_read_paths is not None or in_base:
-            return self.reading().locate(str(found))
+            return self.reading().locate(str(place))
         folders = [str(folder) for folder in namespace.source_base_paths]
         guard = PathGuard(folders, base=self.base, writing=False, setting="namespaces")
-        return guard.locate(str(found))
+        return guard.locate(str(place))
 
     def locate_for_writing(self, path: str, *, create_parents: bool = False) -> Location:
         """The place of a path.

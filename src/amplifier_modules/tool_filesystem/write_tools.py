@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 
 from amplifier_core.events import ARTIFACT_WRITE
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.guarded_files import exists, off_loop, read_whole, write_whole
-from amplifier_modules._shared.files.roots import Location
+from amplifier_modules._shared.files import Location, exists, off_loop, read_whole, write_whole
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput
 from amplifier_modules.tool_filesystem.read_tools import WHOLE, ListDirectory, ReadFile
@@ -67,33 +66,33 @@ def missing(text: str, old: str) -> str:
             "old_string is not in the file, and no similar text was found; "
             "read the file again and copy the text exactly"
         )
-    shown, cut = _shown(lines[near.at : near.end])
+    excerpt, cut = _shown(lines[near.at : near.end])
     where = f"line {near.at + 1}" if near.end == near.at + 1 else f"lines {near.at + 1}-{near.end}"
     more = " (cut here; read the file from there)" if cut else ""
     return (
         f"old_string is not in the file; the text at {where} {near.difference}. "
-        f"Copy it exactly:\n{shown}{more}"
+        f"Copy it exactly:\n{excerpt}{more}"
     )
 
 
 def _near(lines: Sequence[str], old: str) -> Near | None:
     """The nearest place in `lines`, which have no surrounding white space."""
-    wanted = [line.strip() for line in old.strip().splitlines()]
-    if not any(wanted):
+    old_lines = [line.strip() for line in old.strip().splitlines()]
+    if not any(old_lines):
         return None
-    for at in range(len(lines) - len(wanted) + 1):
+    for at in range(len(lines) - len(old_lines) + 1):
         # Most lines differ: compared first, so that no others are copied.
-        if lines[at] == wanted[0] and lines[at : at + len(wanted)] == wanted:
-            return Near(at, at + len(wanted), "differs only in white space")
-    return _most_lines_alike(lines, wanted) or _most_alike_line(lines, wanted)
+        if lines[at] == old_lines[0] and lines[at : at + len(old_lines)] == old_lines:
+            return Near(at, at + len(old_lines), "differs only in white space")
+    return _most_lines_alike(lines, old_lines) or _most_alike_line(lines, old_lines)
 
 
-def _most_lines_alike(lines: Sequence[str], wanted: Sequence[str]) -> Near | None:
+def _most_lines_alike(lines: Sequence[str], old_lines: Sequence[str]) -> Near | None:
     """The place where most of the wanted lines are at the same distance from each other."""
-    if len(wanted) < 2:
+    if len(old_lines) < 2:
         return None
     offsets: dict[str, list[int]] = {}
-    for offset, line in enumerate(wanted):
+    for offset, line in enumerate(old_lines):
         offsets.setdefault(line, []).append(offset)
     votes: Counter[int] = Counter()
     for number, line in enumerate(lines):
@@ -105,18 +104,18 @@ def _most_lines_alike(lines: Sequence[str], wanted: Sequence[str]) -> Near | Non
     if not votes:
         return None
     first = max(votes, key=lambda at: (votes[at], -at))
-    at, end = max(0, first), min(len(lines), first + len(wanted))
-    same = sum(lines[n] == wanted[n - first] for n in range(at, end))
-    return Near(at, end, f"is the nearest, with {same} of {len(wanted)} lines the same")
+    at, end = max(0, first), min(len(lines), first + len(old_lines))
+    same = sum(lines[n] == old_lines[n - first] for n in range(at, end))
+    return Near(at, end, f"is the nearest, with {same} of {len(old_lines)} lines the same")
 
 
-def _most_alike_line(lines: Sequence[str], wanted: Sequence[str]) -> Near | None:
+def _most_alike_line(lines: Sequence[str], old_lines: Sequence[str]) -> Near | None:
     """The line most like the longest wanted line."""
-    offset, key = max(enumerate(wanted), key=lambda item: len(item[1]))
+    offset, key = max(enumerate(old_lines), key=lambda item: len(item[1]))
     key = key[:_MAX_COMPARED]
     # The sequence that takes longest to prepare is the second.
     matcher = SequenceMatcher(None, "", key, autojunk=False)
-    best, found, compared = _LEAST_ALIKE, None, 0
+    best, index, compared = _LEAST_ALIKE, None, 0
     for number, line in enumerate(lines):
         if not len(key) / 3 <= len(line) <= len(key) * 3 + 20:
             continue
@@ -126,13 +125,13 @@ def _most_alike_line(lines: Sequence[str], wanted: Sequence[str]) -> Near | None
         compared += 1
         ratio = matcher.ratio()
         if ratio > best:
-            best, found = ratio, number
+            best, index = ratio, number
         if compared >= _MAX_COMPARISONS:
             break
-    if found is None:
+    if index is None:
         return None
-    at = max(0, found - offset)
-    end = min(len(lines), at + len(wanted))
+    at = max(0, index - offset)
+    end = min(len(lines), at + len(old_lines))
     return Near(at, end, "is the nearest")
 
 
@@ -561,9 +560,9 @@ def _edit(location: Location, path: str, edits: list[Edit], staging: str | None)
     write_whole(location, data, staging=staging)
     diff = for_model(unified_diff(path, text, outcome.changes))
     if len(diff) > _MAX_DIFF:
-        shown = diff[: diff.rfind("\n", 0, _MAX_DIFF) + 1]
+        head = diff[: diff.rfind("\n", 0, _MAX_DIFF) + 1]
         lines = diff.count("\n")
-        diff = f"{shown}[{lines - shown.count(chr(10))} of {lines} lines of the diff not shown]\n"
+        diff = f"{head}[{lines - head.count(chr(10))} of {lines} lines of the diff not shown]\n"
     places = f"{outcome.places} places" if outcome.places > 1 else "1 place"
     return f"edited {path} in {places}\n{diff}", len(data)
 

@@ -27,8 +27,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.guarded_files import in_thread
-from amplifier_modules._shared.files.roots import Grants, Location, PathError
+from amplifier_modules._shared.files import Grants, Location, PathError, in_thread
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
@@ -219,20 +218,20 @@ class _Lines:
         self._digest.update(_framed(line))
 
     def is_in(self, folder: int, path: str) -> bool:
-        found = hashlib.blake2b()
-        wanted = iter(self._numbers)
+        digest = hashlib.blake2b()
+        numbers = iter(self._numbers)
         try:
             with open(open_below(folder, path), "rb") as file:
-                next_one = next(wanted, None)
+                next_one = next(numbers, None)
                 for number, line in enumerate(_decoded(file), 1):
                     if next_one is None:
                         break
                     if number == next_one:
-                        found.update(_framed(line))
-                        next_one = next(wanted, None)
+                        digest.update(_framed(line))
+                        next_one = next(numbers, None)
         except OSError:
             return False
-        return found.digest() == self._digest.digest()
+        return digest.digest() == self._digest.digest()
 
 
 def _framed(line: bytes) -> bytes:
@@ -617,8 +616,8 @@ class Grep(SearchTool):
             raise InvalidInput(f"'output_mode' must be content, files or count, not {mode!r}")
         if not values["pattern"] or "\0" in values["pattern"]:
             raise InvalidInput("the pattern is empty or contains a NUL character")
-        wanted = matcher(values["glob"]) if values.get("glob") else None
-        found = _Found(mode, values.get("offset", 0), self._most(values), wanted)
+        path_filter = matcher(values["glob"]) if values.get("glob") else None
+        results = _Found(mode, values.get("offset", 0), self._most(values), path_filter)
         context = min(values.get("context", 0), _MAX_CONTEXT) if mode == "content" else 0
         query = Query(
             pattern=values["pattern"],
@@ -628,14 +627,14 @@ class Grep(SearchTool):
             file=place.file,
             levels=place.levels,
         )
-        collector = Collector(b"\n", found.take)
+        collector = Collector(b"\n", results.take)
         await self._searcher.run(place, query, collector)
-        notes = await self._confirm(lambda: found.confirm(place.folder))
-        lines = [*found.report(self._config.max_line, context=context > 0), *notes]
+        notes = await self._confirm(lambda: results.confirm(place.folder))
+        lines = [*results.report(self._config.max_line, context=context > 0), *notes]
         if not lines:
             return "[no matches]"
         if collector.full.is_set():
-            following = found.offset + found.max_results
+            following = results.offset + results.max_results
             lines += ["", f"[more results: narrow the search, or continue with offset {following}]"]
         return "\n".join(lines)
 
@@ -644,12 +643,12 @@ class _Found:
     """Results of a text search, from number `offset` to `offset + most`."""
 
     def __init__(
-        self, mode: str, offset: int, max_results: int, wanted: Callable[[str], bool] | None
+        self, mode: str, offset: int, max_results: int, path_filter: Callable[[str], bool] | None
     ) -> None:
         self.offset = offset
         self.max_results = max_results
         self._mode = mode
-        self._wanted = wanted
+        self._wanted = path_filter
         self._lines: list[Line] = []
         self._matches = 0
         self._counts: Counter[str] = Counter()
@@ -720,27 +719,27 @@ class Glob(SearchTool):
     async def search(self, place: Place, values: dict[str, Any]) -> str:
         if place.file is not None:
             raise InvalidInput("'path' must be a folder, not a file")
-        wanted = matcher(values["pattern"])
+        path_filter = matcher(values["pattern"])
         offset, most = values.get("offset", 0), self._most(values)
-        found: list[str] = []
+        paths: list[str] = []
 
         def take(record: bytes) -> bool:
             path = to_path(record)
-            if wanted(path):
-                found.append(path)
-            return len(found) > offset + most
+            if path_filter(path):
+                paths.append(path)
+            return len(paths) > offset + most
 
         collector = Collector(b"\0", take)
         await self._searcher.run(place, Query(None, levels=place.levels), collector)
-        shown = found[offset : offset + most]
+        page = paths[offset : offset + most]
         missing: set[str] = set()
 
         def confirm() -> int:
-            missing.update(files_missing_in(place.folder, shown))
+            missing.update(files_missing_in(place.folder, page))
             return len(missing)
 
         notes = await self._confirm(confirm)
-        lines = [*(printable(path) for path in shown if path not in missing), *notes]
+        lines = [*(printable(path) for path in page if path not in missing), *notes]
         if not lines:
             return "[no matching files]"
         if collector.full.is_set():

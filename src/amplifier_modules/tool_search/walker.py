@@ -81,7 +81,7 @@ def rules_above(levels: list[str]) -> list[Rules]:
     Args:
         levels: Folder names from the top of the repository to the current folder.
     """
-    found: list[Rules] = []
+    all_rules: list[Rules] = []
     for up in range(len(levels), 0, -1):
         opened = os.open("/".join([".."] * up), os.O_RDONLY)
         try:
@@ -89,8 +89,8 @@ def rules_above(levels: list[str]) -> list[Rules]:
         finally:
             os.close(opened)
         if rules is not None:
-            found.append(rules)
-    return found
+            all_rules.append(rules)
+    return all_rules
 
 
 def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iterator[File]:
@@ -105,8 +105,8 @@ def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iter
     if rules is not None and (own := read_rules(prefix + here, opened)) is not None:
         rules = [*rules, own]
     with os.scandir(opened) as entries:
-        found = sorted(entries, key=lambda entry: os.fsencode(entry.name))
-    for entry in found:
+        children = sorted(entries, key=lambda entry: os.fsencode(entry.name))
+    for entry in children:
         path = here + entry.name
         if entry.name == ".git":
             continue
@@ -152,21 +152,21 @@ def matches(
 ) -> Iterator[tuple[str, int, str, int]]:
     """(kind, line number, line, column of the match) of every match and its context lines."""
     before: deque[tuple[int, str]] = deque(maxlen=context)
-    after = found = 0
+    after = count = 0
     for number, line in enumerate(text.split("\n"), 1):
         line = line.removesuffix("\r")
-        match = pattern.search(line) if found < max_matches else None
+        match = pattern.search(line) if count < max_matches else None
         if match is not None:
-            for earlier, shown in before:
-                yield "context", earlier, shown, 0
+            for earlier, context_line in before:
+                yield "context", earlier, context_line, 0
             before.clear()
             yield "match", number, line, match.start()
-            found += 1
+            count += 1
             after = context
         elif after:
             yield "context", number, line, 0
             after -= 1
-        elif found >= max_matches:
+        elif count >= max_matches:
             return
         elif context:
             before.append((number, line))

@@ -25,6 +25,8 @@ _MAX_FILES = 100
 _IGNORED = frozenset({".git", "node_modules", "__pycache__"})
 _OF_PROJECT = (".agents/skills", ".amplifier/skills", ".claude/skills")
 _OF_USER = ("~/.agents/skills", "~/.claude/skills")
+_SCANNED = ("project", "user")
+"""The origins of folders that contain skills and are none themselves."""
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _MAX_NAME, _MAX_DESCRIPTION, _MAX_COMPATIBILITY = 64, 1024, 500
 _KEYS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
@@ -139,7 +141,7 @@ def _skill_folders(root: Root, seen: set[str]) -> Iterator[str]:
                 names = {entry.name: entry.is_dir() for entry in entries}
         except OSError:  # it does not exist, or is not ours to read
             continue
-        if depth and FILE in names:
+        if (depth or root.origin not in _SCANNED) and FILE in names:
             yield real
         elif depth < _MAX_DEPTH and not (depth and is_shared(real)):
             waiting += [
@@ -157,7 +159,21 @@ def read_skill(folder: str, origin: str = "plan") -> Skill:
     """
     fields, _ = _read(folder)
     base = os.path.basename(os.path.normpath(folder))
-    name, description = fields.get("name", base), fields.get("description")
+    name, text = read_name_and_description(fields, base)
+    return Skill(name, text, folder, origin, tuple(_warnings(fields, name, base)))
+
+
+def read_name_and_description(fields: Mapping[str, Any], default: str) -> tuple[str, str]:
+    """Return the name and the description, on one line, in the front matter of a skill.
+
+    Args:
+        fields: The front matter.
+        default: The name to use if there is none.
+
+    Raises:
+        InvalidSkill: One of them is missing or invalid.
+    """
+    name, description = fields.get("name", default), fields.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
         raise InvalidSkill(
             f"name: expected at most {_MAX_NAME} lower-case letters, digits and single hyphens, got "
@@ -167,17 +183,15 @@ def read_skill(folder: str, origin: str = "plan") -> Skill:
         raise InvalidSkill(
             "description: it is missing, so no model would know when to use the skill"
         )
-    warnings = _warnings(fields, name, base, description)
-    text = " ".join(printable(description).split())[:_MAX_DESCRIPTION]
-    return Skill(name, text, folder, origin, tuple(warnings))
+    return name, " ".join(printable(description).split())[:_MAX_DESCRIPTION]
 
 
-def _warnings(fields: dict[str, Any], name: str, base: str, description: str) -> Iterator[str]:
+def _warnings(fields: dict[str, Any], name: str, base: str) -> Iterator[str]:
     if "name" not in fields:
         yield "name: it is missing; the folder's name is used"
     elif name != base:
         yield f"name: {name!r} differs from the folder's name {base!r}"
-    if len(description) > _MAX_DESCRIPTION:
+    if len(fields["description"]) > _MAX_DESCRIPTION:
         yield f"description: it has more than {_MAX_DESCRIPTION:,} characters"
     compatibility = fields.get("compatibility")
     if compatibility is not None and (
@@ -233,13 +247,22 @@ def _files(skill: Skill) -> Iterator[str]:
 
 def _read(folder: str) -> tuple[dict[str, Any], str]:
     """The front matter of a `SKILL.md`, and the text below it."""
-    import yaml  # Most sessions have no skills.
-
     try:
         with open(open_regular(os.path.join(folder, FILE), os.O_RDONLY), "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InvalidSkill(f"cannot read {FILE}: {error.strerror}") from error
+    return parse_skill(data)
+
+
+def parse_skill(data: bytes) -> tuple[dict[str, Any], str]:
+    """Return the front matter in the content of a `SKILL.md`, and the text below it.
+
+    Raises:
+        InvalidSkill: It is too long, or has no valid front matter.
+    """
+    import yaml  # Most sessions have no skills.
+
     if len(data) > MAX_BYTES:
         raise InvalidSkill(f"{FILE} is larger than {MAX_BYTES:,} bytes")
     try:

@@ -22,7 +22,12 @@ from amplifier_modules.tool_skills.catalogue import (
     read_instructions,
 )
 from amplifier_support.project_folders import project_folders
-from amplifier_support.session_capabilities import CONFIG_DIR, TRUSTED_DIR, WORKING_DIR
+from amplifier_support.session_capabilities import (
+    CONFIG_DIR,
+    SKILLS_CHANNEL,
+    TRUSTED_DIR,
+    WORKING_DIR,
+)
 from amplifier_support.text import cut_text
 
 logger = logging.getLogger(__name__)
@@ -124,15 +129,28 @@ class SkillTool(CheckedTool):
             parts.append("Files in it: " + ", ".join(files))
         return ToolResult(output="\n".join([*parts, "</skill_content>"]))
 
-    def list_as_text(self, argument: str = "") -> str:
-        """The skills, for the chat."""
-        width = max(map(len, self._skills))
-        origin = max(len(skill.origin) for skill in self._skills.values())
-        return "\n".join(
-            f"{'*' if skill.name in self._loaded else ' '} {skill.name:{width}}  {skill.origin:{origin}}  "
-            f"{cut_text(skill.description, 200)}"
+    def list_skills(self) -> list[dict[str, Any]]:
+        """Return the name, the origin and the description of each skill, and whether it was loaded."""
+        return [
+            {**skill._asdict(), "loaded": skill.name in self._loaded}
             for skill in self._skills.values()
-        )
+        ]
+
+
+async def list_as_text(coordinator: Any) -> str:
+    """List the skills of a session for the chat, also those of MCP servers."""
+    skills = [
+        skill
+        for contribution in await coordinator.collect_contributions(SKILLS_CHANNEL)
+        for skill in contribution
+    ]
+    widths = {key: max((len(one[key]) for one in skills), default=0) for key in ("name", "origin")}
+    lines = [
+        f"{'*' if one['loaded'] else ' '} {one['name']:{widths['name']}}  "
+        f"{one['origin']:{widths['origin']}}  {cut_text(one['description'], 200)}"
+        for one in skills
+    ]
+    return "\n".join(lines) or "There are no skills."
 
 
 async def mount(coordinator: Any, settings: SkillsConfig) -> None:
@@ -152,15 +170,16 @@ async def mount(coordinator: Any, settings: SkillsConfig) -> None:
     for problem in catalogue.problems:
         logger.warning("a skill is left out: %s", problem)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: [LOADED])
-    if not catalogue.skills:
-        return
-    tool = SkillTool(coordinator, catalogue)
     command = {
         "name": "skills",
         "summary": "List the skills; * marks those that were loaded",
-        "handler": tool.list_as_text,
+        "handler": lambda _: list_as_text(coordinator),
         "during_turn": True,
     }
     coordinator.register_contributor("chat.commands", MODULE_ID, lambda: command)
+    if not catalogue.skills:
+        return
+    tool = SkillTool(coordinator, catalogue)
+    coordinator.register_contributor(SKILLS_CHANNEL, MODULE_ID, tool.list_skills)
     coordinator.register_contributor("lock.pins", MODULE_ID, tool.list_pins)
     await coordinator.mount("tools", tool, name=tool.name)

@@ -63,8 +63,8 @@ class TaskConfig(ModuleConfig):
         """The `tools` or `hooks` inheritance passed to `session.spawn`."""
         only: list[str] | None = getattr(self, f"inherit_{section}")
         without: list[str] = getattr(self, f"exclude_{section}")
-        given = {} if only is None else {f"inherit_{section}": only}
-        return {**given, f"exclude_{section}": without} if without else given
+        options = {} if only is None else {f"inherit_{section}": only}
+        return {**options, f"exclude_{section}": without} if without else options
 
 
 TASK_START = "task:start"
@@ -157,11 +157,11 @@ class TaskTool:
     def _agents(self) -> dict[str, Mapping[str, Any]]:
         """The agents that can be given tasks, by name."""
         known = to_mapping(self._coordinator.config.get("agents"))
-        wanted = self._config.agents
+        names = self._config.agents
         return {
             name: to_mapping(agent)
             for name, agent in known.items()
-            if wanted is None or name in wanted
+            if names is None or name in names
         }
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
@@ -222,9 +222,9 @@ class TaskTool:
         result = _failure("interrupted", "Interrupted")
         try:
             async with asyncio.timeout(self._config.timeout):
-                given: Any = call()
-                given = await given if inspect.isawaitable(given) else given
-                answer = given if isinstance(given, Mapping) else {"output": given}
+                value: Any = call()
+                value = await value if inspect.isawaitable(value) else value
+                answer = value if isinstance(value, Mapping) else {"output": value}
             result = _result(answer, task)
         except TimeoutError as error:
             result = self._timed_out(task, error)

@@ -74,20 +74,20 @@ class InvalidItems(Exception):
     """The input is not a list of items; the message is for the model."""
 
 
-def read_items(given: Any, max_items: int) -> list[Item]:
+def read_items(items: Any, max_items: int) -> list[Item]:
     """Validate the items of a tool call.
 
     Raises:
         InvalidItems: A key is missing or unknown, or there are too many items.
     """
-    if not isinstance(given, list):
+    if not isinstance(items, list):
         raise InvalidItems("'todos' must be a list of items with 'content' and 'status'")
-    if len(given) > max_items:
+    if len(items) > max_items:
         raise InvalidItems(
-            f"{len(given)} items are too many, the limit is {max_items}; merge small ones"
+            f"{len(items)} items are too many, the limit is {max_items}; merge small ones"
         )
     try:
-        return _ITEMS.validate_python(given)
+        return _ITEMS.validate_python(items)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         index, *path = first["loc"]
@@ -167,10 +167,10 @@ class TodoTool:
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Run the tool; `error` of a failure has `message` and `type`."""
-        given: Any = input
-        if not isinstance(given, Mapping):
-            return _failure(f"the input must be an object, not {type(given).__name__}")
-        values = cast("Mapping[str, Any]", given)
+        arguments: Any = input
+        if not isinstance(arguments, Mapping):
+            return _failure(f"the input must be an object, not {type(arguments).__name__}")
+        values = cast("Mapping[str, Any]", arguments)
         action = values.get("action")
         if action not in _ACTIONS:
             return _failure(f"'action' must be one of {', '.join(_ACTIONS)}, not {action!r}")

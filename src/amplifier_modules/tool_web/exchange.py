@@ -255,8 +255,8 @@ class Answer(NamedTuple):
 async def system_resolver(host: str, port: int) -> list[str]:
     """Resolve a host with the system's resolver. Raises OSError if there are no addresses."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 class Web:

@@ -369,7 +369,7 @@ class PageCache:
     def _remember(self, url: str, page: Page) -> None:
         self._pages[url] = page
         self._pages.move_to_end(url)
-        while sum(len(one.text) for one in self._pages.values()) > _MAX_IN_MEMORY:
+        while sum(len(stored.text) for stored in self._pages.values()) > _MAX_IN_MEMORY:
             self._pages.popitem(last=False)
 
     def _name(self, url: str) -> str:
@@ -539,12 +539,12 @@ class WebSearch(WebTool):
         if not query.strip():
             raise InvalidInput("'query' is empty")
         most = min(values.get("limit", self._config.max_results), self._config.max_results)
-        found = await self._find(query, most)
-        data = {"query": query, "results": len(found), "duration_ms": _since(started)}
+        results = await self._find(query, most)
+        data = {"query": query, "results": len(results), "duration_ms": _since(started)}
         await self.emit(WEB_SEARCHED, data)
-        if not found:
+        if not results:
             return "[no results]"
-        return _marked("\n\n".join(_result(*item) for item in enumerate(found, 1)))
+        return _marked("\n\n".join(_result(*item) for item in enumerate(results, 1)))
 
     async def _find(self, query: str, count: int) -> list[Found]:
         """At most `count` results, in the service's order.
@@ -601,8 +601,8 @@ class WebSearch(WebTool):
                 f"the response of the search service at {self._place} has no list at "
                 f"{self._endpoint.results!r}; check 'results' in search of tool-web"
             )
-        found = [self._found(result) for result in cast("list[Any]", results)]
-        return [result for result in found if result.link]
+        items = [self._found(result) for result in cast("list[Any]", results)]
+        return [result for result in items if result.link]
 
     def _found(self, result: Any) -> Found:
         paths = (self._endpoint.title, self._endpoint.link, self._endpoint.snippet)
@@ -647,9 +647,9 @@ def _marked(text: str) -> str:
     )
 
 
-def _result(number: int, found: Found) -> str:
-    lines = [f"{number}. {found.title or found.link}", f"   {found.link}"]
-    return "\n".join([*lines, f"   {found.snippet}"] if found.snippet else lines)
+def _result(number: int, result: Found) -> str:
+    lines = [f"{number}. {result.title or result.link}", f"   {result.link}"]
+    return "\n".join([*lines, f"   {result.snippet}"] if result.snippet else lines)
 
 
 def _status(answer: Answer) -> str:

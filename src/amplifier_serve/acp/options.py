@@ -76,7 +76,8 @@ class Options:
             RpcError: There is no such setting, or it has no such value.
         """
         known = {
-            one["id"]: [entry["value"] for entry in one["options"]] for one in self.listed(session)
+            setting["id"]: [entry["value"] for entry in setting["options"]]
+            for setting in self.listed(session)
         }
         if not isinstance(option, str) or option not in known:
             raise RpcError(INVALID_PARAMS, f"unknown option {option!r}")
@@ -119,8 +120,8 @@ def _select(
     if current not in [value for value, _, _ in values]:
         values = [(current, current, ""), *values]
     options = [
-        {"value": value, "name": shown, **({"description": about} if about else {})}
-        for value, shown, about in values
+        {"value": value, "name": label, **({"description": about} if about else {})}
+        for value, label, about in values
     ]
     option = {"id": id, "name": name, "type": "select", "currentValue": current, "options": options}
     return option if category is None else {**option, "category": category}

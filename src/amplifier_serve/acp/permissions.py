@@ -47,8 +47,8 @@ class Permissions:
         if about.is_proposal:
             notes.append(str(about.tool_input.get("proposal", "")))
         if notes:
-            shown = {"type": "content", "content": text_block("\n\n".join(notes))}
-            call["content"] = [*call.get("content", []), shown]
+            content = {"type": "content", "content": text_block("\n\n".join(notes))}
+            call["content"] = [*call.get("content", []), content]
         names = [_name(option, about) for option in about.options]
         option = await self._request(call, about.options, names, timeout)
         return None if option is None else ToolApprovalAnswer(option)
@@ -86,9 +86,9 @@ class Permissions:
 
     def _id(self, about: ToolApproval) -> str:
         """The id of the call in question, or a new one for a call of a sub-agent."""
-        shown = self._updates.redacted_input(about.tool_name, about.tool_input)
+        arguments = self._updates.redacted_input(about.tool_name, about.tool_input)
         for id, (name, input) in self._updates.running.items():
-            if name == about.tool_name and input == shown:
+            if name == about.tool_name and input == arguments:
                 return id
         return self._new_id()
 

@@ -172,22 +172,22 @@ class Updates(EventStream):
 
     def describe_call(self, name: str, input: Any) -> dict[str, Any]:
         """A tool call as an editor shows it: title, kind, places and the change of a file."""
-        given = to_mapping(input)
-        data = {"tool_name": name, "tool_input": given}
+        arguments = to_mapping(input)
+        data = {"tool_name": name, "tool_input": arguments}
         call: dict[str, Any] = {
-            "title": describe.call(name, given),
+            "title": describe.call(name, arguments),
             "kind": KINDS.get(name, "other"),
-            "rawInput": dict(given),
+            "rawInput": dict(arguments),
         }
         folder = os.getcwd() if self.session is None else self.session.facts.working_dir
         path = describe.find_file(data)
         if path is not None and "\0" not in path:
-            line = given.get("offset")
+            line = arguments.get("offset")
             place: dict[str, Any] = {"path": os.path.join(folder, path)}
             if isinstance(line, int) and line > 0:
                 place["line"] = line
             call["locations"] = [place]
-            if call["kind"] == "edit" and (change := changed_texts(given, folder)) is not None:
+            if call["kind"] == "edit" and (change := changed_texts(arguments, folder)) is not None:
                 texts = dict(zip(("oldText", "newText"), change, strict=True))
                 call["content"] = [{"type": "diff", "path": place["path"], **texts}]
         return call
@@ -277,13 +277,13 @@ def _replay_step(session: OpenSession, step: Step, updates: Updates) -> None:
 
 
 def _replay_call(call: Call, updates: Updates) -> None:
-    shown = updates.describe_call(call.name, call.input)
+    details = updates.describe_call(call.name, call.input)
     result = call.shown
     # Not the change of a file, which is another one by now.
-    shown["content"] = result_content(result or "")
+    details["content"] = result_content(result or "")
     status = "failed" if result is None else "completed"
     updates.send(
-        "tool_call", {"toolCallId": call.id or f"call-{call.number}", "status": status} | shown
+        "tool_call", {"toolCallId": call.id or f"call-{call.number}", "status": status} | details
     )
 
 

@@ -140,11 +140,11 @@ class Worker:
     # Opening
 
     async def _open_first(self, params: dict[str, Any]) -> dict[str, Any]:
-        method, given = params["method"], params["params"]
+        method, arguments = params["method"], params["params"]
         request = Request.from_data(params["request"])
         if method != "session/new":
-            request = request._replace(resume=given["sessionId"])
-        self._servers = read_servers(given.get("mcpServers"))
+            request = request._replace(resume=arguments["sessionId"])
+        self._servers = read_servers(arguments.get("mcpServers"))
         request, notice = without_untrusted_project(request)
         if notice:
             self._updates.hold(notice)

@@ -109,12 +109,12 @@ def inside(folder: int) -> int:
     Raises:
         OSError: It is not there, or is another folder.
     """
-    found = os.open(os.readlink(f"/proc/self/fd/{folder}"), os.O_RDONLY | os.O_DIRECTORY)
-    if not os.path.samestat(os.fstat(found), os.fstat(folder)):
-        os.close(found)
+    opened = os.open(os.readlink(f"/proc/self/fd/{folder}"), os.O_RDONLY | os.O_DIRECTORY)
+    if not os.path.samestat(os.fstat(opened), os.fstat(folder)):
+        os.close(opened)
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     os.close(folder)
-    return found
+    return opened
 
 
 def start_confined(
@@ -472,9 +472,9 @@ def main() -> None:
     """
     os.chdir("/")
     # `select` takes only numbers below 1024, and a runner with many open files has higher ones.
-    given = int(sys.argv[1])
-    channel = _socket.socket(fileno=os.dup(given))
-    os.close(given)
+    descriptor = int(sys.argv[1])
+    channel = _socket.socket(fileno=os.dup(descriptor))
+    os.close(descriptor)
     is_inside, proxy = sys.argv[5:] == ["inside"], -1
     if is_inside:
         proxy = _enter_namespaces()

@@ -121,14 +121,14 @@ def _argv(command: str | list[str], environment: Mapping[str, str], folder: str)
     if isinstance(command, str):
         return [find_program("sh", folder) or "/bin/sh", "-c", command]
     name = os.path.expanduser(command[0])
-    found = (
+    program = (
         os.path.join(folder, name)
         if os.path.dirname(name)
         else shutil.which(name, path=environment.get("PATH"))
     )
-    if found is None:
+    if program is None:
         raise FileNotFoundError(f"program {command[0]!r} not found")
-    return [found, *command[1:]]
+    return [program, *command[1:]]
 
 
 class _Errors:

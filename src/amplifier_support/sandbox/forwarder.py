@@ -24,8 +24,8 @@ _CHUNK = 65536
 def proxy_variables() -> dict[str, str]:
     """The environment variables with which programs find the port."""
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-    found = dict.fromkeys((*names, *map(str.lower, names)), f"http://127.0.0.1:{PORT}")
-    return {**found, **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1")}
+    variables = dict.fromkeys((*names, *map(str.lower, names)), f"http://127.0.0.1:{PORT}")
+    return {**variables, **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1")}
 
 
 def listen() -> _socket.socket:

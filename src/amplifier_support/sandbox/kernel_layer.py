@@ -217,7 +217,7 @@ class KernelLayer:
             raise OSError("no seccomp filter for this machine")
         self._sockets = places.write if asks else None
         self._in_written = [
-            path for path in places.hidden if any(is_below(path, one) for one in places.write)
+            path for path in places.hidden if any(is_below(path, folder) for folder in places.write)
         ]
         self._hidden = tuple(self._in_written) if asks else ()
         self._filter = seccomp.build(

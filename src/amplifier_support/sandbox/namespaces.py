@@ -83,8 +83,8 @@ def _mounts(view: View) -> Iterator[Mount]:
     for path in _temporary_folders():
         yield OWN, own[_TEMPORARY], path
     covered = filter(is_covered, (view.folder, *interpreter(), *sorted(view.needed)))
-    shown = dict.fromkeys((*_SHOWN_BELOW_RUN, *covered))
-    for path in shown:
+    readable = dict.fromkeys((*_SHOWN_BELOW_RUN, *covered))
+    for path in readable:
         yield READ, path, path
     for path in written:
         yield WRITE, path, path
@@ -100,7 +100,7 @@ def _mounts(view: View) -> Iterator[Mount]:
             yield READ, path, path
     for path in _sockets_in_use((*written, *hidden)):
         # In the commands' own `/tmp` a server of theirs may have the same path.
-        if not is_covered(path) or _is_below_any(path, (*shown, *view.shown)):
+        if not is_covered(path) or _is_below_any(path, (*readable, *view.shown)):
             yield HIDE, "", path
 
 
@@ -108,25 +108,25 @@ def _inside(
     view: View, written: Sequence[str], hidden: Iterable[str], empty: str
 ) -> Iterator[Mount]:
     """Yield the read-only and hidden parts of writable folders."""
-    found: dict[str, Mount] = {}
+    mounts: dict[str, Mount] = {}
     for folder in dict.fromkeys((*view.write, view.folder)):
         if _is_below_any(folder, view.write):
-            found |= {mount[2]: mount for mount in _guarded(folder, view.write, empty)}
+            mounts |= {mount[2]: mount for mount in _guarded(folder, view.write, empty)}
     home = os.path.realpath(os.path.expanduser("~"))
     fixed = [*view.fixed, *(os.path.join(home, name) for name in IN_HOMES)]
-    found |= {mount[2]: mount for path in fixed for mount in _fixed(path)}
+    mounts |= {mount[2]: mount for path in fixed for mount in _fixed(path)}
     # What the policy names may be changed; and another folder must not take its place.
-    found |= {path: (WRITE, path, path) for path in view.write}
-    found.setdefault(view.folder, (WRITE, view.folder, view.folder))
-    found |= {path: (HIDE, "", path) for path in hidden}
-    for path in list(found):
+    mounts |= {path: (WRITE, path, path) for path in view.write}
+    mounts.setdefault(view.folder, (WRITE, view.folder, view.folder))
+    mounts |= {path: (HIDE, "", path) for path in hidden}
+    for path in list(mounts):
         # A mount cannot be renamed, but a folder above it can.
-        found |= {
-            above: (WRITE, above, above) for above in _above(path, written) if above not in found
+        mounts |= {
+            above: (WRITE, above, above) for above in _above(path, written) if above not in mounts
         }
-    for path in sorted(found):
+    for path in sorted(mounts):
         if _is_below_any(path, written) and path not in written:
-            yield found[path]
+            yield mounts[path]
 
 
 def _above(path: str, folders: Iterable[str]) -> Iterator[str]:
@@ -215,11 +215,11 @@ def _holds(path: str, folders: Iterable[str]) -> bool:
 
 def _outermost(folders: Iterable[str]) -> list[str]:
     """Folders without those below another one, whose mount would hide theirs."""
-    found: list[str] = []
+    outermost: list[str] = []
     for path in sorted(set(folders)):
-        if not _is_below_any(path, found):
-            found.append(path)
-    return found
+        if not _is_below_any(path, outermost):
+            outermost.append(path)
+    return outermost
 
 
 def _is_below_any(path: str, folders: Iterable[str]) -> bool:
@@ -235,10 +235,10 @@ def must_not_appear(folders: Iterable[str]) -> list[str]:
     Their creation cannot be prevented: they would be next to files that git makes and removes.
     """
     repositories = (os.path.join(folder, ".git") for folder in folders)
-    found = (
+    files = (
         os.path.join(path, "commondir") for path in repositories if _is_real(path, stat.S_ISDIR)
     )
-    return [path for path in found if not os.path.lexists(path)]
+    return [path for path in files if not os.path.lexists(path)]
 
 
 def missing_names(folders: Iterable[str]) -> list[str]:
@@ -398,13 +398,13 @@ def _sockets_in_use(seen: Sequence[str]) -> Iterator[str]:
         return
     fields = (line.split(None, 7) for line in lines)
     names = {os.fsdecode(field[7]) for field in fields if len(field) == 8}
-    found = {name for name in names if name.startswith("/")}
+    sockets = {name for name in names if name.startswith("/")}
     relative = [name for name in names if not name.startswith(("/", "@"))]
     for folder in _folders_in_use() if relative else ():
-        found.update(os.path.join(folder, name) for name in relative)
+        sockets.update(os.path.join(folder, name) for name in relative)
     # A server in another network, such as that outside of a container, is not listed.
-    found.update(mount.path for mount in mount_points() if mount.root != "/")
-    for path in sorted(set(map(os.path.realpath, found))):
+    sockets.update(mount.path for mount in mount_points() if mount.root != "/")
+    for path in sorted(set(map(os.path.realpath, sockets))):
         if not _is_below_any(path, seen) and _is_real(path, stat.S_ISSOCK):
             yield path
 

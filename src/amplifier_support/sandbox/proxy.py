@@ -184,8 +184,8 @@ def _address(host: str) -> Address | None:
 
 
 async def _resolve(host: str, port: int) -> list[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 async def _connect_to_first(
@@ -251,10 +251,10 @@ def _port(text: str) -> int:
 _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def _exchange(one: _Stream, other: _Stream) -> None:
+async def _exchange(stream: _Stream, other: _Stream) -> None:
     """Pass on what comes, in both directions, until both have ended."""
     async with asyncio.TaskGroup() as group:
-        for reader, writer in (one, other):
+        for reader, writer in (stream, other):
             group.create_task(_pass_on(reader, writer))
 
 

@@ -205,7 +205,7 @@ class Sandbox:
             f"commands cannot write to {place!r} of 'write' in the sandbox: {path!r} "
             + ("is not a folder" if os.path.exists(path) else "does not exist; create it first")
             for place, path in zip(self.policy.write, self.written, strict=True)
-            if not any(is_below(path, one) for one in existing)
+            if not any(is_below(path, folder) for folder in existing)
         ]
 
     @property

@@ -70,8 +70,8 @@ def _lock(path: str) -> int | None:
 
 def _remove_abandoned(place: str) -> None:
     with os.scandir(place) as entries:
-        found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
-    for path in found:
+        paths = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+    for path in paths:
         # Someone else's stays, and so does what is not a folder.
         with contextlib.suppress(OSError):
             if os.lstat(path).st_uid != os.getuid():

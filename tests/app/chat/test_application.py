@@ -15,7 +15,7 @@ from prompt_toolkit.input.typeahead import get_typeahead
 from prompt_toolkit.output import DummyOutput
 
 from amplifier_app.base.errors import AppError
-from amplifier_app.chat.application import BackgroundQuery, edit
+from amplifier_app.chat.application import BackgroundQuery, edit, project_history
 from amplifier_app.render import ansi, theme
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -116,3 +116,13 @@ def test_a_folder_that_cannot_be_written_is_an_error(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     with pytest.raises(AppError, match="No such file or directory"):
         edit("text", 2)
+
+
+def test_each_directory_has_a_history_that_only_its_owner_can_read() -> None:
+    history, problem = project_history("/one")
+    history.append_string("remember me")
+    assert problem is None
+    assert list(project_history("/one")[0].load_history_strings()) == ["remember me"]
+    assert list(project_history("/two")[0].load_history_strings()) == []
+    files = list((Path(os.environ["AMPLIFIER_HOME"]) / "history").iterdir())
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o600, 0o600]

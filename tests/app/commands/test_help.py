@@ -22,32 +22,29 @@ def help_of(name: str) -> str:
     return command.get_help(context)
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_fits_the_terminal(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
+def test_help_fits_the_terminal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in (40, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        page = help_of(name)
+        assert not re.search("[╭│─╰]", page)
+        assert not re.search(r"<\w+(\[\w+\])?>(?!/)", page), "names of Python types"
+        for line in page.splitlines():
+            # Examples are not wrapped, so that they can be copied.
+            is_example = line.startswith("    ") and "amplifier" in line
+            is_choice = "|" in line
+            assert len(line) <= columns or is_example or is_choice, line
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_with_many_options_have_examples_and_they_follow_the_summary(name: str) -> None:
     page = help_of(name)
-    assert not re.search("[╭│─╰]", page)
-    assert not re.search(r"<\w+(\[\w+\])?>(?!/)", page), "names of Python types"
-    for line in page.splitlines():
-        # Examples are not wrapped, so that they can be copied.
-        is_example = line.startswith("    ") and "amplifier" in line
-        is_choice = "|" in line
-        assert len(line) <= columns or is_example or is_choice, line
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_commands_with_many_options_have_an_example(name: str) -> None:
     options = [one for one in COMMANDS[name].params if one.param_type_name == "option"]
     if len(options) > 3:
-        assert re.search(r"^    (\S.* \| )?amplifier ", help_of(name), re.MULTILINE), help_of(name)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_examples_follow_the_summary(name: str) -> None:
-    paragraphs = help_of(name).split("\n\n")
+        assert re.search(r"^    (\S.* \| )?amplifier ", page, re.MULTILINE), page
+    paragraphs = page.split("\n\n")
     where = [number for number, text in enumerate(paragraphs) if text.startswith("    ")]
-    assert where in ([], [2]), help_of(name)
+    assert where in ([], [2]), page
 
 
 @pytest.mark.parametrize("words", [["-h"], ["--help"], ["help"]])

@@ -110,6 +110,111 @@ def test_a_repository_is_used_at_the_version_that_was_shown(home: Path, tmp_path
     assert skills(home) == [folder]
 
 
+def write_marketplace(folder: Path, **sources: Any) -> Path:
+    """Write a marketplace that lists a plugin for each source."""
+    listed = [
+        {"name": name, "description": f"Has {name}.", "source": source}
+        for name, source in sources.items()
+    ]
+    return write_files(folder, {".claude-plugin/marketplace.json": json.dumps({"plugins": listed})})
+
+
+@pytest.mark.parametrize("kind", ["inside", "elsewhere"])
+def test_a_plugin_of_a_marketplace_is_pinned_and_updated(home: Path, kind: str) -> None:
+    market = Repository(home.parent / "market")
+    other = Repository(home.parent / "other") if kind == "elsewhere" else market
+    write_plugin(other.folder / "plugins/review")
+    other.commit({})
+    source: Any = "./plugins/review"
+    if kind == "elsewhere":
+        url = other.url.removeprefix("git+")
+        source = {"source": "git-subdir", "url": url, "path": "plugins/review", "ref": "main"}
+    write_marketplace(market.folder, review=source)
+    market.commit({})
+    name = f"review@{market.url}@main"
+    shown = plugin(home, "show", name)
+    assert "review-echo runs" in shown.stdout, shown.stderr
+    added = plugin(home, "add", name, "--yes")
+    assert added.code == 0, added.stderr
+    [folder] = skills(home)
+    assert [path.name for path in Path(folder).iterdir()] == ["triage"]
+    assert "is up to date" in plugin(home, "update", "review").stderr
+
+    git(other.folder, "rm", "-rq", "plugins/review/skills")
+    second = other.commit({"plugins/review/skills/b/SKILL.md": SKILL.format(name="b")})
+    assert skills(home) == [folder]
+    updated = plugin(home, "update", "review", "--yes")
+    assert "+   skills     b" in updated.stderr
+    [folder] = skills(home)
+    assert second in folder
+    assert [path.name for path in Path(folder).iterdir()] == ["b"]
+
+
+def test_plugins_of_one_folder_have_the_parts_that_the_marketplace_lists(home: Path) -> None:
+    folder = write_files(
+        home.parent / "market",
+        {f"skills/{name}/SKILL.md": SKILL.format(name=name) for name in ("one", "two", "three")},
+    )
+    parts = {"documents": ["./skills/one", "./skills/two"], "examples": ["./skills/three"]}
+    listed = [
+        {"name": name, "source": "./", "strict": False, "skills": paths}
+        for name, paths in parts.items()
+    ]
+    text = json.dumps({"name": "market", "plugins": listed})
+    write_files(folder, {".claude-plugin/marketplace.json": text})
+    for name in parts:
+        added = plugin(home, "add", f"{name}@market", "--yes")
+        assert added.code == 0, added.stderr
+    listing = json.loads(plugin(home, "list", "--output", "json").stdout)
+    assert {one["name"]: one["skills"] for one in listing} == {
+        "documents": ["one", "two"],
+        "examples": ["three"],
+    }
+    tool = run_amplifier("tool", "info", "skill", "-P", "mock", home=home, cwd=home.parent)
+    assert all(f"- {name}: " in tool.stdout for name in ("one", "two", "three")), tool.stderr
+    write_files(folder, {"skills/one/more.md": "More."})
+    changed = run_amplifier("run", "-P", "mock", "hi", home=home, cwd=home.parent)
+    assert changed.code == 78
+    assert plugin(home, "update", "--yes").code == 0
+
+
+def test_a_marketplace_is_listed_and_nothing_of_it_runs(home: Path) -> None:
+    command = {"source": "command", "command": f"touch {home.parent}/ran"}
+    write_marketplace(home.parent / "market", review="./review", odd=command)
+    listed = json.loads(plugin(home, "list", "market", "--output", "json").stdout)
+    assert [(one["name"], one["description"]) for one in listed] == [
+        ("review", "Has review."),
+        ("odd", "Has odd."),
+    ]
+    assert "Has review." in plugin(home, "list", "./market").stdout
+    assert "NAME@./market: review, odd" in plugin(home, "add", "market", "--yes").stderr
+    assert not (home.parent / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("../outside", "has no plugin 'review' in its own folder"),
+        ("./missing", "./market/missing is not a plugin"),
+        ({"source": "npm", "package": "x"}, '"npm"'),
+        ({"source": "command", "command": "touch ran"}, "cannot be used"),
+        ({"source": "archive", "url": "/etc"}, "cannot be used"),
+        ({"source": "url", "url": "http://example.invalid/x"}, "over 'http' are not allowed"),
+        (None, "cannot be used"),
+    ],
+)
+def test_a_source_of_a_marketplace_that_cannot_be_used_is_an_error(
+    home: Path, source: Any, message: str
+) -> None:
+    write_plugin(home.parent / "outside")
+    write_marketplace(home.parent / "market", review=source)
+    added = plugin(home, "add", "review@market", "--yes")
+    assert added.code in (2, 78)
+    assert message in added.stderr
+    assert "Traceback" not in added.stderr
+    assert not (home / "settings.yaml").exists()
+
+
 def test_only_some_parts_stay_chosen_after_an_update(home: Path) -> None:
     folder = write_plugin(home.parent / "review")
     assert plugin(home, "add", "review", "--yes", "--only", "agents", "--as", "mine").code == 0
@@ -144,6 +249,8 @@ def test_removing_deletes_the_data_it_has_kept(home: Path) -> None:
         (("add", "nothing"), 2, "there is no folder"),
         (("add", "home.txt"), 2, "there is no folder"),
         (("add", "git+file:///nowhere/at/all@v1", "--yes"), 3, "/nowhere/at/all"),
+        (("add", "review@nowhere", "--yes"), 2, "there is no folder"),
+        (("add", "review@review", "--yes"), 78, "marketplace.json"),
         (("show", "revue"), 2, "there is no plugin 'revue', and no folder of that name"),
         (("show", "./revue"), 2, "there is no folder './revue'"),
         (("remove", "revue"), 2, "have no plugin 'revue'"),

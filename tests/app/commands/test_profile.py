@@ -145,15 +145,6 @@ def test_a_profile_that_cannot_run_is_not_chosen(
     assert said in shown.stderr
 
 
-def test_settings_that_cannot_be_read_stop_and_stay(home: Path, tmp_path: Path) -> None:
-    (home / "settings.yaml").write_text("profile: [mock\n")
-    for arguments in (["use", "mock"], ["list"], ["show", "mock"]):
-        done = run_amplifier("profile", *arguments, home=home, cwd=tmp_path)
-        assert done.code == 78
-        assert f"{home / 'settings.yaml'}:2:1: not valid YAML" in done.stderr
-    assert (home / "settings.yaml").read_text() == "profile: [mock\n"
-
-
 def test_there_is_no_project_scope_without_a_project(home: Path, tmp_path: Path) -> None:
     done = use("mock", "--scope", "local", home=home, cwd=tmp_path)
     assert done.code == 78

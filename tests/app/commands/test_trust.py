@@ -101,31 +101,28 @@ def test_a_trusted_project_provides_its_settings_profiles_and_modules(project: P
     assert amplifier(project, "run", "hi").code == 0
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_trust_ends_with_any_change_and_the_change_is_shown(project: Path) -> None:
+    amplifier(project, "trust", "--yes")
+    append(project / "README.md")
+    for name in (
         ".amplifier/settings.yaml",
         ".amplifier/profiles/ours.yaml",
         ".amplifier/modules/tool-inside/tool_inside.py",
         "tools/outside/tool_outside.py",
-    ],
-)
-def test_trust_ends_with_any_change_and_the_change_is_shown(project: Path, name: str) -> None:
-    amplifier(project, "trust", "--yes")
-    append(project / "README.md")
-    assert amplifier(project, "run", "hi").code == 0
-    append(project / name, "\n# changed\n")
-    done = amplifier(project, "run", "hi")
-    assert done.code == 78
-    assert "has changed since it was trusted" in done.stderr
-    looked = amplifier(project, "trust")
-    assert looked.code == 78
-    assert "--yes" in looked.stderr
-    assert f"+++ {name}" in looked.stdout
-    assert "+# changed" in looked.stdout
-    assert "inside of the project" not in looked.stdout
-    assert amplifier(project, "run", "hi").code == 78
-    assert amplifier(project, "trust", "--yes").code == 0
+    ):
+        assert amplifier(project, "run", "hi").code == 0
+        append(project / name, "\n# changed\n")
+        done = amplifier(project, "run", "hi")
+        assert done.code == 78, name
+        assert "has changed since it was trusted" in done.stderr
+        looked = amplifier(project, "trust")
+        assert looked.code == 78
+        assert "--yes" in looked.stderr
+        assert f"+++ {name}" in looked.stdout
+        assert "+# changed" in looked.stdout
+        assert "inside of the project" not in looked.stdout
+        assert amplifier(project, "run", "hi").code == 78
+        assert amplifier(project, "trust", "--yes").code == 0
     assert amplifier(project, "run", "hi").code == 0
 
 

@@ -141,12 +141,6 @@ def test_missing_files_are_reported_with_their_lines(write: Write) -> None:
     ]
 
 
-def test_the_line_of_a_missing_file_is_shown(write: Write) -> None:
-    with pytest.raises(PlanError) as raised:
-        loaded(block("one", "@gone.md"), write)
-    assert str(raised.value).endswith("\n  4 |   @gone.md\n    |   ^")
-
-
 def test_a_circular_include_is_reported_with_its_files(write: Write) -> None:
     write("@b.md", "a.md")
     write("x\n@./a.md", "b.md")

@@ -104,32 +104,6 @@ def test_a_variable_that_is_not_utf8_is_a_problem(text: str) -> None:
         fill(text, {"X": "a\udcffb"})
 
 
-def test_every_unset_variable_is_reported_with_its_line(write: Write) -> None:
-    write(
-        "session: {orchestrator: loop-basic, context: context-simple}\n"
-        "tools:\n"
-        "  - module: a\n"
-        '    config: {one: "${ONE}", two: [x, "${TWO} ${THREE}"]}\n'
-    )
-    plan = load_plan("plan.yaml", environ={})
-    with pytest.raises(PlanError) as raised:
-        plan.resolve()
-    assert [(p.at.line, p.message) for p in raised.value.problems] == [
-        (4, "ONE is not set"),
-        (4, "TWO is not set"),
-        (4, "THREE is not set"),
-    ]
-
-
-def test_the_line_of_an_unset_variable_is_shown(write: Write) -> None:
-    write(
-        "session: {orchestrator: loop-basic, context: context-simple}\ndescription: ${NOT_THERE}\n"
-    )
-    with pytest.raises(PlanError) as raised:
-        load_plan("plan.yaml", environ={}).resolve()
-    assert str(raised.value).endswith("\n  2 | description: ${NOT_THERE}\n    |              ^")
-
-
 def test_a_skipped_entry_needs_no_variables(write: Write) -> None:
     write(
         "session: {orchestrator: loop-basic, context: context-simple}\n"

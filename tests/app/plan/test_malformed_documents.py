@@ -203,6 +203,7 @@ CORPUS = [
 
 
 PLANS = [
+    plan("section of another program", GOOD + "ui: {}\n", [(2, 1, "unknown key 'ui' in the plan")]),
     plan("empty file", "", [(1, 1, "the plan is empty")]),
     plan("comments only", "# nothing\n", [(1, 1, "the plan is empty")]),
     plan("a list", "- a\n- b\n", [(1, 1, "the plan is a list, not a mapping")]),

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.plan import PlanError
 from amplifier_app.sources.loading import load, load_plan, load_profile
 from tests.app.plan.conftest import Write
 
@@ -182,18 +181,3 @@ def test_a_body_keeps_its_lines(ends: str, write: Write, tmp_path: Path) -> None
     plan = load_plan("x.md")
     assert plan.instruction == "One\n\n---\n\nTwo"
     assert str(plan.origin("instruction")) == "x.md:6:1"
-
-
-def test_likely_typos_are_errors_in_markdown_too(write: Write) -> None:
-    write(f"---\n{SESSION}tolls: []\nui: {{}}\n---\n", "x.md")
-    with pytest.raises(PlanError) as raised:
-        load_plan("x.md")
-    assert [str(p).partition("\n")[0] for p in raised.value.problems] == [
-        "x.md:3:1: unknown key 'tolls' in the plan; did you mean 'tools'?"
-    ]
-
-
-def test_sections_of_others_stay_errors_in_yaml(write: Write) -> None:
-    write(SESSION + "ui: {}\n")
-    with pytest.raises(PlanError, match="unknown key 'ui' in the plan"):
-        load_plan("plan.yaml")

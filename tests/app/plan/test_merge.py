@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.plan import PlanError
 from amplifier_app.sources.loading import load_plan
 from tests.app.plan.conftest import Write
 
@@ -140,11 +139,6 @@ def test_an_anchor_used_twice_is_merged_in_one_place_only(write: Write) -> None:
     data = load_plan("plan.yaml").data
     assert [tool["config"] for tool in data["tools"]] == [{"limit": 9}, {"limit": 1, "more": 2}]
     assert "x-common" not in data
-
-
-def test_problems_of_exclude_are_reported_with_suggestions(merged: Any) -> None:
-    with pytest.raises(PlanError, match="did you mean 'tool-bash'"):
-        merged("exclude: [tool-bas]\n")
 
 
 def test_budgets_merge_by_limit_and_fallbacks_are_replaced(tmp_path: Path) -> None:

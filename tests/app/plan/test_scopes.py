@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan import Override, PlanError, ResolvedPlan
-from amplifier_app.sources.loading import load, load_plan, load_profile
+from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
 
 BASE = """\
@@ -114,17 +114,6 @@ def test_the_narrowest_scope_selects_the_profile(write: Write, project: Path) ->
     assert load(profile="two", project=project).name == "two"
 
 
-def test_an_unknown_profile_in_settings_is_reported_with_its_line(write: Write) -> None:
-    path = write("# mine\nprofile: defualt\n", USER)
-    with pytest.raises(PlanError) as raised:
-        load()
-    assert str(raised.value) == (
-        f"{path}:2:10: unknown profile 'defualt'; did you mean 'default'?\n"
-        "  2 | profile: defualt\n"
-        "    |          ^"
-    )
-
-
 def test_a_profile_of_the_project_comes_before_the_users(write: Write, project: Path) -> None:
     write(BASE.replace("what there is", "the user's"), "home/profiles/base.yaml")
     write(BASE.replace("what there is", "the project's"), "repo/.amplifier/profiles/base.yaml")
@@ -209,34 +198,7 @@ def test_sources_are_absolute_and_have_a_location(
         plan.origin("sources.d")
 
 
-def test_an_invalid_source_is_reported_with_its_line(write: Write, base: Path) -> None:
-    path = write("sources: {a: 'git+ext::sh', b: '${NOT_SET}'}\n", USER)
-    with pytest.raises(PlanError) as raised:
-        load(profile="base", environ={})
-    [*wrong, _config] = raised.value.problems
-    assert [str(problem.at) for problem in wrong] == [f"{path}:1:14", f"{path}:1:32"]
-
-
 # -- files that are wrong ----------------------------------------------------------------
-
-
-def test_problems_of_all_settings_are_reported_at_once(write: Write, project: Path) -> None:
-    user = write("profil: x\nextends: default\n", USER)
-    shared = write("sources: [a]\n", PROJECT)
-    local = write("tools: 3\n", LOCAL)
-    with pytest.raises(PlanError) as raised:
-        load_profile(project=project)
-    assert [(str(p.at), p.message, p.hint) for p in raised.value.problems] == [
-        (f"{user}:1:1", "unknown key 'profil' in the settings file", "did you mean 'profile'?"),
-        (
-            f"{user}:2:1",
-            "'extends' is not allowed in the settings file",
-            "settings apply to every profile; choose one with 'profile: NAME'",
-        ),
-        (f"{shared}:1:1", "'sources' is a list", "expected a mapping 'MODULE: SOURCE'"),
-        (f"{local}:1:8", "'tools' is a number", "expected a list of modules, each starting"
-         " with '- module:'"),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "null\n", "x-mine: {a: 1}\n"])

@@ -184,15 +184,11 @@ def test_the_chat_takes_images_by_name_dropped_and_from_the_clipboard(tmp_path: 
         }
         with Terminal("run", cwd=work, env=env, size=(120, 30)) as terminal:
             terminal.prompt()
-            terminal.type("what is @shot.png" + ENTER)
-            terminal.until("added shot.png: PNG image, 4x3 pixels.*One")
-            terminal.prompt()
+            terminal.ask("what is @shot.png", "added shot.png: PNG image, 4x3 pixels.*One")
             dropped = f"{tmp_path}/dropped\\ one.png "
             terminal.type(f"\x1b[200~{dropped}\x1b[201~")
             terminal.until('@"/.*dropped one.png"')
-            terminal.type("and this" + ENTER)
-            terminal.until("5x3 pixels.*Two")
-            terminal.prompt()
+            terminal.ask("and this", "5x3 pixels.*Two")
             terminal.type("\x16")
             terminal.until("@/.*clipboard/")
             terminal.type(ENTER)

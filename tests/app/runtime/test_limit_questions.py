@@ -54,16 +54,13 @@ def test_the_user_raises_the_limit_and_the_turn_continues(tmp_path: Path) -> Non
         terminal.until("all is done")
         terminal.prompt()
         # The next prompt starts at the new limit, also with another model.
-        terminal.type("/model other" + ENTER)
-        terminal.until(r"model: other \(was mock-model\)")
-        terminal.prompt()
+        terminal.ask("/model other", r"model: other \(was mock-model\)")
         terminal.type("more" + ENTER)
         terminal.until(r"used \$0.15, limit \$0.15. Continue with \$0.075 more\?")
         terminal.type("n")
         terminal.until(r"cost budget reached: used \$0.15, limit \$0.15")
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
     metadata = json.loads((home / "sessions" / "s" / "metadata.json").read_text())
     assert metadata["budget"] == {"max_cost": 0.15}
     # A script is stopped by the limit that was raised.
@@ -77,14 +74,9 @@ def test_the_status_shows_what_is_used_of_each_budget(tmp_path: Path) -> None:
     options = ("--max-tokens-total", "5000", "--max-cost", "2")
     with Terminal("run", "-f", plan, *options, cwd=tmp_path) as terminal:
         terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until(r"\$0\.03 of \$2\.00 · 100 of 5k tokens")
-        terminal.prompt()
-        terminal.type("/status" + ENTER)
-        terminal.until(r"budget +\$0\.03 of \$2\.00, 100 of 5k tokens")
-        terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.ask("go", r"\$0\.03 of \$2\.00 · 100 of 5k tokens")
+        terminal.ask("/status", r"budget +\$0\.03 of \$2\.00, 100 of 5k tokens")
+        terminal.quit()
 
 
 def test_steps_of_a_prompt_are_asked_about(tmp_path: Path) -> None:
@@ -99,8 +91,7 @@ def test_steps_of_a_prompt_are_asked_about(tmp_path: Path) -> None:
         terminal.type("y")
         terminal.until("all is done")
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
 
 
 def test_a_word_being_typed_is_not_an_answer(tmp_path: Path) -> None:
@@ -140,5 +131,4 @@ def test_a_sub_agent_asks_for_the_limit_of_the_session(tmp_path: Path) -> None:
             terminal.type("y")
         terminal.until("the task is done")
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()

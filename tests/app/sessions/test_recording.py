@@ -1,5 +1,6 @@
 """Messages are saved as the context receives them; unanswered calls are answered on resume."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -47,9 +48,16 @@ def saved() -> list[dict[str, Any]]:
     return []
 
 
+def saving_to(saved: list[dict[str, Any]]) -> Callable[[dict[str, Any]], Awaitable[None]]:
+    async def save(record: dict[str, Any]) -> None:
+        saved.append(record)
+
+    return save
+
+
 @pytest.fixture
 def context(saved: list[dict[str, Any]]) -> RecordingContext:
-    return RecordingContext(ListContext(), saved.append)
+    return RecordingContext(ListContext(), saving_to(saved))
 
 
 async def test_messages_are_saved_as_they_are_added(
@@ -166,7 +174,7 @@ class OwnFile(ListContext):
 async def test_messages_that_the_context_rejects_are_not_saved_as_accepted(
     saved: list[dict[str, Any]],
 ) -> None:
-    context = RecordingContext(OwnFile(A), saved.append)
+    context = RecordingContext(OwnFile(A), saving_to(saved))
     await context.set_messages([B])
     assert saved == [{"control": "replace", "messages": [A]}]
 

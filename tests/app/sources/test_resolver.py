@@ -45,10 +45,6 @@ def test_it_is_a_resolver_for_the_kernel() -> None:
 # -- a module written from the contracts alone -------------------------------------------
 
 
-async def test_a_folder_is_mounted(seed_tool: Path) -> None:
-    assert await greeting(str(seed_tool)) == "Hello, world!"
-
-
 async def test_a_folder_with_src_and_config_is_mounted(tmp_path: Path) -> None:
     files = {k.replace("my_tool/", "src/my_tool/"): v for k, v in SEED_TOOL.items()}
     folder = write_files(tmp_path / "m", files)
@@ -93,16 +89,6 @@ async def test_a_package_is_mounted_by_its_import_name(
     write_files(tmp_path / "site", SEED_TOOL)
     monkeypatch.syspath_prepend(tmp_path / "site")
     assert await greeting("my_tool") == "Hello, world!"
-
-
-async def test_a_package_is_mounted_by_convention(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = {k.replace("my_tool/__init__", "amplifier_module_my_tool/__init__"): v
-             for k, v in SEED_TOOL.items()}  # fmt: skip
-    write_files(tmp_path / "site", files)
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    assert await greeting(None) == "Hello, world!"
 
 
 async def test_a_bundled_module_is_mounted_without_a_trial_and_leaves_the_path_alone(
@@ -224,12 +210,6 @@ def test_an_installed_source_knows_its_folder() -> None:
 
     folder = AppModuleSourceResolver().resolve("hooks-logging").resolve()
     assert folder == Path(amplifier_modules.hooks_logging.__file__ or "").parent
-
-
-def test_a_git_source_knows_its_commit(repository: Repository) -> None:
-    commit = repository.commit(SEED_TOOL)
-    source = AppModuleSourceResolver().resolve("my-tool", repository.url)
-    assert (source.kind, source.commit) == ("git", commit)
 
 
 def test_modules_of_one_repository_share_one_lookup(repository: Repository) -> None:

@@ -4,17 +4,22 @@
 
 It knows the tools `echo`, `pid`, `die` (ends during the call), `hang` (never answers), `more` (adds
 the tool `added`), `bad` (answers nonsense) and `refuse` (answers with an error). With the option `many`, it
-has 200 tools of 1.4 KB each that echo; with `first=FILE`, the first tool has the fields in FILE, too. Every call that arrives becomes a line of the file CALLS, if that is set.
+has 200 tools of 1.4 KB each that echo; with `first=FILE`, the first tool has the fields in FILE, too. With
+`skills=FOLDER` it offers the skills in that folder, and with `entry=FILE` the one in FILE has the fields there, too.
+Skills in a folder `unlisted` are not listed. Every call that arrives becomes a line of the file CALLS, if that is set.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 OPTIONS = set(sys.argv[1:])
@@ -57,6 +62,10 @@ if "many" in OPTIONS:
     TOOLS = [f"{verb}_{noun}" for noun in NOUNS for verb in VERBS]
 
 
+def option(name: str) -> str | None:
+    return next((each.partition("=")[2] for each in OPTIONS if each.startswith(f"{name}=")), None)
+
+
 def send(message: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     sys.stdout.flush()
@@ -77,11 +86,50 @@ def listed() -> list[dict[str, Any]]:
     tools = [
         {"name": name, "description": f"The tool {name}", "inputSchema": schema} for name in TOOLS
     ]
-    for option in OPTIONS:
-        if option.startswith("first="):
-            with open(option.partition("=")[2]) as file:
-                tools[0] |= json.load(file)
+    if fields_of_first := option("first"):
+        tools[0] |= json.loads(Path(fields_of_first).read_text())
     return tools
+
+
+SKILLS = Path(option("skills") or "/nowhere")
+
+
+def entry(file: Path) -> dict[str, Any]:
+    """The entry of the skill with this `SKILL.md`, whose front matter is lines `key: text`."""
+    lines = file.read_text().split("---\n")[1].splitlines()
+    fields = dict(line.split(": ", 1) for line in lines)
+    resources = [
+        {
+            "uri": f"skill://{path.relative_to(SKILLS)}",
+            "digest": f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}",
+            "size": path.stat().st_size,
+        }
+        for path in sorted(file.parent.rglob("*"))
+        if path.is_file()
+    ]
+    own = {"uri": f"skill://{file.relative_to(SKILLS)}"}
+    changed = option("entry")
+    changes = json.loads(Path(changed).read_text()) if changed else {}
+    return {**own, "frontmatter": fields, "resources": resources, **changes.get(own["uri"], {})}
+
+
+def skill_page(params: dict[str, Any]) -> dict[str, Any]:
+    """One skill for each page."""
+    files = [file for file in sorted(SKILLS.rglob("SKILL.md")) if "unlisted" not in file.parts]
+    start = int(params.get("cursor") or 0)
+    more = {"nextCursor": str(start + 1)} if start + 1 < len(files) else {}
+    return {"skills": [entry(file) for file in files[start : start + 1]], **more}
+
+
+def directory(uri: str) -> dict[str, Any]:
+    children = sorted((SKILLS / uri.removeprefix("skill://")).iterdir())
+    kinds = {True: "inode/directory", False: "text/plain"}
+    return {
+        "resources": [
+            {"uri": f"{uri}/{path.name}", "name": path.name, "mimeType": kinds[path.is_dir()]}
+            for path in children
+        ]
+    }
 
 
 def call(number: Any, name: str, arguments: dict[str, Any]) -> None:
@@ -113,7 +161,10 @@ def handle(message: dict[str, Any]) -> None:
     number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
     match method:
         case "initialize":
-            capabilities = {"tools": {"listChanged": True}}
+            capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
+            if option("skills"):
+                settings = {"io.modelcontextprotocol/skills": {"directoryRead": True}}
+                capabilities |= {"resources": {}, "extensions": settings}
             info = {"name": "raw", "version": "1"}
             version = params["protocolVersion"]
             answer(
@@ -132,6 +183,22 @@ def handle(message: dict[str, Any]) -> None:
                 notes = (json.dumps({"jsonrpc": "2.0", **note}) + "\n") * 1000
                 while True:
                     sys.stdout.write(notes)
+        case "skills/list":
+            answer(number, skill_page(params))
+        case "skills/get" | "resources/read" | "resources/directory/read":
+            path = SKILLS / params["uri"].removeprefix("skill://")
+            if not path.exists():
+                send({"id": number, "error": {"code": -32602, "message": "there is no such thing"}})
+            elif method == "skills/get":
+                answer(number, {"skill": entry(path)})
+            elif method == "resources/read":
+                try:
+                    content = {"text": path.read_bytes().decode()}
+                except UnicodeDecodeError:
+                    content = {"blob": base64.b64encode(path.read_bytes()).decode()}
+                answer(number, {"contents": [{"uri": params["uri"], **content}]})
+            else:
+                answer(number, directory(params["uri"]))
         case "tools/call":
             call(number, params["name"], params.get("arguments") or {})
         case _ if number is not None:
@@ -139,17 +206,15 @@ def handle(message: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    for option in OPTIONS:
-        if option.startswith("start-after="):
-            time.sleep(float(option.partition("=")[2]))
-        if option.startswith("fail-until="):
-            # Fails as often as the file is short.
-            path, _, times = option.partition("=")[2].rpartition(":")
-            with open(path, "a+") as file:
-                file.seek(0)
-                if len(file.read()) < int(times):
-                    file.write("x")
-                    sys.exit("not yet, with sk-ant-api03-" + "a" * 90)
+    time.sleep(float(option("start-after") or 0))
+    if fails := option("fail-until"):
+        # Fails as often as the file is short.
+        path, _, times = fails.rpartition(":")
+        with open(path, "a+") as file:
+            file.seek(0)
+            if len(file.read()) < int(times):
+                file.write("x")
+                sys.exit("not yet, with sk-ant-api03-" + "a" * 90)
     if "exit" in OPTIONS:
         sys.exit("cannot work like this")
     if "flood" in OPTIONS:

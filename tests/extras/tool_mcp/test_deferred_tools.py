@@ -20,8 +20,12 @@ PROVIDERS: dict[str, dict[str, Any]] = {
     "references": {"module": "provider-anthropic", "config": {"tool_references": True}},
     "chat": {"module": "provider-openai", "config": {"api": "chat", "model": "gpt-4.1"}},
     "responses": {"module": "provider-openai", "config": {"api": "responses", "model": "gpt-4.1"}},
+    "responses references": {
+        "module": "provider-openai",
+        "config": {"api": "responses", "model": "gpt-6-sol", "tool_references": True},
+    },
 }
-WITHOUT_REFERENCES = [name for name in PROVIDERS if name != "references"]
+WITHOUT_REFERENCES = [name for name in PROVIDERS if "references" not in name]
 RIGHT = "mcp_many_refund_payment"
 
 
@@ -52,7 +56,14 @@ def run(folder: Path, server: ScriptedLLM, *words: str | Path, code: int = 0) ->
 
 
 def names(request: Request) -> list[str]:
-    return [tool.get("function", tool)["name"] for tool in request.body["tools"]]
+    found = [
+        tool
+        for item in request.body.get("input", ())
+        for tool in item.get("tools", ())
+        if item.get("type") == "tool_search_output"
+    ]
+    tools = [*request.body["tools"], *found]
+    return [tool.get("function", tool).get("name", tool.get("type")) for tool in tools]
 
 
 def tools_as_text(request: Request) -> str:
@@ -72,7 +83,7 @@ def search(query: str) -> Reply:
 
 def call_first_match(request: Request) -> Reply:
     """Call the first tool that the search found, as a model would, if its schema is offered."""
-    pattern = r'(?:- |"tool_name": ")(mcp_many_\w+)'
+    pattern = r'(?:- |"(?:tool_)?name": ")(mcp_many_\w+)'
     conversation = request.body.get("messages") or request.body["input"]
     match = re.search(pattern, json.dumps(conversation))
     assert match is not None
@@ -115,6 +126,25 @@ def test_a_reference_leaves_the_whole_prefix_as_it_was(tmp_path: Path) -> None:
         assert later.body.get("system") == first.body.get("system")
         [result] = later.body["messages"][2]["content"]
         assert result["content"][0] == {"type": "tool_reference", "tool_name": RIGHT}
+
+
+def test_the_responses_api_loads_a_tool_where_a_search_has_found_it(tmp_path: Path) -> None:
+    script = [search("refund a payment"), call_first_match, "done"]
+    with ScriptedLLM.running(script) as server:
+        run(tmp_path, server, "--plan", write_plan(tmp_path, "responses references"), "go")
+        first, second, third = server.completions
+        assert server.rejections == []
+    assert (tmp_path / "calls").read_text() == "refund_payment\n"
+    [searching] = [tool for tool in first.body["tools"] if tool["type"] == "tool_search"]
+    assert searching["execution"] == "client"
+    assert "mcp_many_send_report" in searching["description"]
+    for later in (second, third):
+        assert later.body["tools"] == first.body["tools"]
+        _, called, found, *_ = later.body["input"]
+        assert called["arguments"] == {"query": "refund a payment"}
+        assert called["call_id"] == found["call_id"]
+        assert RIGHT in [tool["name"] for tool in found["tools"]]
+        assert all(tool["defer_loading"] for tool in found["tools"])
 
 
 def test_a_resumed_session_offers_the_same_tools(tmp_path: Path) -> None:

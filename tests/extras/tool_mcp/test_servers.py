@@ -199,7 +199,8 @@ async def test_tools_that_a_server_adds_later_are_used_once_they_are_accepted() 
         assert "mcp_raw_added" not in mcp.tools
         assert "refused as changed: added" in await command["handler"]("")
         assert (
-            await command["handler"]("accept other") == "No server 'other' has changed its tools."
+            await command["handler"]("accept other")
+            == "No server 'other' has changed its tools or skills."
         )
         assert "are used as they are now" in await command["handler"]("accept raw")
         assert read_text(await mcp.call("raw_added")) == "added"

@@ -253,7 +253,7 @@ async def test_the_list_shows_the_changes_of_each_turn(start: Any) -> None:
     await s.undo()
     second, first = s.listed()
     assert (second["prompt"], second["undone"], first["undone"]) == ("second", True, False)
-    assert first["prompt"] == "first prompt " + "x" * 67
+    assert first["prompt"] == "first prompt " + "x" * 66 + "…"
     assert [(Path(f["path"]).name, f["change"]) for f in (*second["files"], *first["files"])] == [
         ("b.txt", "deleted"),
         ("a.txt", "changed"),

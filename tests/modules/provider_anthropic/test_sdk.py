@@ -31,11 +31,12 @@ from amplifier_core.llm_errors import (
     StreamError,
 )
 from amplifier_core.testing import MockCoordinator
+from amplifier_modules._shared.pacing import pace_in
 from amplifier_modules._shared.providers import base as provider_base
 from amplifier_modules.provider_anthropic import mount
 from amplifier_modules.provider_anthropic.request import known_models
 from amplifier_support.installation import install_command
-from amplifier_support.session_capabilities import PACE_DIR
+from amplifier_support.session_capabilities import PACE
 from tests.bench import anthropic_clients
 from tests.modules.provider_anthropic.support import HELLO, READ
 from tests.support.llm.anthropic import Anthropic
@@ -260,7 +261,7 @@ async def test_the_pace_of_the_key_is_kept(tmp_path: Path):
 
     async with raw_server(limited) as server:
         coordinator = MockCoordinator()
-        PACE_DIR.register(coordinator, str(tmp_path))
+        PACE.register(coordinator, pace_in(str(tmp_path)))
         config = {**SDK, "base_url": server.url, "max_retries": 0}
         cleanup = await mount(coordinator, config)
         assert cleanup is not None

@@ -191,6 +191,97 @@ async def test_the_address_may_name_the_api(llm_server, mounted, given):
     assert (await provider.complete(ask())).content[0].text == "fine"
 
 
+# -- tools that a search has found -----------------------------------------------------------
+
+SEARCH = {
+    "name": "tool_search",
+    "description": "Finds.",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}},
+}
+READ = {**SEARCH, "name": "read", "description": "Reads."}
+FOUND: dict[str, Any] = {
+    "messages": [
+        {"role": "user", "content": "go"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "tool_call", "id": "c", "name": "tool_search", "input": {"query": "read"}}
+            ],
+        },
+        {
+            "role": "tool",
+            "tool_call_id": "c",
+            "name": "tool_search",
+            "content": "You can call these tools now:\n- read: Reads.\n- gone: Was here.",
+        },
+    ],
+    "tools": [SEARCH, READ],
+}
+
+
+async def test_a_found_tool_is_loaded_where_it_was_found(llm_server, mounted):
+    body = await sent(llm_server, mounted, FOUND, tool_references=True)
+    about = {"description": "Finds.", "parameters": SEARCH["parameters"]}
+    assert body["tools"] == [{"type": "tool_search", "execution": "client", **about}]
+    status = {"call_id": "c", "execution": "client", "status": "completed"}
+    assert body["input"][1:] == [
+        {"type": "tool_search_call", **status, "arguments": {"query": "read"}},
+        {
+            "type": "tool_search_output",
+            **status,
+            "tools": [{"type": "function", "strict": False, **READ, "defer_loading": True}],
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        ({}, {}),
+        ({"tool_references": True}, {"tools": [READ]}),
+        ({"tool_references": True}, {"tool_choice": {"type": "tool", "name": "read"}}),
+    ],
+    ids=["off", "there is no search", "a tool must be called"],
+)
+async def test_otherwise_found_tools_are_loaded_from_the_start(
+    llm_server, mounted, config, changes
+):
+    body = await sent(llm_server, mounted, {**FOUND, **changes}, **config)
+    assert "read" in [tool["name"] for tool in body["tools"]]
+    assert [item.get("type") for item in body["input"][1:]] == [
+        "function_call",
+        "function_call_output",
+    ]
+
+
+async def test_a_server_without_tool_search_gets_all_tools_from_then_on(llm_server, mounted):
+    refusal = Status(400, message="Tool 'tool_search' is not supported with m.")
+    server = await llm_server([refusal, "one", "two"])
+    provider = await mounted(server, **NEW, tool_references=True)
+    for text in ("one", "two"):
+        assert (await provider.complete(FOUND)).content[0].text == text
+    types = [[tool["type"] for tool in request.body["tools"]] for request in server.requests]
+    assert types == [["tool_search"], ["function", "function"], ["function", "function"]]
+
+
+@pytest.mark.parametrize(
+    ("url", "model", "given", "refers"),
+    [
+        (OPENAI_URL, "gpt-5.4", None, True),
+        (OPENAI_URL, "gpt-6-sol-2026-09-01", None, True),
+        (OPENAI_URL, "gpt-5.2", None, False),
+        (OPENAI_URL, "o3-pro", None, False),
+        (OPENAI_URL, "gpt-6-sol", False, False),
+        ("http://localhost:4000/v1", "gpt-6-sol", None, False),
+        ("http://localhost:4000/v1", "other", True, True),
+    ],
+)
+def test_newer_models_of_openai_load_tools_where_they_were_found(url, model, given, refers):
+    config = OpenAIConfig(api="responses", tool_references=given)
+    provider = OpenAIProvider(config, Access({"api_key": "k"}, url, "base_url"))
+    assert provider._taste(model).tool_references is refers
+
+
 # -- reasoning from one answer to the next ---------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.modules._shared.files.test_roots import PROTECTED, SECRET, hostile_paths, link_farm
+from tests.modules._shared.test_files import PROTECTED, SECRET, hostile_paths, link_farm
 
 REFUSALS = {"OutsideRoots", "InvalidPath", "NotADirectoryError", "FileNotFoundError", "NotAFile"}
 

@@ -122,6 +122,15 @@ def _items(reply: Reply, request: Request) -> Iterator[Item]:
                 "status": "completed",
                 "content": [part],
             }
+        elif isinstance(block, ToolCall) and _is_search(block, request):
+            yield {
+                "id": f"tsc_{secrets.token_hex(12)}",
+                "type": "tool_search_call",
+                "status": "completed",
+                "execution": "client",
+                "call_id": block.id,
+                "arguments": json.loads(block.input_json),
+            }
         elif isinstance(block, ToolCall):
             yield {
                 "id": f"fc_{secrets.token_hex(12)}",
@@ -133,12 +142,19 @@ def _items(reply: Reply, request: Request) -> Iterator[Item]:
             }
 
 
+def _is_search(call: ToolCall, request: Request) -> bool:
+    tools = request.body.get("tools") or ()
+    return call.name == "tool_search" and any(tool["type"] == "tool_search" for tool in tools)
+
+
 def _item_events(reply: Reply, at: int, item: Item) -> Iterator[Item]:
     where = {"output_index": at, "item_id": item["id"]}
     if item["type"] == "reasoning":
         begun = {**item, "summary": []}
     elif item["type"] == "message":
         begun = {**item, "content": [], "status": "in_progress"}
+    elif item["type"] == "tool_search_call":
+        begun = {**item, "arguments": {}, "status": "in_progress"}
     else:
         begun = {**item, "arguments": "", "status": "in_progress"}
     yield {"type": "response.output_item.added", "output_index": at, "item": begun}
@@ -162,7 +178,7 @@ def _item_events(reply: Reply, at: int, item: Item) -> Iterator[Item]:
             yield {"type": f"response.{name}.delta", **place, **tokens, "delta": piece}
         yield {"type": f"response.{name}.done", **place, **tokens, field: part[field]}
         yield {"type": "response.content_part.done", **place, "part": part}
-    else:
+    elif item["type"] == "function_call":
         for piece in reply.pieces(item["arguments"]):
             yield {"type": "response.function_call_arguments.delta", **where, "delta": piece}
         reported = {"arguments": item["arguments"]}

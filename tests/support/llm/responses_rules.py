@@ -46,6 +46,8 @@ _ITEM_KEYS = {
     "reasoning": {"type", "id", "summary", "content", "encrypted_content", "status"},
     "function_call": {"type", "id", "call_id", "name", "arguments", "status"},
     "function_call_output": {"type", "id", "call_id", "output", "status"},
+    "tool_search_call": {"type", "id", "call_id", "arguments", "execution", "status"},
+    "tool_search_output": {"type", "id", "call_id", "tools", "execution", "status"},
 }
 _ROLES = ("assistant", "system", "developer", "user")
 _INCLUDABLE = ("reasoning.encrypted_content", "message.output_text.logprobs")
@@ -114,7 +116,11 @@ def _check_options(body: dict[str, Any]) -> None:
         check_openai_format(text_format, "text.format")
 
 
-def _check_tool(tool: Any, where: str) -> None:
+def _check_tool(tool: Any, where: str, *, is_found: bool = False) -> None:
+    if isinstance(tool, dict) and tool.get("type") == "tool_search":
+        if set(tool) - {"type", "execution", "description", "parameters"}:
+            raise Rejected(f"Unknown parameter in '{where}'.", param=where)
+        return
     if not isinstance(tool, dict) or tool.get("type") != "function":
         raise _missing(f"{where}.type")
     if not isinstance(tool.get("name"), str):
@@ -122,7 +128,8 @@ def _check_tool(tool: Any, where: str) -> None:
     if not _NAME.fullmatch(tool["name"]) or len(tool["name"]) > 64:
         raise Rejected(f"Invalid '{where}.name'.", param=f"{where}.name", code="invalid_value")
     for key in tool:
-        if key not in ("type", "name", "description", "parameters", "strict"):
+        known = ("type", "name", "description", "parameters", "strict")
+        if key not in known and not (is_found and key == "defer_loading"):
             raise Rejected(f"Unknown parameter: '{where}.{key}'.", param=f"{where}.{key}")
     schema = tool.get("parameters") or {}
     if schema.get("type") != "object":
@@ -160,6 +167,9 @@ def _check_items(items: list[Any], *, stored: bool, issued: Container[tuple[str,
         elif kind == "function_call":
             waiting.append(_check_call(item, where, waiting))
             reasoning = None
+        elif kind == "tool_search_call":
+            waiting.append(_check_search(item, where))
+            reasoning = None
         else:
             _check_output(item, where, waiting)
     if reasoning is not None:
@@ -169,7 +179,7 @@ def _check_items(items: list[Any], *, stored: bool, issued: Container[tuple[str,
 
 
 def _is_of_model(item: dict[str, Any], kind: str) -> bool:
-    return kind == "function_call" or item.get("role") == "assistant"
+    return kind in ("function_call", "tool_search_call") or item.get("role") == "assistant"
 
 
 def _lonely(reasoning: str) -> Rejected:
@@ -252,12 +262,27 @@ def _check_call(item: dict[str, Any], where: str, waiting: list[str]) -> str:
     return item["call_id"]
 
 
+def _check_search(item: dict[str, Any], where: str) -> str:
+    if item.get("execution") != "client" or not isinstance(item.get("arguments"), dict):
+        raise _missing(f"{where}.arguments")
+    if not isinstance(item.get("call_id"), str):
+        raise _missing(f"{where}.call_id")
+    return item["call_id"]
+
+
 def _check_output(item: dict[str, Any], where: str, waiting: list[str]) -> None:
     call_id = item.get("call_id")
     if call_id not in waiting:
         raise Rejected(
             f"No tool call found for function call output with call_id {call_id}.", param="input"
         )
+    if item["type"] == "tool_search_output":
+        if item.get("execution") != "client" or not isinstance(item.get("tools"), list):
+            raise _missing(f"{where}.tools")
+        for at, tool in enumerate(item["tools"]):
+            _check_tool(tool, f"{where}.tools[{at}]", is_found=True)
+        waiting.remove(call_id)
+        return
     if "output" not in item:
         raise _missing(f"{where}.output")
     _check_content(item["output"], f"{where}.output", of_model=False)

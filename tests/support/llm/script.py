@@ -18,7 +18,6 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -241,76 +240,3 @@ class Raw:
 
 Answer = str | Reply | Status | Reset | Raw
 Item = Answer | Callable[["Request"], Answer | Awaitable[Answer]]
-
-_FAULTS: dict[str, type[Fault]] = {
-    "cut": Cut,
-    "reset": ResetAfter,
-    "stall": Stall,
-    "error": ErrorEvent,
-    "malformed": Malformed,
-    "garbage": Garbage,
-}
-
-
-def load_script(path: str | Path) -> list[Answer]:
-    """The script in a JSON or YAML file: a list of strings and mappings.
-
-    A mapping with `status` is a `Status`, with `reset` a `Reset`, any other a `Reply`, whose
-    `fault` is a mapping with `kind` (cut, reset, stall, error, malformed, garbage), whose
-    `tool_calls` are mappings and whose `blocks` are mappings of one key: text, thinking,
-    redacted_thinking or tool_call.
-
-    Raises:
-        ValueError: The file holds something else.
-        TypeError: A mapping has a key its item does not know.
-    """
-    text = Path(path).read_text(encoding="utf-8")
-    if str(path).endswith((".yaml", ".yml")):
-        import yaml
-
-        items = yaml.safe_load(text)
-    else:
-        items = json.loads(text)
-    if not isinstance(items, list):
-        raise ValueError(f"{path}: a script is a list of replies")
-    return [parse_item(item) for item in items]
-
-
-def parse_item(item: Any) -> Answer:
-    """One item of a script file; see `load_script`."""
-    if isinstance(item, str):
-        return item
-    if not isinstance(item, dict):
-        raise ValueError(f"a reply is a string or a mapping, not {type(item).__name__}")
-    values: dict[str, Any] = dict(item)
-    if "status" in values:
-        return Status(**values)
-    if "reset" in values:
-        return Reset(delay=values.get("delay", 0.0))
-    if "fault" in values:
-        fault = dict(values["fault"])
-        if isinstance(fault.get("data"), str):
-            fault["data"] = fault["data"].encode()
-        values["fault"] = _FAULTS[fault.pop("kind")](**fault)
-    if "usage" in values:
-        values["usage"] = Usage(**values["usage"])
-    if isinstance(values.get("thinking"), dict):
-        values["thinking"] = Thinking(**values["thinking"])
-    values["tool_calls"] = [ToolCall(**call) for call in values.get("tool_calls", ())]
-    values["blocks"] = [_parse_block(block) for block in values.get("blocks", ())]
-    return Reply(**values)
-
-
-def _parse_block(block: Mapping[str, Any]) -> Block:
-    if len(block) != 1:
-        raise ValueError(f"a block is a mapping of one key, not {sorted(block)}")
-    ((kind, value),) = block.items()
-    if kind == "text":
-        return Text(value)
-    if kind == "thinking":
-        return Thinking(**value) if isinstance(value, dict) else Thinking(value)
-    if kind == "redacted_thinking":
-        return RedactedThinking(value)
-    if kind == "tool_call":
-        return ToolCall(**value)
-    raise ValueError(f"unknown block {kind!r}")

@@ -153,7 +153,7 @@ def _read(file: Path) -> CommandFile:
         try:
             problems.raise_if_any()
         except PlanError as error:
-            raise UsageError("; ".join(one.message for one in error.problems)) from error
+            raise UsageError("; ".join(problem.message for problem in error.problems)) from error
         assert tree is not None, "a file that cannot be read has problems"
         fields = {key: value for key, node in tree.items.items() if (value := read_text(node))}
     prompt = fields.get("instruction", "").strip()
@@ -202,15 +202,17 @@ def file_commands(
 
     try:
         # Commands without a namespace first.
-        listed = sorted(registry.list_commands(), key=lambda one: str(one.namespace or ""))
-        for one in listed:
-            command = _command_in_file(one, executor)
-            if getattr(one, "scope", "") == "project" and session.plan.project is None:
+        listed = sorted(registry.list_commands(), key=lambda listing: str(listing.namespace or ""))
+        for listing in listed:
+            command = _command_in_file(listing, executor)
+            if getattr(listing, "scope", "") == "project" and session.plan.project is None:
                 untrusted.append(command.name)
             elif not COMMAND_NAME.fullmatch(command.name[1:]):
-                warn(f"{one.source_file}: a name has lower-case letters, digits, '-' and '_' only")
+                warn(
+                    f"{listing.source_file}: a name has lower-case letters, digits, '-' and '_' only"
+                )
             elif command.name in taken or command.name in commands:
-                warn(f"{one.source_file}: {command.name} already exists")
+                warn(f"{listing.source_file}: {command.name} already exists")
             else:
                 commands[command.name] = command
     # A module may raise anything; the chat works without its commands.
@@ -223,14 +225,14 @@ def file_commands(
     return commands
 
 
-def _command_in_file(one: Any, executor: Any) -> SlashCommand:
-    name, about = f"/{one.name}", one.metadata
+def _command_in_file(listing: Any, executor: Any) -> SlashCommand:
+    name, about = f"/{listing.name}", listing.metadata
 
     async def run(chat: Chat, argument: str) -> Reply:
-        if about.requires_approval and not await _is_allowed(chat, one):
+        if about.requires_approval and not await _is_allowed(chat, listing):
             return f"{name} was not allowed"
         try:
-            result = await executor.execute_full(one.name, argument, one.namespace)
+            result = await executor.execute_full(listing.name, argument, listing.namespace)
         # A module may raise anything; the chat continues.
         except Exception as error:
             raise ModuleError(f"{name} failed: {describe_error(error)}") from error
@@ -243,12 +245,12 @@ def _command_in_file(one: Any, executor: Any) -> SlashCommand:
         chat.send(str(result.prompt), adds_files=False)
         return None
 
-    summary = " ".join(filter(None, (one_line(str(about.description)), _origin(one))))
+    summary = " ".join(filter(None, (one_line(str(about.description)), _origin(listing))))
     return SlashCommand(name, summary, run, _usage(about.argument_hint), module=FROM_FILES)
 
 
-def _origin(one: Any) -> str:
-    names = (getattr(one, "scope", ""), one.namespace)
+def _origin(listing: Any) -> str:
+    names = (getattr(listing, "scope", ""), listing.namespace)
     return f"({':'.join(dict.fromkeys(str(name) for name in names if name))})"
 
 
@@ -258,9 +260,9 @@ def _usage(hint: Any) -> str:
     return one_line(text, 40)
 
 
-async def _is_allowed(chat: Chat, one: Any) -> bool:
-    about = one.metadata.approval_message or one.metadata.description
-    question = f"Run /{one.name}? {one_line(str(about), 400)}"
+async def _is_allowed(chat: Chat, listing: Any) -> bool:
+    about = listing.metadata.approval_message or listing.metadata.description
+    question = f"Run /{listing.name}? {one_line(str(about), 400)}"
     approvals: Any = chat.session.session.coordinator.approval_system
     options = [_ALLOW, "Deny"]
     answer = await approvals.request_approval(question, options, _APPROVAL_SECONDS, "deny")
@@ -284,15 +286,15 @@ async def contributed_commands(
         renderer: Shows warnings.
     """
     coordinator = session.session.coordinator
-    found: dict[str, SlashCommand] = {}
+    commands: dict[str, SlashCommand] = {}
     taken = {name for command in existing.values() for name in (command.name, *command.aliases)}
     for entry in list(coordinator.channels.get(CHANNEL, ())):
         module = one_line(str(entry["name"]), 60)
         try:
             for command in _commands_in(await ask_module(entry["callback"]), module):
-                if command.name in taken or command.name in found:
+                if command.name in taken or command.name in commands:
                     raise UsageError(f"{command.name} already exists")
-                found[command.name] = command
+                commands[command.name] = command
         except UsageError as error:
             renderer.notice(f"{module}: invalid chat command: {error}", "warning", "chat")
         # A module may raise anything; the chat works without its commands.
@@ -302,11 +304,11 @@ async def contributed_commands(
     for command in mode_commands(session, renderer):
         # `/mode` switches to a mode with the name of another command.
         if command.name not in taken:
-            found.setdefault(command.name, command)
-    found |= file_commands(session, {*taken, *found}, renderer)
+            commands.setdefault(command.name, command)
+    commands |= file_commands(session, {*taken, *commands}, renderer)
     # A module may have read the same files.
     own = markdown_commands(session, taken, renderer)
-    return own | found
+    return own | commands
 
 
 def _commands_in(value: Any, module: str) -> Iterator[SlashCommand]:

@@ -106,9 +106,9 @@ async def think(chat: Chat, argument: str) -> Reply:
 
 @command("/verbose", "Show or hide the output of tools", usage="[on|off]", during_turn=True)
 async def verbose(chat: Chat, argument: str) -> Reply:
-    wanted = parse_switch("/verbose", argument)
+    setting = parse_switch("/verbose", argument)
     renderer = chat.renderer
-    renderer.verbose = not renderer.verbose if wanted is None else wanted
+    renderer.verbose = not renderer.verbose if setting is None else setting
     return "Tool results are shown in full." if renderer.verbose else "Tool results are folded."
 
 

@@ -157,11 +157,11 @@ async def diff(chat: Chat, argument: str) -> Reply:
 
 def _first_copies(turns: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
     """Yield each changed file with the copy from before its first change; empty if it was new."""
-    found: dict[str, str | None] = {}
+    copies: dict[str, str | None] = {}
     for turn in turns:  # latest first
         for file in turn.get("files") or []:
-            found[str(file["path"])] = "" if file["change"] == "created" else file.get("copy")
-    yield from sorted(found.items())
+            copies[str(file["path"])] = "" if file["change"] == "created" else file.get("copy")
+    yield from sorted(copies.items())
 
 
 def _text(path: str | None) -> str | None:
@@ -273,8 +273,8 @@ def _instruction_files(chat: Chat) -> list[_File]:
     places = [config / name for name in INSTRUCTION_NAMES]
     own = next((place for place in places if place.exists()), places[0])
     files = [_File(own, "user", _state(own, off))]
-    found = instruction_files(chat.session.facts.working_dir)
-    for path in found or [Path(chat.session.facts.working_dir, INSTRUCTION_NAMES[0])]:
+    sources = instruction_files(chat.session.facts.working_dir)
+    for path in sources or [Path(chat.session.facts.working_dir, INSTRUCTION_NAMES[0])]:
         inside = trusted is not None and Path(os.path.realpath(path)).is_relative_to(trusted)
         untrusted = None if inside or not path.exists() else "not read: see 'amplifier trust'"
         files.append(_File(path, "project", _state(path, off or untrusted)))
@@ -295,14 +295,14 @@ def _edit(chat: Chat, files: list[_File], argument: str) -> Reply:
     if not argument.isdecimal() or not 1 <= int(argument) <= len(files):
         raise UsageError(f"/memory expects a number from 1 to {len(files)}, got {argument!r}")
     path = files[int(argument) - 1].path
-    shown = visible(paths.short_path(str(path)))
+    label = visible(paths.short_path(str(path)))
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         after = chat.edit_text(before)
         if after.rstrip("\n") == before.rstrip("\n"):
-            return f"{shown} is unchanged"
+            return f"{label} is unchanged"
         write_whole(path, after.rstrip("\n") + "\n")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise AppError(f"cannot edit {shown}: {why}") from error
-    return f"{shown} is saved; it counts from the next prompt"
+        raise AppError(f"cannot edit {label}: {why}") from error
+    return f"{label} is saved; it counts from the next prompt"

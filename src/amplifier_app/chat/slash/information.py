@@ -137,7 +137,7 @@ async def context(chat: Chat, argument: str) -> Reply:
     status = read_status(chat.session)
     parts = await _parts(chat)
     total = sum(parts.values())
-    shown = [
+    rows = [
         (name, f"{describe.tokens(count)}  {100 * count / max(total, 1):.0f} %")
         for name, count in parts.items()
     ]
@@ -146,7 +146,7 @@ async def context(chat: Chat, argument: str) -> Reply:
         head = f"{describe.tokens(status.context_used)} tokens{limit} at the last model call"
     else:
         head = f"about {describe.tokens(total)} tokens"
-    return lines(head, Rows(shown, numbers=True))
+    return lines(head, Rows(rows, numbers=True))
 
 
 @command("/why", "What allowed the last tool call, and what it cost", during_turn=True)

@@ -90,17 +90,17 @@ async def model(chat: Chat, argument: str) -> Reply:
         unknown = f"{name} does not list its models; the current one is {current or 'its default'}"
         hint = "Switch with: /model NAME, or /provider NAME"
         try:
-            found = await _models(provider)
+            models = await _models(provider)
         # A provider may raise anything; the user can still name a model.
         except Exception as error:
             return lines(f"cannot list the models of {name}: {describe_error(error)}", hint)
-        if not found:
+        if not models:
             return lines(unknown, hint)
-        if current and current not in dict(found):
-            found = [(current, "not listed by the provider"), *found]
+        if current and current not in dict(models):
+            models = [(current, "not listed by the provider"), *models]
         if chat.is_plain:
-            return lines(marked_rows(found, current), "", hint)
-        chosen = await chat.pick(_ModelPicker(found, current))
+            return lines(marked_rows(models, current), "", hint)
+        chosen = await chat.pick(_ModelPicker(models, current))
         if chosen is None or chosen == current:
             return None
         argument = chosen
@@ -119,7 +119,7 @@ class _ModelPicker(Picker[tuple[str, str], str]):
         super().__init__(models)
         self._model = current
         self._width = max(cells(name) for name, _ in models)
-        self.select(next((one for one in models if one[0] == current), models[0]))
+        self.select(next((model for model in models if model[0] == current), models[0]))
 
     def row(self, entry: tuple[str, str]) -> str:
         name, about = entry
@@ -137,26 +137,36 @@ class _ModelPicker(Picker[tuple[str, str], str]):
     "/provider",
     "Show the providers, or switch to one",
     usage="[NAME]",
-    complete=lambda chat, argument: (one.name for one in _of_plan(chat)),
+    complete=lambda chat, argument: (entry.name for entry in _of_plan(chat)),
 )
 async def provider(chat: Chat, argument: str) -> Reply:
     current, _ = first_provider(chat.session.session)
     known = _of_plan(chat)
     if not argument:
-        used = next((one.name for one in known if current in (one.name, one.instance_id)), None)
-        return marked_rows(
-            ((one.name, f"skipped: {one.left_out}" if one.left_out else "") for one in known), used
+        used = next(
+            (entry.name for entry in known if current in (entry.name, entry.instance_id)), None
         )
-    for one in known:
-        if argument in (one.instance_id, one.module, one.name):
-            raise _reopen_with(chat, provider=one.name, model=None)
-    hint = suggest(argument, [one.name for one in known])
+        return marked_rows(
+            (
+                (entry.name, f"skipped: {entry.left_out}" if entry.left_out else "")
+                for entry in known
+            ),
+            used,
+        )
+    for entry in known:
+        if argument in (entry.instance_id, entry.module, entry.name):
+            raise _reopen_with(chat, provider=entry.name, model=None)
+    hint = suggest(argument, [entry.name for entry in known])
     raise UsageError(f"the plan has no provider {one_line(argument, 60)!r}", hint=hint)
 
 
 def _of_plan(chat: Chat) -> list[Provider]:
     """The providers of the plan, with those skipped on this machine."""
-    return [one for one in all_providers(chat.session.plan) if one.in_plan or one.left_out]
+    return [
+        provider
+        for provider in all_providers(chat.session.plan)
+        if provider.in_plan or provider.left_out
+    ]
 
 
 def _reopen_with(chat: Chat, **changes: Any) -> Reopen:
@@ -187,8 +197,8 @@ async def _models(provider: Any) -> Sequence[tuple[str, str]]:
     if list_models is None:
         return ()
     async with asyncio.timeout(_LIST_SECONDS):
-        found = await ask_module(list_models)
-    _models_listed[provider] = [(one_line(str(one.id), 80), _limits(one)) for one in found]
+        models = await ask_module(list_models)
+    _models_listed[provider] = [(one_line(str(model.id), 80), _limits(model)) for model in models]
     return _models_listed[provider]
 
 

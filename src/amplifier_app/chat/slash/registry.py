@@ -257,13 +257,15 @@ _MISSING = {
     "/rules": "Rules for tool calls are under 'approvals' in the plan: /plan. Instruction files: /memory",
     "/skills": "It needs a skill, a folder with a SKILL.md; see: amplifier docs tool-skills",
 }
-"""What the session lacks for a command that it could have."""
+"""Commands that a session lacks → how to get them."""
 
 
 def find(name: str, commands: Mapping[str, SlashCommand]) -> SlashCommand | None:
     """Return the command with this name or alias."""
-    found = commands.get(name)
-    return found or next((one for one in commands.values() if name in one.aliases), None)
+    match = commands.get(name)
+    return match or next(
+        (command for command in commands.values() if name in command.aliases), None
+    )
 
 
 async def run_command(text: str, chat: Chat) -> Reply:
@@ -275,8 +277,8 @@ async def run_command(text: str, chat: Chat) -> Reply:
         Leave: The command ends the chat.
     """
     name = command_in(text) or ""
-    found = find(name, chat.commands)
-    if found is None:
+    slash_command = find(name, chat.commands)
+    if slash_command is None:
         elsewhere = _NAMES_ELSEWHERE.get(name)
         near = did_you_mean(elsewhere or name, chat.commands)
         send = "/help lists all commands. Start with a space to send the text as a prompt."
@@ -284,9 +286,9 @@ async def run_command(text: str, chat: Chat) -> Reply:
         raise UsageError(f"unknown command: {name}", hint="\n".join(hints))
     argument = text[len(name) :].strip()
     # A module may take an argument without naming it in `usage`.
-    if argument and not found.usage and not found.module:
+    if argument and not slash_command.usage and not slash_command.module:
         raise UsageError(f"{name} takes no argument, got {one_line(argument, 40)!r}")
-    return await found.run(chat, argument)
+    return await slash_command.run(chat, argument)
 
 
 async def ask_module(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -40,8 +40,8 @@ async def sessions(chat: Chat, argument: str) -> Reply:
     ages = [describe.age(entry.session.updated) for entry in page.listed]
     width = max(map(len, ages))
     listed = [
-        (short_id(one.session.id), f"{age:{width}}  {_title(one.session, chat)}")
-        for one, age in zip(page.listed, ages, strict=True)
+        (short_id(row.session.id), f"{age:{width}}  {_title(row.session, chat)}")
+        for row, age in zip(page.listed, ages, strict=True)
     ]
     if more := page.total - len(listed):
         listed.append(("", f"{more:,} more: /resume"))
@@ -133,10 +133,10 @@ async def show(chat: Chat, argument: str) -> Reply:
     if not calls:
         return "No tool calls yet."
     number = _number("/show", argument) if argument else calls[-1].number
-    wanted = next((call for call in calls if call.number == number), None)
-    if wanted is None:
+    match = next((call for call in calls if call.number == number), None)
+    if match is None:
         raise UsageError(f"no tool call {number}; there are {len(calls)}")
-    return chat.page_or_return(call_text(wanted))
+    return chat.page_or_return(call_text(match))
 
 
 @command("/save", "Write the last answer to a file", usage="FILE")
@@ -178,18 +178,18 @@ async def export(chat: Chat, argument: str) -> Reply:
         if path.suffix == ".gz":
             write_bundle(path, [folder, *spawned], redact, __version__)
             return f"Written to {path}."
-        found = export_session(folder, spawned, redact)
+        document = export_session(folder, spawned, redact)
     if path.suffix == ".html":
-        return _write(path, lambda: as_page(found))
+        return _write(path, lambda: as_page(document))
     if path.suffix == ".json":
-        return _write(path, lambda: itertools.chain(json_pieces(as_data(found)), ["\n"]))
-    return _write(path, lambda: session_markdown(found))
+        return _write(path, lambda: itertools.chain(json_pieces(as_data(document)), ["\n"]))
+    return _write(path, lambda: session_markdown(document))
 
 
 def _sub_sessions(folder: SessionFolder) -> list[SessionFolder]:
     root = folder.path.parent
-    found, _ = ask_index(root, lambda index: index.list_sub_sessions(folder.id))
-    return [SessionFolder(root / one.id) for one in found]
+    summaries, _ = ask_index(root, lambda index: index.list_sub_sessions(folder.id))
+    return [SessionFolder(root / summary.id) for summary in summaries]
 
 
 def _write(path: Path, pieces: Callable[[], Iterable[str]]) -> str:

@@ -51,9 +51,9 @@ def _models(provider: str | None) -> list[str]:
     Args:
         provider: The provider to use; None for any.
     """
-    wanted = None if provider is None else _PROVIDER + provider.removeprefix(_PROVIDER)
+    module = None if provider is None else _PROVIDER + provider.removeprefix(_PROVIDER)
     names = [name for name in bundled_modules() if name.startswith(_PROVIDER)]
-    return [model for name in names if wanted in (None, name) for model in _catalogue(name)]
+    return [model for name in names if module in (None, name) for model in _catalogue(name)]
 
 
 def _modules() -> list[str]:
@@ -196,8 +196,8 @@ def complete(words: Sequence[str], incomplete: str) -> list[str]:
     name, equals, begun = incomplete.partition("=")
     if name.startswith("--") and equals:
         option = _option(place.command, name)
-        found = _values(place, option, words, begun) if option is not None else ()
-        return [f"{name}={value}" for value in _starting(found, begun)]
+        values = _values(place, option, words, begun) if option is not None else ()
+        return [f"{name}={value}" for value in _starting(values, begun)]
     if incomplete.startswith("-"):
         options = _options(place.command)
         if not words:
@@ -244,7 +244,7 @@ def _option(command: Any, flag: str) -> Any:
 
 def _options(command: Any) -> list[str]:
     params = [param for param in command.params if not getattr(param, "hidden", False)]
-    flags = [flag for one in params for flag in (*one.opts, *one.secondary_opts)]
+    flags = [flag for parameter in params for flag in (*parameter.opts, *parameter.secondary_opts)]
     return [*(flag for flag in flags if flag.startswith("--")), "--help"]
 
 
@@ -283,7 +283,7 @@ def _values(place: _Place, parameter: Any, words: Sequence[str], begun: str) -> 
 def _choices(annotation: Any) -> list[str]:
     """The values of a parameter's type, if it lists them."""
     if get_origin(annotation) is Literal:
-        return [str(one) for one in get_args(annotation)]
+        return [str(value) for value in get_args(annotation)]
     return [choice for part in get_args(annotation) for choice in _choices(part)]
 
 
@@ -297,8 +297,8 @@ def _option_value(command: Any, words: Sequence[str], flag: str) -> str | None:
     return None
 
 
-def _starting(found: Iterable[str], incomplete: str) -> list[str]:
-    return [one for one in found if one.startswith(incomplete)]
+def _starting(values: Iterable[str], incomplete: str) -> list[str]:
+    return [word for word in values if word.startswith(incomplete)]
 
 
 _SAFE = re.compile(r"[\w.@/+=,-]+")
@@ -337,16 +337,16 @@ def answer(instruction: str) -> int | None:
     """
     if instruction not in ("complete_bash", "complete_zsh", "complete_fish"):
         return None
-    found = _completions(*(_words_of_bash() if instruction == "complete_bash" else _words_typed()))
+    values = _completions(*(_words_of_bash() if instruction == "complete_bash" else _words_typed()))
     if os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
-        return 0 if found else 1
-    print(_for_zsh(found) if instruction == "complete_zsh" else "\n".join(found))
+        return 0 if values else 1
+    print(_for_zsh(values) if instruction == "complete_zsh" else "\n".join(values))
     return 0
 
 
 def _completions(words: Sequence[str], incomplete: str) -> list[str]:
     try:
-        return [one for one in complete(words, incomplete) if _SAFE.fullmatch(one)]
+        return [word for word in complete(words, incomplete) if _SAFE.fullmatch(word)]
     # A message would end up in the line that is being typed.
     except Exception:
         if os.environ.get("AMPLIFIER_DEBUG"):
@@ -356,8 +356,8 @@ def _completions(words: Sequence[str], incomplete: str) -> list[str]:
 
 def _words_of_bash() -> tuple[list[str], str]:
     words = os.environ.get("COMP_WORDS", "").splitlines()
-    given = os.environ.get("COMP_CWORD", "")
-    position = int(given) if given.isdecimal() else 1
+    number = os.environ.get("COMP_CWORD", "")
+    position = int(number) if number.isdecimal() else 1
     incomplete = words[position] if position < len(words) else ""
     before = words[1:position]
     # bash makes words of `--option=value` as of `--option = value`.
@@ -379,12 +379,12 @@ def _words_typed() -> tuple[list[str], str]:
     return words, ""
 
 
-def _for_zsh(found: list[str]) -> str:
+def _for_zsh(values: list[str]) -> str:
     """Code for zsh: values that end in a separator get no space after them."""
-    if not found:
+    if not values:
         return "_files"
-    whole = [one for one in found if not one.endswith(("=", "."))]
-    parts = [one for one in found if one.endswith(("=", "."))]
+    whole = [word for word in values if not word.endswith(("=", "."))]
+    parts = [word for word in values if word.endswith(("=", "."))]
     commands = [f"compadd -- {' '.join(whole)}"] if whole else []
     commands += [f"compadd -S '' -- {' '.join(parts)}"] if parts else []
     return "; ".join(commands)

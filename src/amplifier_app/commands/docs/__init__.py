@@ -87,12 +87,12 @@ class _Match(NamedTuple):
 
 
 def _find_lines(chosen: list[Page], text: str) -> list[_Match]:
-    wanted = text.casefold()
+    needle = text.casefold()
     return [
         _Match(page.topic, number, line.strip())
         for page in chosen
         for number, line in enumerate(page.text.splitlines(), 1)
-        if wanted in line.casefold()
+        if needle in line.casefold()
     ]
 
 
@@ -189,11 +189,11 @@ def _find_page(topic: str) -> Page:
         UsageError: The topic is unknown.
     """
     known = {page.topic: page for page in pages()}
-    wanted = topic.strip().lower().removesuffix(".md")
-    if wanted in known:
-        return known[wanted]
-    hint = did_you_mean(wanted, set(known)) or "List all pages with: amplifier docs"
-    words = wanted.replace("-", " ")
+    name = topic.strip().lower().removesuffix(".md")
+    if name in known:
+        return known[name]
+    hint = did_you_mean(name, set(known)) or "List all pages with: amplifier docs"
+    words = name.replace("-", " ")
     if words and any(words in page.text.casefold() for page in known.values()):
         hint += f"\nSearch them with: amplifier docs --search {shlex.quote(words)}"
     raise UsageError(f"unknown page {topic!r}", hint=hint)

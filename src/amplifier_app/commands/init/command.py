@@ -110,9 +110,9 @@ def init(context: typer.Context, options: InitOptions) -> None:
     from amplifier_app.commands.init.setup import Given, report_saved, save, show_suggestions
 
     key = _key_from_stdin(options.provider) if options.key_stdin else None
-    given = Given(key, options.model, options.base_url)
+    values = Given(key, options.model, options.base_url)
     choice = choose_provider(
-        options.provider, given, asking=asking, seconds=seconds, verbose=invocation.verbose
+        options.provider, values, asking=asking, seconds=seconds, verbose=invocation.verbose
     )
     if choice is None:
         invocation.outcome = Outcome(Ending.INTERRUPTED, "nothing was saved")

@@ -75,13 +75,13 @@ class Interview:
         self._seconds = test_seconds
 
     def hold(
-        self, offers: Sequence[Offer], given: Given, skip: Set[str] = frozenset()
+        self, offers: Sequence[Offer], values: Given, skip: Set[str] = frozenset()
     ) -> Choice | None:
         """Prompt for everything not given, and test the result.
 
         Args:
             offers: The providers to choose from; a single one is taken without asking.
-            given: Values that are not asked for.
+            values: Values that are not asked for.
             skip: More settings that are not asked for, unless the test fails.
 
         Returns:
@@ -92,7 +92,7 @@ class Interview:
             UsageError: The provider does not take a given value.
         """
         offer = offers[0] if len(offers) == 1 else self._provider(offers)
-        choice = given.choice(offer)
+        choice = values.choice(offer)
         choice = self._fields(choice, skip={*choice.changes, *skip})
         while True:
             verdict = self._test(choice)
@@ -158,18 +158,18 @@ class Interview:
         current = choice.provider.config.get(field.id)
         variable = field.env_var or ""
         if current is not None:
-            shown = f"{current}; '{_DEFAULT}' for the default"
+            hint = f"{current}; '{_DEFAULT}' for the default"
         elif os.environ.get(variable):
-            shown = f"{os.environ[variable]}, from {variable}"
+            hint = f"{os.environ[variable]}, from {variable}"
         elif field.id == "base_url" and choice.offer.stored is not None:
-            shown = f"{choice.offer.stored.url}; '{_DEFAULT}' for the default"
+            hint = f"{choice.offer.stored.url}; '{_DEFAULT}' for the default"
         else:
-            shown = field.default or "none"
+            hint = field.default or "none"
         prompt = one_line(field.prompt, 80)
         if field.field_type == "choice" and field.choices:
             prompt = f"{prompt} ({one_line(', '.join(field.choices))})"
         while True:
-            answer = self.line(f"{prompt} [{one_line(shown)}]: ")
+            answer = self.line(f"{prompt} [{one_line(hint)}]: ")
             if not answer or answer == str(current):
                 return {}
             if answer == _DEFAULT:
@@ -185,15 +185,15 @@ class Interview:
         name = choice.offer.model_field
         current = choice.provider.config.get(name)
         names = self._models(choice)
-        shown = names[:_SHOWN_MODELS]
+        choices = names[:_SHOWN_MODELS]
         default = choice.offer.info.defaults.get("model")
         if choice.has_own_address and default not in names:
             # The default belongs to another service.
             default = names[0] if names else None
-        for number, model in enumerate(shown, 1):
+        for number, model in enumerate(choices, 1):
             to_stderr(f"  [{number}] {one_line(model)}")
-        if len(names) > len(shown):
-            to_stderr(f"  … and {len(names) - len(shown)} more")
+        if len(names) > len(choices):
+            to_stderr(f"  … and {len(names) - len(choices)} more")
         note = f"{current}; '{_DEFAULT}' for the default" if current else default
         while True:
             answer = self.line(f"Model [{one_line(str(note or 'chosen by the provider'))}]: ")
@@ -204,8 +204,8 @@ class Interview:
                 return {}
             if answer == _DEFAULT:
                 return {name: None}
-            if answer.isdecimal() and 0 < int(answer) <= len(shown):
-                answer = shown[int(answer) - 1]
+            if answer.isdecimal() and 0 < int(answer) <= len(choices):
+                answer = choices[int(answer) - 1]
             if not any(character.isspace() for character in answer):
                 return {name: answer}
             to_stderr("Model names cannot contain spaces.")
@@ -215,12 +215,12 @@ class Interview:
             return []
         sources = resolver_for(user_plan())
         try:
-            found = self._run(models(choice.provider, sources, renderer=self._renderer))
+            listing = self._run(models(choice.provider, sources, renderer=self._renderer))
         # The test will fail in the same way and then offer what to do.
         except Exception as error:
             to_stderr(f"Cannot list the models: {one_line(to_outcome(error).message)}")
             return []
-        return [model.id for model in found]
+        return [model.id for model in listing]
 
     # -- the test ----------------------------------------------------------------------------
 
@@ -346,13 +346,13 @@ HOW_TO_PIPE = 'Pipe it in: echo "$KEY" | amplifier init --provider {} --key-stdi
 
 
 def choose_provider(
-    name: str | None, given: Given, *, asking: bool, seconds: float | None, verbose: bool
+    name: str | None, values: Given, *, asking: bool, seconds: float | None, verbose: bool
 ) -> Choice | None:
     """The provider to set up; None if the person gives up.
 
     Args:
         name: The requested provider; None to offer all.
-        given: What the options say about it.
+        values: What the options say about it.
         asking: Whether there is someone to ask.
         seconds: Time limit of the test; None for no test.
         verbose: Whether to show the log messages of modules.
@@ -371,8 +371,8 @@ def choose_provider(
     else:
         offered = [run_loop(build_offer(find_provider(plan, name), plan, stored))]
     if not asking:
-        return _without_asking(given.choice(offered[0]), seconds, renderer)
-    return Interview(run_loop, renderer, seconds).hold(offered, given)
+        return _without_asking(values.choice(offered[0]), seconds, renderer)
+    return Interview(run_loop, renderer, seconds).hold(offered, values)
 
 
 def ask_mode() -> None:
@@ -403,7 +403,8 @@ def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -
     how = f"{HOW_TO_PIPE.format(offer.provider.name)}; or set {offer.variable}."
     if choice.lacks_key and not choice.has_own_address and offer.stored is not None:
         message = f"the stored {offer.variable} is for {offer.stored.url}, not for {choice.address}"
-        raise UsageError(message, hint=how)
+        # Without the option, the new key would be for the address of the stored one.
+        raise UsageError(message, hint=how.replace("--key-stdin", "--base-url '' --key-stdin"))
     if offer.needs_key and choice.key is None and not choice.changes.get("base_url"):
         message = f"no key given for {offer.provider.name}"
         raise UsageError(message, hint=how)

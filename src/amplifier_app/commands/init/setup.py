@@ -241,17 +241,17 @@ def user_plan(provider: str | None = None) -> ResolvedPlan:
 async def offers(plan: ResolvedPlan, stored: dict[str, StoredKey]) -> list[Offer]:
     """The providers on offer: those with a key here, then the others, and last those that need
     no key, such as the demo model."""
-    found: list[Offer] = []
+    candidates: list[Offer] = []
     for provider in all_providers(plan):
         if provider.module in NOT_OFFERED:
             continue
         try:
-            found.append(await build_offer(provider, plan, stored))
+            candidates.append(await build_offer(provider, plan, stored))
         # A provider may be third-party code; one that fails is not offered, and `provider list`
         # shows why.
         except Exception:
             continue
-    return sorted(found, key=lambda offer: (offer.variable is None, not offer.ready))
+    return sorted(candidates, key=lambda offer: (offer.variable is None, not offer.ready))
 
 
 async def build_offer(
@@ -343,13 +343,13 @@ def build_changes(choice: Choice) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if not _holds(entry.get("when") or {}, choice):
         changes["when"] = None
-    wanted = dict(choice.changes)
+    settings = dict(choice.changes)
     offer = choice.offer
     if choice.key and not offer.reads_variable and offer.secret is not None:
-        wanted[offer.secret.id] = f"${{{offer.variable}}}"
-    if "base_url" in wanted:
-        wanted["base_url"] = _address_setting(choice, config)
-    for name, value in wanted.items():
+        settings[offer.secret.id] = f"${{{offer.variable}}}"
+    if "base_url" in settings:
+        settings["base_url"] = _address_setting(choice, config)
+    for name, value in settings.items():
         if value != config.get(name):
             changes[f"config.{name}"] = value
     first = first_provider(

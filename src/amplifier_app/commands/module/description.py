@@ -46,24 +46,24 @@ class ModuleFacts(NamedTuple):
 
 
 def collect_facts(
-    module_id: str, found: ResolvedSource, *, seconds: float = DEFAULT_SECONDS
+    module_id: str, source: ResolvedSource, *, seconds: float = DEFAULT_SECONDS
 ) -> ModuleFacts:
     """Import a module and read its description.
 
     Args:
         module_id: Its id in the plan.
-        found: Where it is.
+        source: Where it is.
         seconds: Time limit of the import.
     """
-    if found.kind == "bundled":
-        return _facts_from(module_id, found.entry_point or "", None)
+    if source.kind == "bundled":
+        return _facts_from(module_id, source.entry_point or "", None)
     request = {
         "module_id": module_id,
-        "entry_point": found.entry_point or "",
-        "folder": "" if found.installed else str(found.resolve()),
-        "alone": _alone(found),
-        "import_paths": [str(path) for path in found.import_paths],
-        "preferred_paths": [str(path) for path in found.preferred_paths],
+        "entry_point": source.entry_point or "",
+        "folder": "" if source.installed else str(source.resolve()),
+        "alone": _alone(source),
+        "import_paths": [str(path) for path in source.import_paths],
+        "preferred_paths": [str(path) for path in source.preferred_paths],
     }
     with tempfile.TemporaryDirectory(prefix="amplifier-facts-") as name:
         home = Path(name)
@@ -80,9 +80,9 @@ def collect_facts(
             return _unknown(module_id, f"importing it ended the process with code {done.code}")
 
 
-def _alone(found: ResolvedSource) -> str:
+def _alone(source: ResolvedSource) -> str:
     """The file of a project's single-file module: trust does not cover the files next to it."""
-    file = found.root
+    file = source.root
     return str(file) if file is not None and file.is_file() and is_guarded(file) else ""
 
 

@@ -69,7 +69,7 @@ def update(
         lock = Lock.read(path) if path.exists() else None
         updates = run_loop(updating.look_for_updates(chosen, lock, modules or (), caches))
         updates += updating.bundle_updates(chosen, lock)
-        newer = [one for one in updates if one.state == "newer"]
+        newer = [entry for entry in updates if entry.state == "newer"]
         if not newer or check:
             break
         renewed = run_loop(updating.fetch_updates(chosen, lock, updates))
@@ -82,18 +82,18 @@ def update(
                 break
     if output == "json":
         facts = {"lock": str(path) if lock is not None else None, "written": written is not None}
-        print(json_text({**facts, "modules": [one._asdict() for one in updates]}))
+        print(json_text({**facts, "modules": [entry._asdict() for entry in updates]}))
     else:
         _report(updates, written)
     if newer and check:
         raise typer.Exit(Ending.CHECK_FAILED.exit_code)
 
 
-def _report(found: list[Update], written: Path | None) -> None:
-    rows = [(one.module, _what(one), one.source) for one in found]
+def _report(updates: list[Update], written: Path | None) -> None:
+    rows = [(update.module, _what(update), update.source) for update in updates]
     columns = (Column("MODULE"), Column("VERSION", "wrap"), Column("SOURCE", "middle", drop=1))
     print_table(columns, rows)
-    if not found:
+    if not updates:
         to_stderr(
             "amplifier: nothing to update: no module or bundle comes from a repository or package index"
         )
@@ -101,10 +101,10 @@ def _report(found: list[Update], written: Path | None) -> None:
         to_stderr(one_line(f"amplifier: wrote {written}", 1000))
 
 
-def _what(one: Update) -> str:
-    if one.state == "newer":
-        return f"{_short(one.old)} → {_short(one.new)}"
-    return f"{_short(one.new)} {one.state}"
+def _what(update: Update) -> str:
+    if update.state == "newer":
+        return f"{_short(update.old)} → {_short(update.new)}"
+    return f"{_short(update.new)} {update.state}"
 
 
 def _short(version: str | None) -> str:
@@ -144,11 +144,11 @@ def vendor(
             _apply(done, where)
         if output == "json":
             facts = {"folder": str(folder.absolute()), "settings": str(where.file)}
-            rows = [_row(one) for one in done]
+            rows = [_row(vendored) for vendored in done]
             print(json_text({**facts, "modules": rows, "sources": sources}))
             return
-    for one in done:
-        to_stderr(one_line(f"amplifier: {one.module}: {_describe_vendored(one)}", 1000))
+    for vendored in done:
+        to_stderr(one_line(f"amplifier: {vendored.module}: {_describe_vendored(vendored)}", 1000))
     if not done:
         to_stderr("amplifier: nothing to copy: all modules are bundled")
     if chosen.merged.fetched:
@@ -177,17 +177,17 @@ def _apply(done: list[Vendored], where: Target) -> None:
             report(override_source(module.module, module.source, where))
 
 
-def _row(one: Vendored) -> dict[str, object]:
+def _row(vendored: Vendored) -> dict[str, object]:
     return {
-        "module": one.module,
-        "state": one.state,
-        "folder": one.source if one.state != "not copied" else None,
-        "was": one.entry.model_dump(exclude_none=True),
+        "module": vendored.module,
+        "state": vendored.state,
+        "folder": vendored.source if vendored.state != "not copied" else None,
+        "was": vendored.entry.model_dump(exclude_none=True),
     }
 
 
-def _describe_vendored(one: Vendored) -> str:
-    if one.state == "not copied":
-        return f"not copied: it is installed next to Amplifier ({one.source})"
-    commit = f" ({one.entry.commit[:12]})" if one.entry.commit else ""
-    return f"{one.state}{commit}"
+def _describe_vendored(vendored: Vendored) -> str:
+    if vendored.state == "not copied":
+        return f"not copied: it is installed next to Amplifier ({vendored.source})"
+    commit = f" ({vendored.entry.commit[:12]})" if vendored.entry.commit else ""
+    return f"{vendored.state}{commit}"

@@ -64,8 +64,8 @@ def list_modules(*, request: Request, output: OutputOption = "text") -> None:
 
 def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
     available = {
-        one.module_id: one
-        for one in [*installed.modules_on_path(), *installed.bundled_modules().values()]
+        module.module_id: module
+        for module in [*installed.modules_on_path(), *installed.bundled_modules().values()]
     }
     folders = installed.modules_in_folders()
     rows: list[dict[str, Any]] = []
@@ -78,18 +78,18 @@ def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
         at: str | None = None,
         left_out: str | None = None,
     ) -> None:
-        found = available.get(module_id) if source is None else None
-        if source is None and found is None and (folder := folders.get(module_id)):
+        match = available.get(module_id) if source is None else None
+        if source is None and match is None and (folder := folders.get(module_id)):
             source = str(folder)
         rows.append(
             {
                 "id": module_id,
                 "type": kind or find_kind(module_id),
                 "plan": use,
-                "summary": _summary(module_id, found.entry_point) if found else None,
+                "summary": _summary(module_id, match.entry_point) if match else None,
                 "left_out": left_out,
-                "source": source or (f"{found.distribution} {found.version}" if found else "?"),
-                "entry_point": found.entry_point if found else None,
+                "source": source or (f"{match.distribution} {match.version}" if match else "?"),
+                "entry_point": match.entry_point if match else None,
                 "origin": at,
             }
         )
@@ -146,18 +146,18 @@ def show(
     source = _one_source(chosen, entries)
     resolver = resolver_for(chosen, offline=True if offline else None)
     considered = resolver.considered(module, source)
-    found = facts = failure = None
+    resolved = facts = failure = None
     try:
-        found = resolver.resolve(module, source)
-        facts = collect_facts(module, found)
+        resolved = resolver.resolve(module, source)
+        facts = collect_facts(module, resolved)
     except (SourceError, ModuleNotFoundError) as error:
         failure = error
-    shown = _facts(module, chosen, entries, considered, found, facts, failure)
+    report = _facts(module, chosen, entries, considered, resolved, facts, failure)
     if output == "json":
         # The object on stdout contains the error.
-        print(json_text(shown))
+        print(json_text(report))
         raise typer.Exit(to_outcome(failure).exit_code if failure is not None else 0)
-    for line in _lines(shown):
+    for line in _lines(report):
         print(for_terminal(line))
     if failure is not None:
         raise failure
@@ -181,7 +181,7 @@ def _facts(
     plan: ResolvedPlan,
     entries: list[SourcedModule],
     considered: tuple[Considered, ...],
-    found: ResolvedSource | None,
+    resolved: ResolvedSource | None,
     facts: ModuleFacts | None,
     failure: Exception | None,
 ) -> dict[str, Any]:
@@ -191,31 +191,31 @@ def _facts(
         "summary": facts.summary if facts else None,
         "plan": plan.name,
         "entries": [{"at": str(entry.at), "left_out": entry.left_out} for entry in entries],
-        "place": found.place if found else None,
-        "kind": found.kind if found else None,
-        "source": found.text if found else None,
-        "version": found.version if found else None,
-        "commit": found.commit if found else None,
-        "archive": found.archive if found else None,
-        "content": found.content_hash if found and not found.installed else None,
-        "folder": _folder(found),
-        "entry_point": found.entry_point if found else None,
-        "requirements": dict(found.requirements) if found else {},
+        "place": resolved.place if resolved else None,
+        "kind": resolved.kind if resolved else None,
+        "source": resolved.text if resolved else None,
+        "version": resolved.version if resolved else None,
+        "commit": resolved.commit if resolved else None,
+        "archive": resolved.archive if resolved else None,
+        "content": resolved.content_hash if resolved and not resolved.installed else None,
+        "folder": _folder(resolved),
+        "entry_point": resolved.entry_point if resolved else None,
+        "requirements": dict(resolved.requirements) if resolved else {},
         "requires": [
             requirement.written
             for requirement in plan.requires.get(module, ())
             if not requirement.if_imported
         ],
-        "considered": [one._asdict() for one in considered],
+        "considered": [place._asdict() for place in considered],
         "config_schema": facts.config if facts else None,
         "problem": facts.problem if facts else None,
         "error": str(failure) if failure else None,
     }
 
 
-def _folder(found: ResolvedSource | None) -> str | None:
+def _folder(resolved: ResolvedSource | None) -> str | None:
     try:
-        return str(found.resolve()) if found else None
+        return str(resolved.resolve()) if resolved else None
     except ModuleNotFoundError:
         # The metadata exists without its package, which the import has reported.
         return None
@@ -224,39 +224,39 @@ def _folder(found: ResolvedSource | None) -> str | None:
 # -- as text -----------------------------------------------------------------------------
 
 
-def _lines(shown: dict[str, Any]) -> Iterator[str]:
-    yield f"{shown['id']}  {shown['summary']}" if shown["summary"] else shown["id"]
-    needs = ", ".join(f"{name} {version}" for name, version in shown["requirements"].items())
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
+    yield f"{facts['id']}  {facts['summary']}" if facts["summary"] else facts["id"]
+    needs = ", ".join(f"{name} {version}" for name, version in facts["requirements"].items())
     places = ", ".join(
         f"{entry['at']} (skipped here)" if entry["left_out"] else entry["at"]
-        for entry in shown["entries"]
+        for entry in facts["entries"]
     )
     rows = [
-        ("type", shown["type"]),
-        ("from", f"{shown['source']} ({shown['kind']})" if shown["source"] else None),
-        ("version", shown["version"]),
-        ("commit", shown["commit"]),
-        ("archive", shown["archive"]),
-        ("content", shown["content"]),
-        ("folder", shown["folder"]),
-        ("entry point", shown["entry_point"]),
+        ("type", facts["type"]),
+        ("from", f"{facts['source']} ({facts['kind']})" if facts["source"] else None),
+        ("version", facts["version"]),
+        ("commit", facts["commit"]),
+        ("archive", facts["archive"]),
+        ("content", facts["content"]),
+        ("folder", facts["folder"]),
+        ("entry point", facts["entry_point"]),
         ("requires", needs or None),
-        ("plan adds", ", ".join(shown["requires"]) or None),
-        ("in the plan", f"{shown['plan']}: {places or 'not used'}"),
-        ("problem", shown["problem"]),
+        ("plan adds", ", ".join(facts["requires"]) or None),
+        ("in the plan", f"{facts['plan']}: {places or 'not used'}"),
+        ("problem", facts["problem"]),
     ]
     for label, value in rows:
         if value:
             yield f"  {label.ljust(11)}  {one_line(value, 400)}"
     yield ""
     yield "Search order (first match wins):"
-    for one in shown["considered"]:
-        mark = ">" if one["chosen"] else " "
-        text = f"{one['found']}: {one['reason']}" if one["found"] else one["reason"]
-        yield f"{mark} {one['place'].ljust(11)}  {one_line(text, 400)}"
-    if shown["config_schema"]:
+    for place in facts["considered"]:
+        mark = ">" if place["chosen"] else " "
+        text = f"{place['found']}: {place['reason']}" if place["found"] else place["reason"]
+        yield f"{mark} {place['place'].ljust(11)}  {one_line(text, 400)}"
+    if facts["config_schema"]:
         yield ""
-        yield from _config_lines(shown["config_schema"])
+        yield from _config_lines(facts["config_schema"])
 
 
 def _config_lines(schema: dict[str, Any]) -> Iterator[str]:
@@ -282,7 +282,7 @@ def _config_lines(schema: dict[str, Any]) -> Iterator[str]:
 
 def _describe_type(rule: dict[str, Any]) -> str:
     if "enum" in rule:
-        return " | ".join(json.dumps(one, ensure_ascii=False) for one in rule["enum"])
+        return " | ".join(json.dumps(option, ensure_ascii=False) for option in rule["enum"])
     if "const" in rule:
         return json.dumps(rule["const"], ensure_ascii=False)
     named = rule.get("type")
@@ -290,7 +290,7 @@ def _describe_type(rule: dict[str, Any]) -> str:
         return " | ".join(map(str, named))
     if isinstance(named, str):
         return named
-    alternatives = [one for one in rule.get("anyOf") or () if one.get("type") != "null"]
+    alternatives = [option for option in rule.get("anyOf") or () if option.get("type") != "null"]
     return (
         " | ".join(dict.fromkeys(map(_describe_type, alternatives))) if alternatives else "object"
     )

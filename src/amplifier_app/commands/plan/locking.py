@@ -87,9 +87,9 @@ async def _make_lock(plan: ResolvedPlan, old: Lock | None) -> Lock:
 
 
 def _report(
-    found: list[Difference], path: Path, modules: int, *, changed: bool, check: bool
+    differences: list[Difference], path: Path, modules: int, *, changed: bool, check: bool
 ) -> None:
-    for difference in found:
+    for difference in differences:
         print(one_line(str(difference)))
     if not changed:
         to_stderr(f"amplifier: {path} is up to date ({modules} modules)")

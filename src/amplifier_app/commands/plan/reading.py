@@ -138,32 +138,39 @@ def explain_command(
             print(for_terminal(line))
 
 
-def _facts(one: Explained) -> dict[str, Any]:
-    value: dict[str, Any] = {"path": dotted(one.path), "value": None, "at": None, "replaced": []}
-    if one.value is not None:
-        value = as_json(one.value)
-    rule = one.rule or {}
+def _facts(explained: Explained) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "path": dotted(explained.path),
+        "value": None,
+        "at": None,
+        "replaced": [],
+    }
+    if explained.value is not None:
+        value = as_json(explained.value)
+    rule = explained.rule or {}
     known = {key: rule[key] for key in ("default", "description") if key in rule}
-    mistake = {} if one.mistake is None else {"mistake": one.mistake}
-    return {**value, "set": one.value is not None, **known, **mistake}
+    mistake = {} if explained.mistake is None else {"mistake": explained.mistake}
+    return {**value, "set": explained.value is not None, **known, **mistake}
 
 
-def _lines(one: Explained) -> list[str]:
-    name = dotted(one.path)
+def _lines(explained: Explained) -> list[str]:
+    name = dotted(explained.path)
     rows: list[tuple[str, str]] = []
-    if one.value is None:
+    if explained.value is None:
         text = f"{name} is not set"
     else:
-        text = yaml_text(MapNode({name: one.value.node}, one.value.node.at)).rstrip()
-        rows.append(("set in", describe_place(one.value.node)))
-        if one.value.written is not None:
-            rows.append(("written as", one.value.written))
-        rows += [("but", text) for text in (one.value.gone, one.mistake) if text is not None]
+        text = yaml_text(MapNode({name: explained.value.node}, explained.value.node.at)).rstrip()
+        rows.append(("set in", describe_place(explained.value.node)))
+        if explained.value.written is not None:
+            rows.append(("written as", explained.value.written))
+        rows += [
+            ("but", text) for text in (explained.value.gone, explained.mistake) if text is not None
+        ]
         rows += [
             ("replaces", f"{_short(old, 80)}  ({describe_place(old)})")
-            for old in one.value.replaced
+            for old in explained.value.replaced
         ]
-    rule = one.rule or {}
+    rule = explained.rule or {}
     if "default" in rule:
         rows.append(("default", json.dumps(rule["default"], ensure_ascii=False)))
     if "description" in rule:

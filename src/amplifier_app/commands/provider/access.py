@@ -250,11 +250,11 @@ def models(
     invocation: Invocation = context.obj
 
     async def send(provider: Provider, sources: AppModuleSourceResolver, renderer: Renderer) -> str:
-        found = await models_of(provider, sources, renderer=renderer)
+        listing = await models_of(provider, sources, renderer=renderer)
         if output == "json":
-            return json_text([model.model_dump(mode="json") for model in found]) + "\n"
+            return json_text([model.model_dump(mode="json") for model in listing]) + "\n"
         width = terminal_width(invocation.stdout.fd)
-        lines = table(_MODEL_COLUMNS, [_model_cells(model) for model in found], width)
+        lines = table(_MODEL_COLUMNS, [_model_cells(model) for model in listing], width)
         return "".join(f"{line}\n" for line in lines)
 
     _print_answer(invocation, name, request, verbose, send)

@@ -88,11 +88,11 @@ def prices(
 
 def _plan_prices(request: Request) -> dict[str, dict[str, Any]]:
     """The prices that the plan sets, by provider."""
-    found: dict[str, dict[str, Any]] = {}
+    plan_prices: dict[str, dict[str, Any]] = {}
     for entry in chosen_plan(request).mount_plan()["providers"]:
         if own := to_mapping(to_mapping(entry.get("config")).get("prices")):
-            found[entry.get("instance_id") or entry["module"]] = dict(own)
-    return found
+            plan_prices[entry.get("instance_id") or entry["module"]] = dict(own)
+    return plan_prices
 
 
 # -- listing -----------------------------------------------------------------------------
@@ -108,8 +108,13 @@ def _list(own: Mapping[str, Mapping[str, Any]], output: str) -> None:
     ]
     if output == "json":
         facts = [
-            {"provider": provider, "model": model, "as_of": one.file.as_of, **one.prices.as_dict()}
-            for provider, model, one in models
+            {
+                "provider": provider,
+                "model": model,
+                "as_of": priced.file.as_of,
+                **priced.prices.as_dict(),
+            }
+            for provider, model, priced in models
         ]
         print(json_text({"plan": own, "files": files, "models": facts}))
         return
@@ -133,10 +138,10 @@ def _row(provider: str, model: str, prices: Mapping[str, Any], date: str) -> lis
 
 def _files(lists: Mapping[str, Sequence[PriceList]]) -> list[dict[str, Any]]:
     """The files that some price in use comes from."""
-    found: dict[PriceFile, list[str]] = {}
+    files: dict[PriceFile, list[str]] = {}
     for module, known in lists.items():
         for file in dict.fromkeys(listed.file for listed in merge_lists(known).values()):
-            found.setdefault(file, []).append(PROVIDERS[module])
+            files.setdefault(file, []).append(PROVIDERS[module])
     shipped = {known.file for (known,) in shipped_lists().values()}
     return [
         {
@@ -144,7 +149,7 @@ def _files(lists: Mapping[str, Sequence[PriceList]]) -> list[dict[str, Any]]:
             **file._asdict(),
             "path": None if file in shipped else str(paths.prices_file()),
         }
-        for file, providers in found.items()
+        for file, providers in files.items()
     ]
 
 

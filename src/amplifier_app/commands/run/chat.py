@@ -40,11 +40,11 @@ def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: 
     back: Request | None = None
     while True:
         try:
-            found = chosen
+            choice = chosen
             if part.request is not request:
-                found = with_fork(part.request, choose(part.request, invocation.stdout))
-            with _terminal(part, found, invocation.stdout) as terminal:
-                return run_loop(_chat(part, invocation, found, terminal, opening))
+                choice = with_fork(part.request, choose(part.request, invocation.stdout))
+            with _terminal(part, choice, invocation.stdout) as terminal:
+                return run_loop(_chat(part, invocation, choice, terminal, opening))
         except ToBackground as leaving:
             from amplifier_app.commands.run.detached import go_on
 

@@ -28,6 +28,7 @@ from amplifier_app.sessions.background import (
 from amplifier_app.sessions.removal import AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import RESULT_FILE, short_id
+from amplifier_support.environment import inherited_environment
 from amplifier_support.files import make_private_folder, open_private_in
 from amplifier_support.journal import parse
 
@@ -200,6 +201,7 @@ def _start(words: list[str], log: int, result: int) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL if stdin_is_tty() else None,
         stdout=result,
         stderr=log,
+        env=inherited_environment(),
         start_new_session=True,
     )
 

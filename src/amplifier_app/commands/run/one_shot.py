@@ -86,8 +86,8 @@ def write_reports(reports: Sequence[str], outcome: Outcome, report: RunReport) -
     from amplifier_app.render.junit import write_report
 
     response = "" if report.turn is None else report.turn.response
-    for one in reports:
-        kind, _, file = one.partition("=")
+    for option in reports:
+        kind, _, file = option.partition("=")
         write_report(kind, Path(file), outcome, response, report.checks)
 
 

@@ -162,10 +162,10 @@ def _are_known(plan: ResolvedPlan, notices: Sequence[str]) -> bool:
 
 def _known_notices(file: Path) -> dict[str, Any]:
     try:
-        found: Any = json.loads(_read_kept(file))
+        notices: Any = json.loads(_read_kept(file))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return notices if isinstance(notices, dict) else {}
 
 
 def _read_kept(file: Path) -> str:
@@ -343,7 +343,7 @@ async def open_chosen(
     """
     plan, project = chosen.plan, chosen.project
     is_of_module = request.mode is not None and request.mode not in MEANINGS
-    wanted = request.mode if is_of_module else request.module_mode
+    mode = request.mode if is_of_module else request.module_mode
     if adjustment is None and request.tools is not None:
         adjustment = ToolSelection.parse(request.tools)
     async with open_session(
@@ -359,8 +359,8 @@ async def open_chosen(
         opening=opening,
         adjustment=adjustment,
     ) as session:
-        if wanted is not None:
-            coordinator, name = session.session.coordinator, None if wanted == OFF else wanted
+        if mode is not None:
+            coordinator, name = session.session.coordinator, None if mode == OFF else mode
             switch_module_mode(coordinator, name, is_trusted=plan.project is not None)
         yield session
 

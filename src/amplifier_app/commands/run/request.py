@@ -183,7 +183,11 @@ class Request(NamedTuple):
         False
     )
     no_skills: Annotated[
-        bool, _plan("--no-skills", help="Leave out tool-skills: offer no skills.")
+        bool,
+        _plan(
+            "--no-skills",
+            help="Offer no skills: leave out tool-skills, and the skills of MCP servers.",
+        ),
     ] = False
     no_plugins: Annotated[
         bool, _plan("--no-plugins", help="Leave out the plugins of plan and settings.")
@@ -309,9 +313,9 @@ class Request(NamedTuple):
 
     def as_data(self) -> dict[str, Any]:
         """The request as JSON data."""
-        given = self._asdict()
+        fields = self._asdict()
         return {
-            name: str(value) if isinstance(value, Path) else value for name, value in given.items()
+            name: str(value) if isinstance(value, Path) else value for name, value in fields.items()
         }
 
     @classmethod
@@ -333,7 +337,7 @@ class Request(NamedTuple):
             option, value = find_option(self.__annotations__[name]), getattr(self, name)
             if option is not None and value != default:
                 flag, values = option.flags[0], value if isinstance(value, list) else [value]
-                words += [flag] if value is True else [f"{flag}={one}" for one in values]
+                words += [flag] if value is True else [f"{flag}={item}" for item in values]
         return words
 
     @property
@@ -361,14 +365,14 @@ class Request(NamedTuple):
             UsageError: Two options contradict each other, a value is out of range, or the folder of a
                 report does not exist.
         """
-        given = {
+        options = {
             "--session": self.session is not None,
             "--resume": self.resume is not None,
             "--continue": self.continue_last,
             "--fork": self.fork is not None,
             "--no-save": self.no_save,
         }
-        used = [option for option, is_given in given.items() if is_given]
+        used = [option for option, is_given in options.items() if is_given]
         if len(used) > 1:
             raise UsageError(f"{', '.join(used[:-1])} and {used[-1]} are mutually exclusive")
         if self.approve == "park" and self.no_save:

@@ -57,8 +57,8 @@ def export(
     Values of stored keys and secret variables, and everything that looks like a secret, are
     replaced by [REDACTED:…]. Look through the result before you share it.
     """
-    wanted = {"--md": md, "--json": as_json, "--html": html, "--atif": atif, "--bundle": bundle}
-    chosen = [name for name, is_wanted in wanted.items() if is_wanted]
+    formats = {"--md": md, "--json": as_json, "--html": html, "--atif": atif, "--bundle": bundle}
+    chosen = [name for name, is_wanted in formats.items() if is_wanted]
     if len(chosen) > 1:
         raise UsageError(f"{', '.join(chosen[:-1])} and {chosen[-1]} are mutually exclusive")
     if bundle and to is None:
@@ -66,7 +66,7 @@ def export(
     store = SessionStore()
     session = store.find(session_id)
     below = from_index(lambda index: index.list_sub_sessions(session.id))
-    spawned = [SessionFolder(store.root / one.id) for one in below]
+    spawned = [SessionFolder(store.root / summary.id) for summary in below]
     redact = redactor().value
     if bundle and to is not None:
         write_bundle(to, [session, *spawned], redact, __version__)

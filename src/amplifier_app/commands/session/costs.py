@@ -67,7 +67,7 @@ def cost(
     report = cost_report(lead, agents, by, prices)
     files = _price_files((lead, *agents)) if what_if is None else []
     if output == "json":
-        found = {
+        data = {
             "id": folders[0].id,
             "by": by,
             "what_if": what_if,
@@ -79,7 +79,7 @@ def cost(
                 for share in report.shares
             ],
         }
-        print(json_text(found))
+        print(json_text(data))
         return
     _print_shares(by, report)
     if not report.shares:
@@ -99,8 +99,8 @@ def _bill_sessions(session_id: str) -> tuple[list[SessionFolder], list[Billed]]:
     store = SessionStore()
     session = store.find(session_id)
     below = from_index(lambda index: index.list_sub_sessions(session.id))
-    names = ["main", *(f"{one_line(one.agent or '', 40)} {one.id}" for one in below)]
-    folders = [session, *(SessionFolder(store.root / one.id) for one in below)]
+    names = ["main", *(f"{one_line(summary.agent or '', 40)} {summary.id}" for summary in below)]
+    folders = [session, *(SessionFolder(store.root / summary.id) for summary in below)]
     return folders, [
         Billed(name, folder.conversation(), folder.metadata)
         for folder, name in zip(folders, names, strict=True)
@@ -172,14 +172,14 @@ def cache(session_id: SessionArgument, output: OutputOption = "text") -> None:
     rows = cache_report([*zip((lead, *agents), logs, strict=True)])
     total = cost_report(lead, agents, "agent").total
     if output == "json":
-        found = {
+        data = {
             "id": folders[0].id,
             "total_usd": _usd(total),
             "breaks": sum(row.is_break for row in rows),
             "miss_usd": _usd(_total_miss(rows)),
             "requests": [_as_data(row) for row in rows],
         }
-        print(json_text(found))
+        print(json_text(data))
     else:
         _print_requests(rows, total)
 
@@ -260,12 +260,12 @@ def _print_requests(rows: Sequence[CachedRequest], total: int | None) -> None:
     lines.append(["total", *[""] * 6, _amount(total), _amount(_total_miss(rows))])
     # Names that are the same everywhere, and values that no provider has reported, say nothing.
     values = [{line[n] for line in lines[:-1]} for n in range(len(columns))]
-    shown = [
+    positions = [
         n
-        for n, found in enumerate(values)
-        if len(found) > (1 if n in (1, 2) else 0) and found != {""}
+        for n, texts in enumerate(values)
+        if len(texts) > (1 if n in (1, 2) else 0) and texts != {""}
     ]
-    print_table([columns[n] for n in shown], [[line[n] for n in shown] for line in lines])
+    print_table([columns[n] for n in positions], [[line[n] for n in positions] for line in lines])
     for row in rows:
         for line in _describe(row):
             print(line)

@@ -65,7 +65,7 @@ def fork(
     restoring = _restoring(source, at) if files and at is not None else []
     if restoring:
         _print_plan(restoring)
-        count = sum(not one.reason for one in restoring)
+        count = sum(not file.reason for file in restoring)
         if count and not confirm(f"Change {describe.count(count, 'file')}?", yes):
             to_stderr("Nothing was done.")
             return
@@ -74,9 +74,9 @@ def fork(
     if output == "json":
         _print_json(new, restored)
         return
-    for one in restored:
-        if one.reason and one not in restoring:
-            to_stderr(f"amplifier: not restored: {one_line(one.path)}: {one.reason}")
+    for file in restored:
+        if file.reason and file not in restoring:
+            to_stderr(f"amplifier: not restored: {one_line(file.path)}: {file.reason}")
     print(new.id)
     step = new.metadata["forked_from"]["step"]
     id = SessionStore().shortest_id(new.id)
@@ -86,9 +86,9 @@ def fork(
 
 
 def _print_json(new: SessionFolder, restored: list[Restore]) -> None:
-    files = [{"path": one.path, "action": one.action, "reason": one.reason} for one in restored]
-    found = {"id": new.id, "forked_from": new.metadata["forked_from"], "files": files}
-    print(json_text(found))
+    files = [{"path": file.path, "action": file.action, "reason": file.reason} for file in restored]
+    data = {"id": new.id, "forked_from": new.metadata["forked_from"], "files": files}
+    print(json_text(data))
 
 
 def _fork(source: SessionFolder, step: int | None, request: Request) -> SessionFolder:
@@ -107,6 +107,6 @@ def _restoring(source: SessionFolder, step: int) -> list[Restore]:
 
 
 def _print_plan(restoring: list[Restore]) -> None:
-    for one in restoring:
-        reason = f": {one.reason}" if one.reason else ""
-        to_stderr(f"  {one.action:<8} {one_line(one.path)}{reason}")
+    for file in restoring:
+        reason = f": {file.reason}" if file.reason else ""
+        to_stderr(f"  {file.action:<8} {one_line(file.path)}{reason}")

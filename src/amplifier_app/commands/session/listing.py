@@ -126,12 +126,12 @@ def _print_sessions(listed: list[Listed], everywhere: bool, width: int | None) -
         Column("MODEL", fit="end", drop=6),
     ]
     optional = {"AGENTS", "STATE"} if everywhere else {"AGENTS", "STATE", "DIRECTORY"}
-    shown = [
+    positions = [
         n
         for n, column in enumerate(columns)
         if column.head not in optional or any(row[n] for row in rows)
     ]
-    print_table([columns[n] for n in shown], [[row[n] for n in shown] for row in rows])
+    print_table([columns[n] for n in positions], [[row[n] for n in positions] for row in rows])
 
 
 def _states(listed: list[Listed]) -> list[str]:
@@ -178,19 +178,19 @@ def search(
     text = " ".join(words).encode("utf-8", "replace").decode()
     if not text.strip():
         raise UsageError("no words to search for")
-    found = from_index(lambda index: index.search(text, limit))
-    snippets = ["".join(text for text, _ in match.snippet) for match in found.matches]
+    result = from_index(lambda index: index.search(text, limit))
+    snippets = ["".join(text for text, _ in match.snippet) for match in result.matches]
     if output == "json":
-        pairs = zip(found.matches, snippets, strict=True)
+        pairs = zip(result.matches, snippets, strict=True)
         print(json_text([{**match.session._asdict(), "snippet": text} for match, text in pairs]))
     elif os.isatty(1):
-        for match in found.matches:
+        for match in result.matches:
             _print(match)
     else:
-        for match, snippet in zip(found.matches, snippets, strict=True):
+        for match, snippet in zip(result.matches, snippets, strict=True):
             print(f"{match.session.id}: {one_line(snippet, 400)}")
-    more = found.total - len(found.matches)
-    if not found.total:
+    more = result.total - len(result.matches)
+    if not result.total:
         to_stderr(f"no session contains {one_line(text)!r}")
         raise typer.Exit(1)
     if more and output == "text":
@@ -252,18 +252,18 @@ def delete(
     store = SessionStore()
     summaries = store.summaries()
     by_id = {summary.id: summary for summary in summaries}
-    found = [with_sub_sessions(store.find(one).id, summaries) for one in session_ids]
-    wanted = list(dict.fromkeys(itertools.chain.from_iterable(found)))
-    for session_id in reversed(wanted):
+    groups = [with_sub_sessions(store.find(name).id, summaries) for name in session_ids]
+    ids = list(dict.fromkeys(itertools.chain.from_iterable(groups)))
+    for session_id in reversed(ids):
         size = describe.size(measure_size(store.root / session_id))
         title = one_line(by_id[session_id].about, 60)
         to_stderr(f"  {session_id}  {title}  ({size})".replace("    ", "  "))
-    if not confirm(f"Delete {describe.count(len(wanted), 'session')}?", yes):
+    if not confirm(f"Delete {describe.count(len(ids), 'session')}?", yes):
         to_stderr("Nothing was deleted.")
         return
-    remove_sessions(store.root, wanted)
+    remove_sessions(store.root, ids)
     _forget_removed(store)
-    print(f"Deleted {describe.count(len(wanted), 'session')}.")
+    print(f"Deleted {describe.count(len(ids), 'session')}.")
 
 
 class _Family(NamedTuple):
@@ -309,11 +309,16 @@ def prune(
     store = SessionStore()
     families = _old_families(store, older, keep)
     if output == "json":
-        found = [
-            {"id": one.session.id, "deletes": one.ids, "updated": one.updated, "bytes": one.size}
-            for one in families
+        data = [
+            {
+                "id": group.session.id,
+                "deletes": group.ids,
+                "updated": group.updated,
+                "bytes": group.size,
+            }
+            for group in families
         ]
-        print(json_text(found))
+        print(json_text(data))
     else:
         _print_prune(families)
     total = describe.count(sum(len(family.ids) for family in families), "session")
@@ -338,17 +343,17 @@ def _old_families(store: SessionStore, older: float | None, keep: int | None) ->
         if summary.agent is not None and summary.parent in by_id:
             continue
         ids = with_sub_sessions(summary.id, summaries)
-        updated = max(by_id[one].updated for one in ids if one in by_id)
+        updated = max(by_id[item].updated for item in ids if item in by_id)
         families.append(_Family(summary, ids, updated, 0))
-    families.sort(key=lambda one: one.updated, reverse=True)
+    families.sort(key=lambda item: item.updated, reverse=True)
     families = families[keep or 0 :]
     if older is not None:
         limit = time_text(time.time() - older)
         families = [family for family in families if family.updated < limit]
     whole = [family for family in families if not any(by_id[member].fault for member in family.ids)]
     return [
-        one._replace(size=sum(measure_size(store.root / member) for member in one.ids))
-        for one in whole
+        item._replace(size=sum(measure_size(store.root / member) for member in item.ids))
+        for item in whole
     ]
 
 

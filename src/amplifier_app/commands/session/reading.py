@@ -82,7 +82,7 @@ def show(
         return
     parts = build_parts(last_prompts(conversation, last or 0), visibility)
     heading = build_heading(session.id, session.metadata, conversation, age=width is not None)
-    lines = [f"sub-session {one.id} ({one_line(one.about, 60)})" for one in spawned]
+    lines = [f"sub-session {summary.id} ({one_line(summary.about, 60)})" for summary in spawned]
     heading = Heading(heading.title, heading.facts, lines)
     if width is None:
         show_paged(as_markdown(heading, parts))
@@ -93,7 +93,7 @@ def show(
 
 
 def _show_call(
-    found: SessionFolder,
+    folder: SessionFolder,
     conversation: Conversation,
     number: int,
     output: Format,
@@ -101,41 +101,41 @@ def _show_call(
     use_pager: bool,
 ) -> None:
     calls = (call for item in conversation if isinstance(item, Step) for call in item.calls)
-    wanted, count = None, 0
+    match, count = None, 0
     for call in calls:
         count += 1
         if call.number == number:
-            wanted = call
+            match = call
             break
-    if wanted is None:
+    if match is None:
         has = f"it has {count}" if count else "it has none"
-        raise UsageError(f"session {found.id} has no tool call {number}; {has}")
+        raise UsageError(f"session {folder.id} has no tool call {number}; {has}")
     if output == "json":
-        print(json_text(wanted._asdict()))
+        print(json_text(match._asdict()))
         return
-    text = call_text(wanted) + "\n"
+    text = call_text(match) + "\n"
     sanitized = for_pipe(text) if terminal_width(1) is None else for_terminal(text)
     show_paged(sanitized, use_pager=use_pager)
 
 
 def _print_json(
-    found: SessionFolder, spawned: list[SessionSummary], visibility: Visibility
+    folder: SessionFolder, spawned: list[SessionSummary], visibility: Visibility
 ) -> None:
-    messages = (_visible(message, visibility) for message in found.records().messages())
-    ids = [session.id for session in spawned if session.parent == found.id]
-    shown = {"metadata": found.metadata, "sub_sessions": ids, "messages": messages}
-    show_paged(itertools.chain(json_pieces(shown), ["\n"]), use_pager=False)
+    messages = (_visible(message, visibility) for message in folder.records().messages())
+    ids = [session.id for session in spawned if session.parent == folder.id]
+    data = {"metadata": folder.metadata, "sub_sessions": ids, "messages": messages}
+    show_paged(itertools.chain(json_pieces(data), ["\n"]), use_pager=False)
 
 
 def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
     """A stored message without hidden blocks."""
-    shown = dict(message)
+    result = dict(message)
     if isinstance(message.get("content"), list):
-        shown["content"] = shown_blocks(message["content"], visibility)
+        result["content"] = shown_blocks(message["content"], visibility)
     thought = message.get("thinking_block")
     if thought is not None and not visibility.shows("thinking", find_mark(thought)):
-        del shown["thinking_block"]
-    return shown
+        del result["thinking_block"]
+    return result
 
 
 def _default_level() -> Shown:
@@ -203,8 +203,8 @@ def _plan(session: SessionFolder) -> list[str]:
 
 
 def _lines(first: SessionFolder, second: SessionFolder, compared: Comparison) -> list[str]:
-    found = _unified(_text(compared.left), _text(compared.right), (first.id, second.id))
-    return ["", *found]
+    lines = _unified(_text(compared.left), _text(compared.right), (first.id, second.id))
+    return ["", *lines]
 
 
 def _text(items: Sequence[Item]) -> list[str]:
@@ -217,10 +217,10 @@ def _text(items: Sequence[Item]) -> list[str]:
 
 
 def _unified(left: list[str], right: list[str], names: tuple[str, str]) -> list[str]:
-    found = difflib.unified_diff(
+    lines = difflib.unified_diff(
         left, right, fromfile=names[0], tofile=names[1], lineterm="", n=_CONTEXT_LINES
     )
-    return list(found)
+    return list(lines)
 
 
 def _coloured(line: str) -> str:
@@ -231,8 +231,8 @@ def _coloured(line: str) -> str:
 
 
 def _as_data(first: SessionFolder, second: SessionFolder, compared: Comparison) -> dict[str, Any]:
-    def items(found: Sequence[Item]) -> list[dict[str, str]]:
-        return [{"kind": part.kind, "text": part.text} for part in build_parts(found, _EVERYTHING)]
+    def items(side: Sequence[Item]) -> list[dict[str, str]]:
+        return [{"kind": part.kind, "text": part.text} for part in build_parts(side, _EVERYTHING)]
 
     return {
         "a": first.id,

@@ -38,9 +38,9 @@ def verify_sessions(
     Exits with 6 if a session cannot be resumed as it is. A session in use is not repaired.
     """
     store = SessionStore()
-    chosen = [store.find(one).id for one in ids] if ids else sorted(session_ids(store.root))
-    results = {one: verify(store.root / one) for one in chosen}
-    results = {one: findings for one, findings in results.items() if findings}
+    chosen = [store.find(item).id for item in ids] if ids else sorted(session_ids(store.root))
+    results = {item: verify(store.root / item) for item in chosen}
+    results = {item: findings for item, findings in results.items() if findings}
     repaired: dict[str, list[Finding]] = {}
     for session_id, findings in results.items() if fix else ():
         try:
@@ -48,7 +48,7 @@ def verify_sessions(
         except SessionError as error:
             to_stderr(f"amplifier: not repaired: {error.message}")
             continue
-        problems = {one.problem for one in left}
+        problems = {item.problem for item in left}
         repaired[session_id] = [finding for finding in findings if finding.problem not in problems]
         results[session_id] = left
     if fix:
@@ -77,7 +77,7 @@ def _as_data(
                 }
                 for finding in findings
             ],
-            "repaired": [one.problem for one in repaired.get(session_id, [])],
+            "repaired": [repair.problem for repair in repaired.get(session_id, [])],
         }
         for session_id, findings in results.items()
     ]
@@ -88,13 +88,13 @@ def _print(
 ) -> None:
     can_repair = 0
     for session_id, findings in results.items():
-        for one in repaired.get(session_id, []):
-            print(f"{session_id}: repaired: {one.problem}")
-        for one in findings:
-            can_repair += one.repair is not None
-            print(f"{session_id}: {'error' if one.is_error else 'warning'}: {one.problem}")
-            if one.hint:
-                print(f"  {one.hint}")
+        for finding in repaired.get(session_id, []):
+            print(f"{session_id}: repaired: {finding.problem}")
+        for finding in findings:
+            can_repair += finding.repair is not None
+            print(f"{session_id}: {'error' if finding.is_error else 'warning'}: {finding.problem}")
+            if finding.hint:
+                print(f"  {finding.hint}")
     left = sum(bool(findings) for findings in results.values())
     to_stderr(f"{describe.count(checked, 'session')} checked, {left} with problems.")
     if can_repair:

@@ -116,7 +116,7 @@ def describe_tool(name: str, tool: Any) -> dict[str, Any]:
 _COLUMNS = (Column("TOOL"), Column("DESCRIPTION", "end", least=20))
 
 
-@takes_options(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
+@takes_options(Request, *(option for option in OPTIONS if option not in ("approve", "mode")))
 def list_tools(context: typer.Context, request: Request, output: OutputOption = "text") -> None:
     """List the tools of the plan. Mounts its modules and asks no model.
 
@@ -144,7 +144,7 @@ async def _describe_tools(
         return [describe_tool(name, tool) for name, tool in chosen.items()]
 
 
-@takes_options(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
+@takes_options(Request, *(option for option in OPTIONS if option not in ("approve", "mode")))
 def info(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
@@ -197,7 +197,7 @@ class _Result(StderrNotices):
 def invoke(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
-    given: Annotated[
+    argument: Annotated[
         str,
         typer.Argument(
             metavar="INPUT", help="The input as a JSON object; '-' reads it from stdin."
@@ -216,13 +216,13 @@ def invoke(
     The call passes the hooks and approval rules of the plan, as a model's call does; no model is
     asked. Exits with 1 if the tool fails, 8 if the call is denied.
     """
-    arguments = _arguments(given)
+    arguments = _arguments(argument)
     invocation: Invocation = context.obj
     invocation.outcome = run_loop(_invoke(name, arguments, request, invocation))
 
 
-def _arguments(given: str) -> dict[str, Any]:
-    text = read_piped(wait=True) if given == "-" else given
+def _arguments(argument: str) -> dict[str, Any]:
+    text = read_piped(wait=True) if argument == "-" else argument
     hint = """Write an object in quotes: '{"file_path": "README.md"}'"""
     try:
         value = json.loads(text or "")

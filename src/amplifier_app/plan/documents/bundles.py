@@ -140,26 +140,28 @@ class Bundles:
     # -- walking -----------------------------------------------------------------------
 
     def _included(self, document: Opened, above: list[Opened]) -> list[Opened]:
-        found: list[Opened] = []
-        for one in document.lists.includes if document.lists is not None else ():
-            opened = self._open(one, document.origin)
+        bundles: list[Opened] = []
+        for include in document.lists.includes if document.lists is not None else ():
+            opened = self._open(include, document.origin)
             if opened is None:
                 continue
             if opened.path in [other.path for other in above]:
                 names = [other.file for other in above]
                 cycle = " → ".join([*names[names.index(opened.file) :], opened.file])
-                self._problems.add(f"circular 'includes': {cycle}", one.at, "remove one of them")
+                self._problems.add(
+                    f"circular 'includes': {cycle}", include.at, "remove one of them"
+                )
             elif len(above) > MAX_DEPTH:
                 message = f"bundles are nested more than {MAX_DEPTH} levels deep"
-                self._problems.add(message, one.at)
+                self._problems.add(message, include.at)
             elif self._count >= MAX_BUNDLES:
-                self._problems.add(f"more than {MAX_BUNDLES} bundles are included", one.at)
+                self._problems.add(f"more than {MAX_BUNDLES} bundles are included", include.at)
                 break
             else:
                 self._count += 1
                 self._refuse_extends(opened)
-                found += [*self._included(opened, [*above, opened]), opened]
-        return found
+                bundles += [*self._included(opened, [*above, opened]), opened]
+        return bundles
 
     def _refuse_extends(self, opened: Opened) -> None:
         root = opened.root
@@ -168,20 +170,20 @@ class Bundles:
             hint = "include the other document instead: 'includes: [{bundle: …}]'"
             self._problems.add(message, root.key_at("extends"), hint)
 
-    def _open(self, one: Listed, origin: Origin) -> Opened | None:
+    def _open(self, include: Listed, origin: Origin) -> Opened | None:
         reported = len(self._problems)
-        path = self._locate(one, origin)
+        path = self._locate(include, origin)
         if path is None:
             # If a bundle could not be fetched, its namespaces are unknown, too.
             if len(self._problems) == reported and not self._failed and self._fetcher is not None:
-                self._report_missing(one, origin)
+                self._report_missing(include, origin)
             return None
         if path not in self._opened:
             file = self._namespaces.shown(path, origin.file, origin.path)
             try:
                 self._opened[path] = self._reader.open(file, path, _INCLUDED)
             except ConfigError as error:
-                self._problems.add(error.message, one.at, error.hint)
+                self._problems.add(error.message, include.at, error.hint)
                 return None
             self._know(self._opened[path])
         opened = self._opened[path]
@@ -209,24 +211,24 @@ class Bundles:
 
     # -- finding -----------------------------------------------------------------------
 
-    def _locate(self, one: Listed, origin: Origin) -> Path | None:
-        text = one.text
+    def _locate(self, include: Listed, origin: Origin) -> Path | None:
+        text = include.text
         if "${" in text:
             message = "variables are not supported here"
-            self._problems.add(message, one.at, "write the source itself")
+            self._problems.add(message, include.at, "write the source itself")
             return None
         if re.fullmatch(NAME, text) and not text.endswith(SUFFIXES):
-            return self._find_by_name(text, one.at, origin)
+            return self._find_by_name(text, include.at, origin)
         if is_path(text) or "://" in text or text.startswith("git+"):
-            return self._from_source(one, origin.path.parent, origin)
+            return self._from_source(include, origin.path.parent, origin)
         name, colon, _ = text.partition(":")
         if colon and re.fullmatch(NAME, name):
             path = self._namespaces.find(origin.path, text, _FORMS, origin.name).path
             known = self._namespaces.roots(name, origin.path)
-            if path is None and not known and self._from_elsewhere(name, one.at, origin):
+            if path is None and not known and self._from_elsewhere(name, include.at, origin):
                 return self._namespaces.find(origin.path, text, _FORMS, origin.name).path
             return path
-        return self._from_source(one._replace(text=f"./{text}"), origin.path.parent, origin)
+        return self._from_source(include._replace(text=f"./{text}"), origin.path.parent, origin)
 
     def _find_by_name(self, name: str, at: Location, origin: Origin) -> Path | None:
         """Find a bundle by name: a known one, one near the document, or one from settings."""
@@ -235,9 +237,9 @@ class Bundles:
                 if file.is_file():
                     return file
         for file_name in BUNDLE_FILES:
-            found = self._namespaces.find(origin.path, f"{name}:{file_name}", own=origin.name)
-            if found.path is not None:
-                return found.path
+            match = self._namespaces.find(origin.path, f"{name}:{file_name}", own=origin.name)
+            if match.path is not None:
+                return match.path
         return self._from_elsewhere(name, at, origin)
 
     def _from_elsewhere(self, name: str, at: Location, origin: Origin) -> Path | None:
@@ -285,25 +287,30 @@ class Bundles:
         self._namespaces.add_checkout(fetched.checkout)
         return fetched.path
 
-    def _from_source(self, one: Listed, folder: Path, origin: Origin) -> Path | None:
+    def _from_source(self, include: Listed, folder: Path, origin: Origin) -> Path | None:
         origin = origin._replace(path=folder / origin.path.name)
-        place = self.locate(one, origin, self._plan, "bundle")
+        place = self.locate(include, origin, self._plan, "bundle")
         path = _bundle_file(place) if place is not None else None
         if place is None or (path is None and self._namespaces.find_checkout(place) is None):
             return None
         if path is None or not self._namespaces.may_read(place, path):
             hint = f"expected a bundle file, or a folder with one of {', '.join(BUNDLE_FILES)}"
-            self._problems.add(f"{one.text!r} contains no bundle", one.at, hint)
+            self._problems.add(f"{include.text!r} contains no bundle", include.at, hint)
             return None
         return path
 
-    def _report_missing(self, one: Listed, origin: Origin) -> None:
-        if is_path(one.text) and (origin.path.parent / os.path.expanduser(one.text)).is_dir():
-            message = f"the folder {one.text!r} contains no bundle"
-            self._problems.add(message, one.at, f"expected one of {', '.join(BUNDLE_FILES)} in it")
+    def _report_missing(self, include: Listed, origin: Origin) -> None:
+        if (
+            is_path(include.text)
+            and (origin.path.parent / os.path.expanduser(include.text)).is_dir()
+        ):
+            message = f"the folder {include.text!r} contains no bundle"
+            self._problems.add(
+                message, include.at, f"expected one of {', '.join(BUNDLE_FILES)} in it"
+            )
             return
-        message = f"the bundle {one.text!r} does not exist"
-        self._problems.add(message, one.at, self._hint(one.text, origin))
+        message = f"the bundle {include.text!r} does not exist"
+        self._problems.add(message, include.at, self._hint(include.text, origin))
 
     def _hint(self, text: str, origin: Origin) -> str:
         name, colon, _ = text.partition(":")
@@ -311,10 +318,10 @@ class Bundles:
             path = Path(os.path.realpath(origin.path.parent / os.path.expanduser(text)))
             return f"searched {self._namespaces.shown(path, origin.file, origin.path)}"
         if colon:
-            found = self._namespaces.find(origin.path, text, _FORMS, origin.name)
-            if found.tried:
+            match = self._namespaces.find(origin.path, text, _FORMS, origin.name)
+            if match.tried:
                 shown = self._namespaces.shown
-                return found.hint(lambda path: shown(path, origin.file, origin.path))
+                return match.hint(lambda path: shown(path, origin.file, origin.path))
         known = ", ".join(self._namespaces.names) or "none"
         return (
             f"known bundles: {known}; write its source, or set it in your settings: "

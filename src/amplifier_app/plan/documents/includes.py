@@ -101,9 +101,9 @@ class Includer:
                     continue
                 self._mention(line, lambda mention: places.of(f"@{mention}"))
                 continue
-            found = self._include(include, places.of(f"@{include}"), [self._document])
+            included = self._include(include, places.of(f"@{include}"), [self._document])
             # A `$` in included text must not start a variable.
-            parts.append(found if node.literal else found.replace("$", "$$"))
+            parts.append(included if node.literal else included.replace("$", "$$"))
         filled = node._replace(value=self._join_within_limit(parts, node.at))
         filled = _append_files(filled, list(self._mentioned_files()))
         self._join_within_limit([str(filled.value)], node.at)
@@ -132,13 +132,13 @@ class Includer:
 
     def _context_path(self, text: str, at: Location) -> Path | None:
         if _NAMESPACE.fullmatch(text):
-            found = self._reader.namespaces.find(
+            match = self._reader.namespaces.find(
                 self._document.path, text, _CONTEXT_FORMS, self._origin.name
             )
-            if found.path is None:
-                hint = found.hint(self._shown)
+            if match.path is None:
+                hint = match.hint(self._shown)
                 self._problems.add(f"the context file {text!r} does not exist", at, hint)
-            return found.path
+            return match.path
         folder = self._document.path.parent
         forms = [form.format(os.path.expanduser(text)) for form in _CONTEXT_FORMS]
         tried = [Path(os.path.normpath(folder / form)) for form in forms]
@@ -170,17 +170,17 @@ class Includer:
         path = Path(os.path.normpath(parent.path.parent / relative))
         file = str(Path(parent.file).parent / relative)
         if _NAMESPACE.fullmatch(target):
-            found = self._in_namespace(target, at, parent.path)
-            if found is None:
+            file_path = self._in_namespace(target, at, parent.path)
+            if file_path is None:
                 return f"@{target}"
-            path, file = found, self._shown(found)
+            path, file = file_path, self._shown(file_path)
         elif self._origin.bundle and not self._may_include(parent, path, target, at):
             return f"@{target}"
         if path in self._done:
             return self._done[path]
-        seen = [one.path for one in opened]
+        seen = [origin.path for origin in opened]
         if path in seen:
-            names = [one.file for one in opened[seen.index(path) :]]
+            names = [origin.file for origin in opened[seen.index(path) :]]
             cycle = " → ".join([*names, names[0]])
             self._problems.add(f"circular include: {cycle}", at, "remove one of them")
         elif len(opened) > MAX_DEPTH:
@@ -209,14 +209,14 @@ class Includer:
         if not origin.published:
             self._problems.add(message, at, f"to keep the text as is, write '@@{target}'")
             return None
-        found = namespaces.find(document, target, _CONTEXT_FORMS, origin.name)
-        if found.path is None:
-            if any(path.is_dir() for path in found.tried):
+        match = namespaces.find(document, target, _CONTEXT_FORMS, origin.name)
+        if match.path is None:
+            if any(path.is_dir() for path in match.tried):
                 message = f"'@{target}' is a folder, not a file"
-            elif found.tried:
-                message = f"'@{target}' does not exist: {found.hint(self._shown)}"
+            elif match.tried:
+                message = f"'@{target}' does not exist: {match.hint(self._shown)}"
             self._problems.note(f"{message}; the line is kept as is", at)
-        return found.path
+        return match.path
 
     def _text(self, this: Origin, target: str, at: Location, opened: list[Origin]) -> str:
         if not this.path.is_file():

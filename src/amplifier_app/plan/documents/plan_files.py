@@ -185,25 +185,25 @@ def read_plan(
         ConfigError: The file does not exist.
         PlanError: It or something it extends or includes is wrong.
     """
-    given = Path(os.path.expanduser(path))
-    if given.is_dir():
+    source = Path(os.path.expanduser(path))
+    if source.is_dir():
         from amplifier_app.plan.documents.namespaces import BUNDLE_FILES
 
-        files = (given / name for name in BUNDLE_FILES)
-        given = next((file for file in files if file.is_file()), given)
+        files = (source / name for name in BUNDLE_FILES)
+        source = next((file for file in files if file.is_file()), source)
     chain = _Chain(settings, fetch, keep_problems)
-    if is_stdin(given) or _is_stream(given):
-        name = "stdin" if is_stdin(given) else str(given)
-        file = Path("/dev/stdin") if is_stdin(given) else given
+    if is_stdin(source) or _is_stream(source):
+        name = "stdin" if is_stdin(source) else str(source)
+        file = Path("/dev/stdin") if is_stdin(source) else source
         data = read_bytes(file, name, PLAN.what, may_be_stream=True)
         chain.read(name, Path.cwd() / Path(name).name, data)
         return chain.merge(Path(name).name)
-    if not given.is_file():
-        reason = "is a directory" if given.is_dir() else "no such file or directory"
-        at = Location(str(given))
+    if not source.is_file():
+        reason = "is a directory" if source.is_dir() else "no such file or directory"
+        at = Location(str(source))
         raise ConfigError(f"cannot read the plan: {reason}", location=at, is_usage=True)
-    chain.read(str(given), given.absolute())
-    return chain.merge(given.stem)
+    chain.read(str(source), source.absolute())
+    return chain.merge(source.stem)
 
 
 def _is_stream(path: Path) -> bool:
@@ -275,7 +275,7 @@ class _Chain:
     def _note_replaced(self, below: Sequence[Document]) -> None:
         """Report the modules of the profile that the bundle replaces, such as the one that asks for approval."""
         known = {
-            key for one in below for part in ENTRY_SECTIONS for key in entry_keys(one.tree, part)
+            key for base in below for part in ENTRY_SECTIONS for key in entry_keys(base.tree, part)
         }
         for part in ENTRY_SECTIONS:
             for entry in (
@@ -287,8 +287,8 @@ class _Chain:
     def _read_layers(self, opened: Opened) -> list[Document]:
         """A document with those it extends and includes, the lowest precedence last."""
         chain = [opened]
-        while (found := self._next_document(chain)) is not None:
-            chain.append(self._reader.open(*found, PLAN))
+        while (following := self._next_document(chain)) is not None:
+            chain.append(self._reader.open(*following, PLAN))
         # The plan itself first, the lowest precedence last.
         layers: list[Opened] = []
         for document in chain:
@@ -300,7 +300,7 @@ class _Chain:
             if document.path not in finished:
                 finished[document.path] = self._reader.finish(document)
         documents = [finished[layer.path] for layer in layers]
-        return [one for document in documents for one in (document, *self._plugins_in(document))]
+        return [part for document in documents for part in (document, *self._plugins_in(document))]
 
     def _plugins_in(self, document: Document) -> list[Document]:
         """The documents of the plugins that a document names."""
@@ -339,7 +339,7 @@ class _Chain:
             base = without_replaced_agents(tree, document.tree) if document.bundle else tree
             tree = merge_documents(base, document.tree, self._problems)
             stages.append(Stage(document.file, tree))
-        context = [file for one in reversed(self._documents) for file in one.context]
+        context = [file for source in reversed(self._documents) for file in source.context]
         if context:
             from amplifier_app.plan.documents.includes import with_context
 
@@ -359,16 +359,16 @@ class _Chain:
             below = self._plugins_in(settings)
             plugins += below
             for document in (*below, settings):
-                tree, found = overlay_settings(tree, document.tree, excluded)
-                warnings += found
+                tree, notes = overlay_settings(tree, document.tree, excluded)
+                warnings += notes
                 stages.append(Stage(document.file, tree))
         itself = self._documents[0]
         check_complete(tree, self._problems)
         self._raise_if_any()
         files = {
             file: path
-            for one in (*self._documents, *self._settings.files, *plugins)
-            for file, path in {one.file: one.path, **one.others}.items()
+            for source in (*self._documents, *self._settings.files, *plugins)
+            for file, path in {source.file: source.path, **source.others}.items()
         }
         return MergedPlan(
             name=itself.tree.text("name") or name,
@@ -398,20 +398,20 @@ class _Chain:
         target = read_text(node)
         if node is None or target is None:
             return None
-        found = _locate(target, document, self._settings.project)
-        if found is None:
+        located = _locate(target, document, self._settings.project)
+        if located is None:
             hint = hint_for_missing(target, document.path.parent, self._settings.project)
             message = f"'extends' names {target!r}, which does not exist"
             self._problems.add(message, node.at, hint)
             return None
-        seen = [one.path for one in chain]
-        if found[1] in seen:
-            names = [one.file for one in chain[seen.index(found[1]) :]]
+        seen = [opened.path for opened in chain]
+        if located[1] in seen:
+            names = [opened.file for opened in chain[seen.index(located[1]) :]]
             cycle = " → ".join([*names, names[0]])
             message = f"circular 'extends': {cycle}"
             self._problems.add(message, node.at, "remove one of them")
             return None
-        return found
+        return located
 
 
 def _locate(target: str, document: Opened, project: Path | None) -> tuple[str, Path] | None:

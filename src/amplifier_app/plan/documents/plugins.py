@@ -2,6 +2,7 @@
 
 plugin.json                   Agent Plugins 1.0.0: skills/ and mcp.json
 .claude-plugin/plugin.json    Claude's, which may be missing: also commands/, agents/, hooks/ and .mcp.json
+.claude-plugin/marketplace.json    Claude's list of plugins, in its own folder or elsewhere
 
 A plugin becomes a document: its skills are folders of tool-skills, its servers servers of tool-mcp, its hooks hooks of
 hooks-shell, and its agents agents of the plan. Nothing of it runs while it is read.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
 
 MANIFESTS = (".claude-plugin/plugin.json", "plugin.json")
 _MARKETPLACE = ".claude-plugin/marketplace.json"
+_PART_KEYS = frozenset({"skills", "commands", "agents", "hooks", "mcpServers"})
+_GITHUB = re.compile(r"[\w.-]+/[\w.-]+")
+_SSH = re.compile(r"(\w+@[\w.-]+):(?!/)(.+)")
 
 _MAX_DOCUMENTS = 500
 _SERVER = re.compile(r"[^A-Za-z0-9_-]")
@@ -146,35 +151,129 @@ class Plugin(NamedTuple):
         return MapNode(entry, at)
 
 
-def read_plugin(folder: Path, shown: str, name: str | None = None) -> Plugin:
-    """Read a plugin.
+class MarketEntry(NamedTuple):
+    """A plugin as a marketplace lists it.
+
+    Attributes:
+        fields: The fields of the entry, which are those of a manifest and some more.
+        source: Its source; a path that starts with `./` is relative to the marketplace's folder.
+        problem: Why its source cannot be used.
+    """
+
+    fields: Mapping[str, Any]
+    source: str
+    problem: str | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """True if the plugin is in the marketplace's own folder."""
+        return self.source.startswith("./")
+
+    @property
+    def lists_all_parts(self) -> bool:
+        """True if the plugin has no other parts than those that the entry lists."""
+        return self.fields.get("strict") is False and not _PART_KEYS.isdisjoint(self.fields)
+
+
+def read_marketplace(folder: Path, shown: str) -> dict[str, MarketEntry]:
+    """Read the plugins of a marketplace, by name.
 
     Args:
         folder: Its folder, absolute.
         shown: The name of the folder in messages.
+
+    Raises:
+        ConfigError: It has no valid `.claude-plugin/marketplace.json`.
+    """
+    data = _read_json(folder / _MARKETPLACE, f"{shown}/{_MARKETPLACE}")
+    listed: Any = data.get("plugins")
+    root: Any = to_mapping(data.get("metadata")).get("pluginRoot")
+    entries = map(to_mapping, listed if isinstance(listed, list) else ())
+    return {
+        entry["name"]: _market_entry(entry, root if isinstance(root, str) else "")
+        for entry in entries
+        if isinstance(entry.get("name"), str) and re.fullmatch(PLUGIN_NAME, entry["name"])
+    }
+
+
+def _market_entry(fields: Mapping[str, Any], root: str) -> MarketEntry:
+    source: Any = fields.get("source")
+    if isinstance(source, str):
+        return MarketEntry(fields, f"./{posixpath.normpath(posixpath.join(root, source))}")
+    values = {key: value for key, value in to_mapping(source).items() if isinstance(value, str)}
+    kind = values.get("source")
+    url = values.get("repo" if kind == "github" else "url", "")
+    if kind == "archive" and url.startswith("https://"):
+        digest = f"#sha256={values['sha256']}" if "sha256" in values else ""
+        return MarketEntry(fields, f"{url}{digest}")
+    if kind not in ("github", "url", "git-subdir") or not url:
+        return MarketEntry(fields, "", f"its source {json.dumps(source)} is not supported")
+    if _GITHUB.fullmatch(url):
+        url = f"https://github.com/{url}.git"
+    url = _SSH.sub(r"ssh://\1/\2", url)
+    ref = values.get("sha") or values.get("ref")
+    path = values.get("path")
+    exact = f"{url}{f'@{ref}' if ref else ''}{f'#subdirectory={path}' if path else ''}"
+    return MarketEntry(fields, f"git+{exact}")
+
+
+def _read_json(path: Path, shown: str) -> dict[str, Any]:
+    """
+    Raises:
+        ConfigError: The file is not a JSON object that can be read.
+    """
+    try:
+        data = json.loads(read_bytes(path, shown, "the file").decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{shown} is not valid JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{shown}: expected a JSON object")
+    return cast("dict[str, Any]", data)
+
+
+def read_plugin(
+    folder: Path, shown: str, name: str | None = None, listed: str | None = None
+) -> Plugin:
+    """Read a plugin.
+
+    Args:
+        folder: Its folder, absolute, or that of its marketplace.
+        shown: The name of the folder in messages.
         name: The name to use instead of its own.
+        listed: Its name in the marketplace in the folder.
 
     Raises:
         ConfigError: It is not a plugin, or its manifest is invalid.
     """
-    return _Reading(folder, shown).plugin(name)
+    if listed is None:
+        return _Reading(folder, shown).plugin(name)
+    entry = read_marketplace(folder, shown).get(listed)
+    place = Path(os.path.realpath(folder / entry.source)) if entry and entry.is_inside else None
+    if entry is None or place is None or not place.is_relative_to(os.path.realpath(folder)):
+        raise ConfigError(f"the marketplace {shown} has no plugin {listed!r} in its own folder")
+    return _Reading(place, f"{shown}/{entry.source[2:]}", entry).plugin(name or listed)
 
 
 class _Reading:
     """The files of one plugin; what cannot be used is left out, with the reason."""
 
-    def __init__(self, folder: Path, shown: str) -> None:
+    def __init__(self, folder: Path, shown: str, entry: MarketEntry | None = None) -> None:
         self._folder = Path(os.path.realpath(folder))
         self._shown = shown
+        self._entry = entry
         self._left_out: list[str] = []
         self._keeps_data = False
 
-    def plugin(self, given: str | None) -> Plugin:
+    def plugin(self, alias: str | None) -> Plugin:
         path = next((self._folder / name for name in MANIFESTS if self._has(name)), None)
-        manifest = self._json(path, self._folder) if path is not None else {}
-        if path is None and not self._has_parts():
+        manifest = self._json(path) if path is not None else {}
+        if self._entry is not None:
+            # An entry that lists all parts takes the place of a manifest; others add to it.
+            own = {} if self._entry.lists_all_parts else manifest
+            manifest = {**self._entry.fields, **own}
+        if path is None and not self._has_parts() and _PART_KEYS.isdisjoint(manifest):
             raise ConfigError(f"{self._shown} is not a plugin", hint=self._hint())
-        name = given or manifest.get("name") or self._folder.name
+        name = alias or manifest.get("name") or self._folder.name
         if not isinstance(name, str) or not re.fullmatch(PLUGIN_NAME, name):
             raise ConfigError(
                 f"{self._shown}: {name!r} is not a plugin's name: expected up to 64 lower-case letters, "
@@ -207,29 +306,19 @@ class _Reading:
 
     def _hint(self) -> str:
         try:
-            data = self._json(self._folder / _MARKETPLACE, self._folder)
+            names = read_marketplace(self._folder, self._shown)
         except ConfigError:
             return f"Expected a folder with {' or '.join(MANIFESTS)}."
-        listed: list[Any] = data.get("plugins") or []
-        sources = [to_mapping(one).get("source") for one in listed]
-        named = ", ".join(str(one) for one in sources if isinstance(one, str))
-        return f"It is a list of plugins; add one with '#subdirectory=FOLDER': {named}"
+        return f"It is a marketplace; add a plugin of it: NAME@{self._shown}: {', '.join(names)}"
 
     # -- files -------------------------------------------------------------------------
 
-    def _json(self, path: Path, above: Path) -> dict[str, Any]:
-        """
-        Raises:
-            ConfigError: The file is not a JSON object that can be read.
-        """
-        shown = f"{self._shown}/{path.relative_to(above).as_posix()}"
-        try:
-            data = json.loads(read_bytes(path, shown, "the file").decode("utf-8-sig"))
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{shown} is not valid JSON: {error}") from error
-        if not isinstance(data, dict):
-            raise ConfigError(f"{shown}: expected a JSON object")
-        return cast("dict[str, Any]", data)
+    def _json(self, path: Path) -> dict[str, Any]:
+        return _read_json(path, f"{self._shown}/{path.relative_to(self._folder).as_posix()}")
+
+    def _usual(self, place: str) -> tuple[str, ...]:
+        """The place of a part that no manifest has to name, unless the marketplace lists all parts."""
+        return () if self._entry is not None and self._entry.lists_all_parts else (place,)
 
     def _inside(self, text: str) -> Path | None:
         """A path of the plugin; None, with the reason noted, if it leads out of it."""
@@ -243,7 +332,8 @@ class _Reading:
         """The places of a part: its folder, and those that the manifest adds."""
         value: Any = manifest.get(part)
         more: list[Any] = value if isinstance(value, list) else [value]
-        for text in dict.fromkeys((part, *(one for one in more if isinstance(one, str)))):
+        named = (item for item in more if isinstance(item, str))
+        for text in dict.fromkeys((*self._usual(part), *named)):
             path = self._inside(text)
             if path is not None and path.exists():
                 yield path
@@ -255,8 +345,8 @@ class _Reading:
 
     def _documents(self, part: str, manifest: Mapping[str, Any]) -> Iterator[Path]:
         for path in self._paths(part, manifest):
-            found = path.rglob(f"*{MARKDOWN}") if path.is_dir() else iter([path])
-            files = sorted(islice(found, _MAX_DOCUMENTS))
+            candidates = path.rglob(f"*{MARKDOWN}") if path.is_dir() else iter([path])
+            files = sorted(islice(candidates, _MAX_DOCUMENTS))
             for file in files:
                 relative = file.relative_to(self._folder).as_posix()
                 if self._inside(relative) is not None and file.is_file():
@@ -326,12 +416,13 @@ class _Reading:
         more: list[Any] = value if isinstance(value, list) else [value]
         if isinstance(value, dict):
             yield cast("dict[str, Any]", value)
-        for text in dict.fromkeys((file, *(one for one in more if isinstance(one, str)))):
+        named = (item for item in more if isinstance(item, str))
+        for text in dict.fromkeys((*self._usual(file), *named)):
             path = self._inside(text)
             if path is None or not path.is_file():
                 continue
             try:
-                yield self._json(path, self._folder)
+                yield self._json(path)
             except ConfigError as error:
                 self._left_out.append(error.message)
 
@@ -434,7 +525,7 @@ def _tool_names(node: Node | None) -> list[str] | None:
         value = value.split(",")
     if not isinstance(value, list):
         return None
-    names = [re.split(r"\(", str(one))[0].strip() for one in cast("list[Any]", value)]
+    names = [re.split(r"\(", str(name))[0].strip() for name in cast("list[Any]", value)]
     return None if "*" in names else names
 
 
@@ -465,13 +556,13 @@ class Plugins:
             document: The document.
             plan: The plan being loaded, for its lock.
         """
-        found: list[Document] = []
+        documents: list[Document] = []
         for entry in list_entries(document.tree, "plugins"):
             plugin = self._read(entry, document, plan)
             if plugin is not None:
                 shown = self._reader.namespaces.shown(plugin.manifest, document.file, document.path)
-                found.append(Document(shown, plugin.manifest, plugin.tree(Location(shown)), {}))
-        return found
+                documents.append(Document(shown, plugin.manifest, plugin.tree(Location(shown)), {}))
+        return documents
 
     def _read(self, entry: MapNode, document: Document, plan: Path) -> Plugin | None:
         source = entry.items["source"]
@@ -482,7 +573,7 @@ class Plugins:
         try:
             if (digest := entry.text("digest")) is not None:
                 self._check(folder, digest)
-            plugin = read_plugin(folder, named.text, entry.text("as"))
+            plugin = read_plugin(folder, named.text, entry.text("as"), entry.text("plugin"))
         except (ConfigError, ModuleError) as error:
             self._reader.problems.add(error.message, source.at, error.hint)
             return None

@@ -97,9 +97,9 @@ def without_context(root: MapNode, problems: Problems) -> tuple[MapNode, tuple[L
 
 
 def _texts(node: Node, where: str, problems: Problems) -> list[Listed]:
-    found: list[Listed] = []
+    texts: list[Listed] = []
     if isinstance(node, Scalar) and node.value is None:
-        return found
+        return texts
     for item in node.items if isinstance(node, ListNode) else [node]:
         value = item
         if isinstance(item, MapNode) and BUNDLE in item.items and where == "includes":
@@ -108,11 +108,11 @@ def _texts(node: Node, where: str, problems: Problems) -> list[Listed]:
                 if key != BUNDLE:
                     problems.note(f"{key!r} of an include is ignored", item.key_at(key))
         if isinstance(value, Scalar) and isinstance(value.value, str) and value.value.strip():
-            found.append(Listed(value.value.strip(), value.at))
+            texts.append(Listed(value.value.strip(), value.at))
         else:
             hint = "write '- bundle: ./FILE'" if where == "includes" else "write '- ./FILE'"
             problems.add(f"invalid entry in {where!r}", item.at, hint)
-    return found
+    return texts
 
 
 def _add(

@@ -139,7 +139,9 @@ class Reader:
         agents = root.items.get("agents")
         inline = agents.items if isinstance(agents, MapNode) else {}
         listed = lists.context if lists is not None else ()
-        if not listed and not any(_instruction(one, this.file) for one in (root, *inline.values())):
+        if not listed and not any(
+            _instruction(candidate, this.file) for candidate in (root, *inline.values())
+        ):
             return root, ()
         from amplifier_app.plan.documents.includes import Includer
 
@@ -191,10 +193,10 @@ def files_read_by(path: Path, data: bytes, project: Path | None) -> list[Path]:
 
 def _instruction(node: Node, file: str) -> Scalar | None:
     """The instruction of a document or an agent, if it is in `file` and may contain includes."""
-    found = node.items.get("instruction") if isinstance(node, MapNode) else None
-    if not isinstance(found, Scalar) or found.at.file != file:
+    instruction = node.items.get("instruction") if isinstance(node, MapNode) else None
+    if not isinstance(instruction, Scalar) or instruction.at.file != file:
         return None
-    return found if "@" in (read_text(found) or "") else None
+    return instruction if "@" in (read_text(instruction) or "") else None
 
 
 _PUBLISHED = (*AGENT_LISTS, "inline")
@@ -406,20 +408,20 @@ class AgentList:
 
     def _add_file(
         self,
-        found: Origin,
+        origin: Origin,
         at: Location,
         name: str | None = None,
         namespace: str = "",
         over: MapNode | None = None,
     ) -> None:
-        document = self._reader.read(found.file, found.path, AGENT_FILE)
-        self.read |= {found.file: found.path, **document.others}
+        document = self._reader.read(origin.file, origin.path, AGENT_FILE)
+        self.read |= {origin.file: origin.path, **document.others}
         items = dict(document.tree.items)
         own = read_text(items.pop("name", None))
         replaced = self._inline(over) if over is not None else None
         if isinstance(replaced, MapNode):
             items |= {key: node for key, node in replaced.items.items() if key != "include"}
-        full_name = name or f"{namespace}{own or found.path.stem}"
+        full_name = name or f"{namespace}{own or origin.path.stem}"
         self._add(full_name, with_items(document.tree, items), at)
 
     def _namespace(self, text: str) -> str:

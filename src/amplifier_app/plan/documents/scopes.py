@@ -65,26 +65,26 @@ class Settings(NamedTuple):
     @property
     def sources(self) -> Mapping[str, Scalar]:
         """`sources` by module id; an empty one removes that of a wider scope."""
-        found: dict[str, Node] = {}
+        sources: dict[str, Node] = {}
         for settings in self.files:
-            found |= settings.tree.mapping("sources").items
+            sources |= settings.tree.mapping("sources").items
         return {
             module: source
-            for module, source in found.items()
+            for module, source in sources.items()
             if isinstance(source, Scalar) and source.value is not None
         }
 
     @property
     def display(self) -> Mapping[str, Any]:
         """The keys of `display`; the path of a theme is absolute."""
-        found: dict[str, Any] = {}
+        display: dict[str, Any] = {}
         for settings in self.files:
             for key, value in settings.tree.mapping("display").items.items():
-                found[key] = plain_data(value)
-            theme = found.get("theme")
+                display[key] = plain_data(value)
+            theme = display.get("theme")
             if isinstance(theme, str) and theme not in THEMES:
-                found["theme"] = str(settings.path.parent / os.path.expanduser(theme))
-        return found
+                display["theme"] = str(settings.path.parent / os.path.expanduser(theme))
+        return display
 
 
 def _without_keys(document: Document, problems: Problems) -> Document:

@@ -77,10 +77,10 @@ def ignored_keys(entry: MapNode, module_id: str, schema: Schema) -> list[str]:
     if not isinstance(config, MapNode):
         return []
     rules: Schema = schema.get("properties", {})
-    given = [(key, rules.get(key)) for key, value in plain_data(config).items() if value]
+    rules_by_key = [(key, rules.get(key)) for key, value in plain_data(config).items() if value]
     return [
         f"{config.key_at(key)}: {key!r} of {module_id} has no effect: {rule['x-ignored']}"
-        for key, rule in given
+        for key, rule in rules_by_key
         if isinstance(rule, dict) and "x-ignored" in rule
     ]
 
@@ -89,8 +89,8 @@ def _to_problems(error: Any, config: MapNode, module_id: str, validator: Any) ->
     if _parses_as_expected(error, validator):
         return
     if error.context and (specific := _of_one_alternative(error)):
-        for one in specific:
-            yield from _to_problems(one, config, module_id, validator)
+        for cause in specific:
+            yield from _to_problems(cause, config, module_id, validator)
         return
     path = list(error.absolute_path)
     node = _at(config, path)
@@ -131,12 +131,14 @@ def _parses_as_expected(error: Any, validator: Any) -> bool:
 def _of_one_alternative(error: Any) -> list[Any]:
     """The errors of the alternative whose type matches the value."""
     by_alternative: dict[Any, list[Any]] = {}
-    for one in error.context:
-        by_alternative.setdefault(one.relative_schema_path[0], []).append(one)
+    for cause in error.context:
+        by_alternative.setdefault(cause.relative_schema_path[0], []).append(cause)
     fitting = [
         errors
         for errors in by_alternative.values()
-        if not any(one.validator in ("type", "enum", "const") for one in errors if not one.path)
+        if not any(
+            cause.validator in ("type", "enum", "const") for cause in errors if not cause.path
+        )
     ]
     return min(fitting, key=len) if fitting else []
 
@@ -153,8 +155,8 @@ def _expected(error: Any) -> str:
 def _accepted(schema: Schema) -> Iterator[str]:
     """Yield the types that a schema accepts, each in a few words."""
     for word in ("anyOf", "oneOf"):
-        for one in schema.get(word, ()):
-            yield from _accepted(one)
+        for alternative in schema.get(word, ()):
+            yield from _accepted(alternative)
     if "$ref" in schema:
         yield _TYPES["object"]
     elif "enum" in schema or "const" in schema:
@@ -165,7 +167,7 @@ def _accepted(schema: Schema) -> Iterator[str]:
 
 
 def _either(accepted: Sequence[str]) -> str:
-    words = [one for one in accepted if one != _TYPES["null"]] or list(accepted)
+    words = [word for word in accepted if word != _TYPES["null"]] or list(accepted)
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 

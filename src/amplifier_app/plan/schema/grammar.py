@@ -166,9 +166,10 @@ class Entries(Rule):
         if not isinstance(node, ListNode):
             return check.wrong(node, where, self._expected)
         read = [
-            self._read_one(one, f"{where}.{number}", check) for number, one in enumerate(node.items)
+            self._read_one(item, f"{where}.{number}", check)
+            for number, item in enumerate(node.items)
         ]
-        return ListNode([one for one in read if one is not None], node.at)
+        return ListNode([item for item in read if item is not None], node.at)
 
     def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
         return self._entry.read(node, where, check)
@@ -228,8 +229,8 @@ class Rules(Entries):
         for key in ("tool", "path", "command", "host"):
             patterns = read.items.get(key)
             # An empty list would match nothing, or everything.
-            for one in read.listed(key) or ([] if patterns is None else [patterns]):
-                self._check_pattern(key, one, where, check)
+            for pattern in read.listed(key) or ([] if patterns is None else [patterns]):
+                self._check_pattern(key, pattern, where, check)
         return read
 
     def _check_pattern(self, key: str, node: Node, where: str, check: Check) -> None:
@@ -470,6 +471,7 @@ _PLUGINS = Keyed(
                 form=f"^({'|'.join(PLUGIN_PARTS)})$",
                 what=f"one of {', '.join(PLUGIN_PARTS)}",
             ),
+            "plugin": Text("Its name in the marketplace at the source."),
             "as": Text("Its name here, if another plugin has the same."),
             "digest": Text("Digest of its content; with another content it is refused."),
             "tracks": Text("Source that `amplifier plugin update` looks for a newer version in."),

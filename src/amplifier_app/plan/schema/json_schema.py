@@ -55,8 +55,8 @@ def _with_references(schema: Any) -> Any:
     for key in ("properties", "$defs", "patternProperties"):
         if key in schema:
             members: Schema = schema[key]
-            one = _with_references if key == "$defs" else _or_reference
-            open_to[key] = {name: one(rule) for name, rule in members.items()}
+            convert = _with_references if key == "$defs" else _or_reference
+            open_to[key] = {name: convert(rule) for name, rule in members.items()}
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
             open_to[key] = _or_reference(schema[key])
@@ -138,7 +138,7 @@ class Definitions:
     def with_modules(self, kind: str, schema: Schema) -> Schema:
         """The schema of a module's entry, with the ids and configs of the bundled modules."""
         own = [module for module in self._modules if module.kind == kind]
-        ids = [{"const": one.module_id, "description": one.summary} for one in own]
+        ids = [{"const": declared.module_id, "description": declared.summary} for declared in own]
         fields: Schema = schema["properties"]
         # The last one matches every id; the others are for completion in editors.
         fields = {**fields, "module": {**fields["module"], "anyOf": [*ids, {}]}}

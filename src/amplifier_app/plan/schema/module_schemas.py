@@ -110,11 +110,11 @@ def rule_at(schema: Schema, keys: Sequence[str]) -> Schema | None:
     """The schema's rule for the value at an address; None if it has none."""
     rules = [schema]
     for key in keys:
-        rules = [one for rule in _alternatives(schema, rules) if (one := _below(rule, key))]
-    found = rules[0] if rules else None
-    if found is None or "description" in found or "default" in found:
-        return found
-    return next(_alternatives(schema, [found]), None)
+        rules = [below for rule in _alternatives(schema, rules) if (below := _below(rule, key))]
+    first = rules[0] if rules else None
+    if first is None or "description" in first or "default" in first:
+        return first
+    return next(_alternatives(schema, [first]), None)
 
 
 def keys_at(schema: Schema, keys: Sequence[str]) -> list[str]:
@@ -136,10 +136,10 @@ def current_keys(properties: Schema) -> list[str]:
 
 
 def _below(rule: Schema, key: str) -> Schema | None:
-    found = rule.get("properties", {}).get(key)
-    if found is None:
-        found = rule.get("items" if key.isdecimal() else "additionalProperties")
-    return cast("Schema", found) if isinstance(found, dict) else None
+    below = rule.get("properties", {}).get(key)
+    if below is None:
+        below = rule.get("items" if key.isdecimal() else "additionalProperties")
+    return cast("Schema", below) if isinstance(below, dict) else None
 
 
 def _alternatives(
@@ -153,10 +153,10 @@ def _alternatives(
         inner: list[Schema] = []
         target = rule.get("$ref")
         if isinstance(target, str) and target.startswith("#/"):
-            found: Any = schema
+            node: Any = schema
             for step in target.removeprefix("#/").split("/"):
-                found = found.get(step, {})
-            inner.append(found)
+                node = node.get(step, {})
+            inner.append(node)
         for word in ("anyOf", "oneOf", "allOf"):
             inner += rule.get(word, ())
         yield from _alternatives(schema, inner, (*seen, id(rule)))

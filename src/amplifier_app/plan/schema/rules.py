@@ -541,9 +541,9 @@ def _report_no_mapping(root: Node | None, file: str, problems: Problems, shape: 
     if root is None and problems:
         # It could not be parsed, which has been reported.
         return
-    found = "is empty" if root is None or empty else f"is {describe_kind(root)}, not a mapping"
+    fault = "is empty" if root is None or empty else f"is {describe_kind(root)}, not a mapping"
     at = root.at if root is not None else Location(file, 1, 1)
-    problems.add(f"{shape.what} {found}", at, shape.start)
+    problems.add(f"{shape.what} {fault}", at, shape.start)
 
 
 def _document(root: MapNode, shape: Shape, problems: Problems) -> MapNode:

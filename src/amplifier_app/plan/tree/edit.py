@@ -178,8 +178,8 @@ class _Editor:
         """The value at an address."""
         span = self._root
         for key in keys:
-            found = _child(span, key) if span is not None else None
-            span = found[1] if found is not None else None
+            child = _child(span, key) if span is not None else None
+            span = child[1] if child is not None else None
         return span
 
     def set(self, keys: Sequence[str], value: Any) -> str:
@@ -197,12 +197,12 @@ class _Editor:
             if span.kind == "scalar":
                 return self._replace(begin, span, _as_mapping(span, keys[depth:], value), in_flow)
             in_flow = in_flow or span.flow
-            found = _child(span, key)
-            if found is None:
+            child = _child(span, key)
+            if child is None:
                 if span.kind == "list":
                     raise NotEditable(f"the list has no {key!r}", span.at)
                 return self._insert(span, {key: _nest(keys[depth + 1 :], value)}, in_flow)
-            begin, span = found
+            begin, span = child
         return self._replace(begin, span, value, in_flow)
 
     def append(self, keys: Sequence[str], value: Any) -> str:
@@ -227,12 +227,12 @@ class _Editor:
         parent, key = self._find(keys[:-1]), keys[-1]
         if parent is None:
             raise NotEditable("it does not exist", Location(self._file))
-        found = _child(parent, key)
-        if found is None:
+        child = _child(parent, key)
+        if child is None:
             raise NotEditable(f"there is no {key!r}", parent.at)
         values = parent.values()
-        index = values.index(found)
-        begin, span = found
+        index = values.index(child)
+        begin, span = child
         following = values[index + 1][0] if index + 1 < len(values) else None
         if parent.flow:
             if following is None:
@@ -492,13 +492,13 @@ def _change(
     except NotEditable as error:
         message = f"cannot change {address!r}: {error.reason}"
         raise ConfigError(message, location=error.at, hint=by_hand) from None
-    wanted = copy.deepcopy(before)
-    apply(wanted)
-    if _same(before, wanted):
+    expected = copy.deepcopy(before)
+    apply(expected)
+    if _same(before, expected):
         return False
     problems = Problems()
     root = read_yaml(changed.encode(), str(file), problems)
-    if problems or not _same(_plain(root), wanted):
+    if problems or not _same(_plain(root), expected):
         message = f"cannot change {address!r} without changing something else"
         raise ConfigError(message, location=Location(str(file)), hint=by_hand)
     write_whole(file, changed)
@@ -523,9 +523,9 @@ def _plain(root: Node | None) -> Any:
     return {} if data is None else data
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """Return True if the data are equal; 1, 1.0 and true are not."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 def _place(data: Any, key: str) -> Any:

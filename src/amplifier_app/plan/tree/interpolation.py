@@ -63,11 +63,11 @@ def _fill_scalar(
 
 
 def _convert(value: str, default: str) -> ScalarValue:
-    wanted = plain_scalar(default)
-    if isinstance(wanted, str) or wanted is None:
+    typed_default = plain_scalar(default)
+    if isinstance(typed_default, str) or typed_default is None:
         return value
     typed = plain_scalar(value)
-    same = isinstance(typed, bool) == isinstance(wanted, bool)
+    same = isinstance(typed, bool) == isinstance(typed_default, bool)
     return typed if same and isinstance(typed, (int, float)) else value
 
 

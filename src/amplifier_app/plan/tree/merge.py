@@ -30,9 +30,9 @@ def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNod
     """
     inherited, missed = _without_excluded(base, child)
     items = {key: value for key, value in inherited.items.items() if key not in _OWN_KEYS}
-    for one in missed:
-        message = f"{one.name!r} is not inherited, so it cannot be excluded"
-        problems.add(message, one.at, suggest(one.name, one.known))
+    for missing in missed:
+        message = f"{missing.name!r} is not inherited, so it cannot be excluded"
+        problems.add(message, missing.at, suggest(missing.name, missing.known))
     return _stack(with_items(inherited, items), child)
 
 
@@ -69,9 +69,9 @@ def overlay_settings(
     """
     below, missed = _without_excluded(base, settings)
     notes = [
-        f"{one.at} excludes {one.name!r}, which the plan does not have; "
-        f"{suggest(one.name, one.known)}"
-        for one in missed
+        f"{missing.at} excludes {missing.name!r}, which the plan does not have; "
+        f"{suggest(missing.name, missing.known)}"
+        for missing in missed
     ]
     items = {key: node for key, node in settings.items.items() if key not in _SETTINGS_ONLY}
     overlay = keep_entries(
@@ -182,15 +182,15 @@ def _without_excluded(base: MapNode, child: MapNode) -> tuple[MapNode, list[_Mis
     exclude = child.items.get("exclude")
     if not isinstance(exclude, ListNode):
         return base, []
-    wanted = {text: node.at for node in exclude.items if (text := read_text(node))}
+    excluded = {text: node.at for node in exclude.items if (text := read_text(node))}
     present = {key for section in ENTRY_SECTIONS for key in entry_keys(base, section)}
     agents = base.items.get("agents")
     if isinstance(agents, MapNode):
         present |= agents.items.keys()
     known = sorted(present)
-    missed = [_Missed(name, at, known) for name, at in wanted.items() if name not in present]
-    kept = keep_entries(base, lambda entry: entry_key(entry) not in wanted)
+    missed = [_Missed(name, at, known) for name, at in excluded.items() if name not in present]
+    kept = keep_entries(base, lambda entry: entry_key(entry) not in excluded)
     if isinstance(agents, MapNode):
-        left = {name: agent for name, agent in agents.items.items() if name not in wanted}
+        left = {name: agent for name, agent in agents.items.items() if name not in excluded}
         kept = kept.with_item("agents", with_items(agents, left))
     return kept, missed

@@ -106,7 +106,7 @@ def read_yaml(data: bytes, file: str, problems: Problems) -> Node | None:
     if text is None:
         return None
     problems.add_text(file, text)
-    directives = [found.start() for found in re.finditer(r"(?m)^%", text)]
+    directives = [match.start() for match in re.finditer(r"(?m)^%", text)]
     if len(directives) > _MAX_DIRECTIVES:
         line = text.count("\n", 0, directives[_MAX_DIRECTIVES]) + 1
         problems.add(f"more than {_MAX_DIRECTIVES} directives", Location(file, line))

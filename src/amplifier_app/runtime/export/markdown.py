@@ -91,10 +91,10 @@ def as_trajectory(session: Exported) -> dict[str, Any]:
     below: dict[str, list[Exported]] = {}
     for sub_session in session.sub_sessions:
         below.setdefault(str(sub_session.metadata.get("parent")), []).append(sub_session)
-    found = _trajectory(session, below)
-    if found is None:
+    trajectory = _trajectory(session, below)
+    if trajectory is None:
         raise SessionError(f"session {session.id} has no messages to export as a trajectory")
-    return found
+    return trajectory
 
 
 def _trajectory(
@@ -118,7 +118,7 @@ def _trajectory(
         agent["model_name"] = model
     if isinstance(role, str):
         agent["extra"] = {"role": role}
-    found: dict[str, Any] = {
+    trajectory: dict[str, Any] = {
         "schema_version": ATIF_VERSION,
         "session_id": session.id,
         "trajectory_id": session.id,
@@ -126,7 +126,7 @@ def _trajectory(
         "steps": _atif_steps(session, spawned),
         "final_metrics": _final_metrics(session, count),
     }
-    return {**found, "subagent_trajectories": [*spawned.values()]} if spawned else found
+    return {**trajectory, "subagent_trajectories": [*spawned.values()]} if spawned else trajectory
 
 
 def _atif_steps(session: Exported, spawned: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -179,14 +179,14 @@ def _content_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _agent_step(step: Step) -> dict[str, Any]:
     message = text_in(step.message, "\n\n")
-    found: dict[str, Any] = {"step_id": 0, "source": "agent", "message": message}
+    data: dict[str, Any] = {"step_id": 0, "source": "agent", "message": message}
     if step.model is not None:
-        found["model_name"] = step.model
+        data["model_name"] = step.model
     thoughts = [str(block.get("thinking", "")) for block in blocks_in(step.message, "thinking")]
     if any(thoughts):
-        found["reasoning_content"] = "\n\n".join(filter(None, thoughts))
+        data["reasoning_content"] = "\n\n".join(filter(None, thoughts))
     if step.calls:
-        found["tool_calls"] = [
+        data["tool_calls"] = [
             {
                 "tool_call_id": call.id or f"call-{call.number}",
                 "function_name": call.name,
@@ -202,11 +202,11 @@ def _agent_step(step: Step) -> dict[str, Any]:
             if call.result is not None
         ]
         if results:
-            found["observation"] = {"results": results}
+            data["observation"] = {"results": results}
     metrics = _metrics(step.usage)
     if metrics:
-        found["metrics"] = metrics
-    return found
+        data["metrics"] = metrics
+    return data
 
 
 def _session_in(result: str) -> str | None:
@@ -234,8 +234,8 @@ def _metrics(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 def _final_metrics(session: Exported, steps: int) -> dict[str, Any]:
     totals = _metrics(to_mapping(session.metadata.get("usage")))
-    found = {f"total_{name}": value for name, value in totals.items() if name in _METRICS}
+    metrics = {f"total_{name}": value for name, value in totals.items() if name in _METRICS}
     cost = cost_in(session.metadata)
     if cost is not None:
-        found["total_cost_usd"] = float(cost)
-    return {**found, "total_steps": steps}
+        metrics["total_cost_usd"] = float(cost)
+    return {**metrics, "total_steps": steps}

@@ -210,7 +210,7 @@ def _call(session: Exported, call: Call) -> str:
     result = call.shown
     lines = len(result.splitlines()) if result is not None else 0
     size = "no result" if result is None else describe.count(lines, "line")
-    given = (
+    arguments = (
         json.dumps(call.input, indent=2, ensure_ascii=False, default=str)
         if isinstance(call.input, (dict, list))
         else as_text(call.input)
@@ -219,7 +219,7 @@ def _call(session: Exported, call: Call) -> str:
         f'<details class=call id="{_id(session, f"call-{call.number}")}"><summary>'
         f"<span class=number>{call.number}</span> <b>{_text(call.name)}</b> "
         f"<code>{_text(about)}</code> <span class=size>{size}</span></summary>"
-        f"<h4>Input</h4><pre>{_text(given)}</pre>"
+        f"<h4>Input</h4><pre>{_text(arguments)}</pre>"
         f"<h4>Result</h4><pre>{_text(result or '')}</pre></details>"
     )
 

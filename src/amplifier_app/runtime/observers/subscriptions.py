@@ -204,11 +204,11 @@ def canonical_handlers(renderer: Renderer, recorder: TurnRecorder) -> dict[str, 
 
     Every event of a call has the call's id and its tool, and a call that began ends once.
     """
-    shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
+    handlers = visible_only(show_once(renderer.handlers()), renderer.visibility)
     denials = _Denials() if renderer.is_for_people else None
 
     def show(event: str, data: dict[str, Any]) -> None:
-        handler = shown.get(event)
+        handler = handlers.get(event)
         if denials is not None:
             data = denials.adapt(event, data)
         if handler is not None:
@@ -223,7 +223,7 @@ def canonical_handlers(renderer: Renderer, recorder: TurnRecorder) -> dict[str, 
         show(event, data)
 
     return {
-        **shown,
+        **handlers,
         **dict.fromkeys((*calls.events, *_OF_CALLS), on_event),
         **dict.fromkeys(_ENDS, _of_named_tools(on_event)),
     }
@@ -348,7 +348,7 @@ class _ShowOnce:
         self._handler(event, {**data, "delta": new_text})
 
 
-def _common(one: str, other: str) -> int:
+def _common(left: str, right: str) -> int:
     """Return the length of the common prefix of two texts."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))

@@ -44,22 +44,22 @@ class Visibility:
         """Return True if a block of this type and mark is shown."""
         if kind in _THINKING and self.thinking is not None:
             return self.thinking
-        shown = mark is None or LEVELS.index(mark) <= LEVELS.index(self.level)
-        self._hid_thinking = self._hid_thinking or (kind in _THINKING and not shown)
-        return shown
+        is_shown = mark is None or LEVELS.index(mark) <= LEVELS.index(self.level)
+        self._hid_thinking = self._hid_thinking or (kind in _THINKING and not is_shown)
+        return is_shown
 
     @property
     def folds_thinking(self) -> bool:
         """True if thinking is folded, because neither `/think` nor the level requests it."""
         return self._folds and not self.thinking and self.level == "user"
 
-    def show_thinking(self, wanted: bool | None = None) -> bool:
+    def show_thinking(self, setting: bool | None = None) -> bool:
         """Show or hide thinking, or toggle it by default; return whether it is shown."""
-        if wanted is None:
+        if setting is None:
             hidden = self._hid_thinking or self.folds_thinking
-            wanted = not self.thinking if self.thinking is not None else hidden
-        self.thinking = wanted
-        return wanted
+            setting = not self.thinking if self.thinking is not None else hidden
+        self.thinking = setting
+        return setting
 
 
 def find_mark(block: Any) -> str | None:
@@ -91,15 +91,15 @@ def shown_text(
         redact: The redaction that was applied to the answer.
     """
     texts = _texts_of_last(messages, visibility)
-    if all(shown for _, shown in texts):
+    if all(is_shown for _, is_shown in texts):
         return response
-    for form in (texts, [(redact(text), shown) for text, shown in texts]):
+    for form in (texts, [(redact(text), is_shown) for text, is_shown in texts]):
         pattern = r"(\s*)".join(f"({_words(text)})" for text, _ in form)
-        found = re.fullmatch(rf"(\s*){pattern}(\s*)", response)
-        if found is not None:
-            return _joined(found, [shown for _, shown in form])
-    for text, shown in texts:
-        for form in () if shown else (text, redact(text)):
+        match = re.fullmatch(rf"(\s*){pattern}(\s*)", response)
+        if match is not None:
+            return _joined(match, [is_shown for _, is_shown in form])
+    for text, is_shown in texts:
+        for form in () if is_shown else (text, redact(text)):
             response = re.sub(_words(form), "", response)
     return response
 
@@ -112,10 +112,10 @@ def _texts_of_last(messages: Sequence[Any], visibility: Visibility) -> list[tupl
         content = peek(message, "content")
         blocks = cast("list[Any]", content) if isinstance(content, list) else []
         texts = [block for block in blocks if _kind(block) == "text"]
-        found = [
+        pairs = [
             (str(peek(b, "text") or ""), visibility.shows("text", find_mark(b))) for b in texts
         ]
-        return [(text, shown) for text, shown in found if text.strip()]
+        return [(text, is_shown) for text, is_shown in pairs if text.strip()]
     return []
 
 
@@ -124,11 +124,11 @@ def _words(text: str) -> str:
     return r"\s+".join(map(re.escape, text.split()))
 
 
-def _joined(found: re.Match[str], shown: list[bool]) -> str:
+def _joined(match: re.Match[str], flags: list[bool]) -> str:
     """Join the visible texts, each but the first with the white space before it."""
-    groups = found.groups()
+    groups = match.groups()
     joined = ""
-    for index, is_shown in enumerate(shown):
+    for index, is_shown in enumerate(flags):
         if is_shown:
             joined += (groups[2 * index] if joined else "") + groups[2 * index + 1]
     return joined + (groups[-1] if joined else "")

@@ -92,17 +92,17 @@ def with_secrets(
     missing = list(_masked(apply_sets(tree, parse_sets(sets), problems), ()))
     if not missing:
         return sets
-    given: list[str] = []
+    assignments: list[str] = []
     for path, text in missing:
         note = "" if text == MASK else f", which was {text}"
         answer = ask and ask(f"{path}{note} (secrets are not saved; input is hidden): ")
         if not answer:
             break
         # Quoted YAML, so that a secret of digits remains text.
-        given.append(f"{path}={json.dumps(answer)}")
-    if len(given) < len(missing):
+        assignments.append(f"{path}={json.dumps(answer)}")
+    if len(assignments) < len(missing):
         raise _missing_secrets(session_id, [path for path, _ in missing])
-    return (*sets, *given)
+    return (*sets, *assignments)
 
 
 def _missing_secrets(session_id: str, paths: Sequence[str]) -> ConfigError:

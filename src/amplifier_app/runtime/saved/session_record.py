@@ -31,6 +31,7 @@ from amplifier_core._foreign import describe_exception
 from amplifier_support.fields import to_mapping
 from amplifier_support.journal import parse
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.session_capabilities import REPLICATE
 from amplifier_support.usage import add_counts
 from amplifier_support.working_folder import working_folder
 
@@ -79,22 +80,24 @@ def answers_after_a_crash(
             continue
         if named:
             # The answer at its end may be to an earlier task.
-            found = _Found(str(named), None)
+            agent = _Found(str(named), None)
         else:
             # The others have answered earlier calls, or one of these.
             texts = json.dumps([*messages, *answers], default=str)
             left = (task for task in _noted_tasks(saved) if task not in texts)
-            found = next(filter(None, (_find(one, instruction.strip()) for one in left)), None)
-        if found is not None:
-            answer["content"] = _content(found)
+            agent = next(
+                filter(None, (_find(candidate, instruction.strip()) for candidate in left)), None
+            )
+        if agent is not None:
+            answer["content"] = _content(agent)
     return answers
 
 
-def _content(found: _Found) -> str:
-    if found.answer is not None:
-        return json.dumps({"response": found.answer, "session_id": found.id})
+def _content(agent: _Found) -> str:
+    if agent.answer is not None:
+        return json.dumps({"response": agent.answer, "session_id": agent.id})
     return (
-        f"Error: the agent was interrupted before it finished; continue with session_id {found.id}"
+        f"Error: the agent was interrupted before it finished; continue with session_id {agent.id}"
     )
 
 
@@ -115,7 +118,7 @@ def _find(session_id: str, instruction: str) -> _Found | None:
 
 def _noted_tasks(parent: SavedSession) -> list[str]:
     noted = parent.metadata.get(_KEY)
-    return [str(one) for one in noted] if isinstance(noted, list) else []
+    return [str(task) for task in noted] if isinstance(noted, list) else []
 
 
 def _input(value: Any) -> Mapping[str, Any]:
@@ -217,12 +220,14 @@ class SessionRecord:
                 f"amplifier session fork {short_id(self.saved.id)} --at STEP",
             ) from error
 
-    def _record(self, record: dict[str, Any]) -> None:
+    async def _record(self, record: dict[str, Any]) -> None:
         while self._unrecorded:
             self.saved.append(self._unrecorded[0])
             self._unrecorded.pop(0)
         self.saved.append(record)
         self.is_resumable = True
+        if (replicate := REPLICATE.of(self._coordinator)) is not None:
+            await replicate(self.saved.path)
 
     def _remarks(self) -> list[Remark]:
         remarks: list[Remark] = []

@@ -137,11 +137,11 @@ async def read_messages(session: Any) -> list[Any]:
 
 
 def _wrong_answer(part: _Part, call: str, answer: Any, expected: str) -> ModuleError:
-    given = "None" if answer is None else f"a value of type {type(answer).__name__}"
+    actual = "None" if answer is None else f"a value of type {type(answer).__name__}"
     where = where_defined(getattr(part.obj, call))
     module = shlex.quote(str(part.root or part.name))
     return ModuleError(
-        f"{part.kind} '{part.name}': {call}() returned {given}, expected {expected} ({where})",
+        f"{part.kind} '{part.name}': {call}() returned {actual}, expected {expected} ({where})",
         hint=f"Fix {call}() of the module, or check it with: "
         f"amplifier module validate {module} --behavioral",
     )
@@ -150,7 +150,7 @@ def _wrong_answer(part: _Part, call: str, answer: Any, expected: str) -> ModuleE
 def _module_that_raised(session: Any, error: BaseException) -> _Part | None:
     """Return the module with the innermost frame of an exception."""
     roots = [(part, root) for part in _parts(session) if (root := part.root) is not None]
-    found = None
+    module = None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
         # A call that the context does not accept has no frame of the context.
@@ -158,9 +158,9 @@ def _module_that_raised(session: Any, error: BaseException) -> _Part | None:
             return _context(session)
         for part, root in roots:
             if line_in(root, trace.tb_frame, trace.tb_lineno):
-                found = part
+                module = part
         trace = trace.tb_next
-    return found
+    return module
 
 
 def _parts(session: Any) -> Iterator[_Part]:

@@ -310,17 +310,17 @@ class TurnRecorder:
     def _on_decision(self, event: str, data: dict[str, Any]) -> None:
         key = self._key(data)
         self._questioned.discard(key)
-        found = self._running.get(key)
-        if found is not None:
+        entry = self._running.get(key)
+        if entry is not None:
             now = time.monotonic()  # the calls of an answer begin when all are decided on
-            self._running = {one: (tool, now) for one, (tool, _) in self._running.items()}
+            self._running = {call_id: (tool, now) for call_id, (tool, _) in self._running.items()}
             by, reason = peek(data, "decided_by"), peek(data, "reason")
             # Hooks of other authors may send only one of them, or none.
-            found[0].decision = one_line(_joined(by, reason), 200) or None
-            found[0].by_default = peek(data, "by_default") is True
+            entry[0].decision = one_line(_joined(by, reason), 200) or None
+            entry[0].by_default = peek(data, "by_default") is True
             if event == APPROVAL_DENIED:
                 # Some loops end such a call without an event.
-                found[0].reason = _joined("denied", reason or by)
+                entry[0].reason = _joined("denied", reason or by)
 
     def _on_sandbox(self, event: str, data: dict[str, Any]) -> None:
         reason = str(peek(data, "reason") or "")

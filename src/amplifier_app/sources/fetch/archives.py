@@ -518,15 +518,15 @@ class ArchiveCache:
         """
         if source.is_wheel:
             _check_wheel(source.file_name)
-        wanted = source.sha256 or sha256
-        if wanted is not None and (home := self._home(source, wanted)).is_dir():
+        expected = source.sha256 or sha256
+        if expected is not None and (home := self._home(source, expected)).is_dir():
             # Same hash, same bytes: the URL does not matter.
-            return self._unpack(source, home, wanted)
+            return self._unpack(source, home, expected)
         if source.is_local:
-            found = self._from_file(source, wanted)
+            sha = self._from_file(source, expected)
         else:
-            found = self._from_url(source, wanted)
-        return self._unpack(source, self._home(source, found), found)
+            sha = self._from_url(source, expected)
+        return self._unpack(source, self._home(source, sha), sha)
 
     def _unpack(self, source: ArchiveSource, home: Path, sha256: str) -> Unpacked:
         content = home / "content"
@@ -541,24 +541,24 @@ class ArchiveCache:
 
     # -- where the bytes come from -----------------------------------------------------
 
-    def _from_file(self, source: ArchiveSource, wanted: str | None) -> str:
+    def _from_file(self, source: ArchiveSource, expected: str | None) -> str:
         file = Path(source.location)
         if not file.is_file():
             raise SourceError(f"{file} does not exist", hint="Check the module's 'source'")
         with staging(self._root) as stage:
             copy = stage / "archive"
             try:
-                with file.open("rb") as given:
-                    chunks = iter(lambda: given.read(_HASH_CHUNK), b"")
-                    found = _write(chunks, copy, source)
+                with file.open("rb") as opened:
+                    chunks = iter(lambda: opened.read(_HASH_CHUNK), b"")
+                    actual = _write(chunks, copy, source)
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise SourceError(f"cannot read {file}: {reason}") from error
-            _check_hash(source, wanted, found)
-            self._keep(source, copy, found)
-        return found
+            _check_hash(source, expected, actual)
+            self._keep(source, copy, actual)
+        return actual
 
-    def _from_url(self, source: ArchiveSource, wanted: str | None) -> str:
+    def _from_url(self, source: ArchiveSource, expected: str | None) -> str:
         name = hashlib.sha256(source.location.encode()).hexdigest()[:32]
         note = self._root / "urls" / f"{name}.json"
         known = _read_note(note)
@@ -570,16 +570,16 @@ class ArchiveCache:
                     f"{source.shown} is not in the cache and cannot be downloaded offline",
                     hint="Run once without --offline",
                 )
-            _check_hash(source, wanted, known.sha256)
+            _check_hash(source, expected, known.sha256)
             return known.sha256
         with staging(self._root) as stage:
             copy = stage / "archive"
             answer = download(source, copy, known)
             if answer is None:
                 assert known is not None
-                _check_hash(source, wanted, known.sha256)
+                _check_hash(source, expected, known.sha256)
                 return known.sha256
-            _check_hash(source, wanted, answer.sha256)
+            _check_hash(source, expected, answer.sha256)
             self._keep(source, copy, answer.sha256)
             facts = {"url": without_password(source.location), **answer._asdict()}
             make_private_folder(note.parent)
@@ -614,10 +614,10 @@ class ArchiveCache:
             (stage / "home").rename(home)
 
 
-def _check_hash(source: ArchiveSource, wanted: str | None, found: str) -> None:
-    if wanted is not None and wanted != found:
+def _check_hash(source: ArchiveSource, expected: str | None, actual: str) -> None:
+    if expected is not None and expected != actual:
         raise SourceError(
-            f"{source.shown} does not match its hash: SHA-256 is {found}, expected {wanted}",
+            f"{source.shown} does not match its hash: SHA-256 is {actual}, expected {expected}",
             hint="The archive was changed, or the expected hash is of another archive",
         )
 

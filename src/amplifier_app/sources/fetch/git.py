@@ -274,23 +274,23 @@ class GitCache:
             if remembered is not None:
                 return remembered
         self._refuse_offline(source, source.ref or "the default branch")
-        wanted = _ref_names(source.ref)
+        names = _ref_names(source.ref)
         with staging(self._home(source)) as stage:
             git = self._command(stage, source, _LOOKUP_SECONDS)
-            listed = git("ls-remote", "--quiet", "--", REMOTE, *wanted)
-        found: dict[str, str] = {}
+            listed = git("ls-remote", "--quiet", "--", REMOTE, *names)
+        commits: dict[str, str] = {}
         for line in listed.stdout.splitlines():
             commit, _, name = line.partition("\t")
-            found[name] = commit
-        for name in wanted:
-            if re.fullmatch(_FULL_COMMIT, found.get(name, "")):
-                return found[name]
-        shown = without_password(source.url)
+            commits[name] = commit
+        for name in names:
+            if re.fullmatch(_FULL_COMMIT, commits.get(name, "")):
+                return commits[name]
+        url = without_password(source.url)
         if source.ref is None:
-            raise SourceError(f"the repository {shown} is empty")
+            raise SourceError(f"the repository {url} is empty")
         short = re.fullmatch(r"[0-9a-f]{7,39}", source.ref)
         hint = "use the full 40-digit commit" if short else "check the part after '@'"
-        raise SourceError(f"{shown} has no branch or tag {source.ref!r}", hint=hint)
+        raise SourceError(f"{url} has no branch or tag {source.ref!r}", hint=hint)
 
     def _command(self, cwd: Path, source: GitSource, seconds: float) -> Git:
         return Git(self._git, cwd, source, seconds=seconds, offline=self._offline)

@@ -111,12 +111,12 @@ class Uv:
         """
         options = ("--no-header", "--no-annotate", "--quiet")
         text = self._run("compile", *options, listed=listed, what=what)
-        found: dict[str, str] = {}
+        versions: dict[str, str] = {}
         for line in text.splitlines():
             match = re.match(r"([A-Za-z0-9][\w.-]*)==([^\s;]+)", line)
             if match:
-                found[normalised(match[1])] = match[2]
-        return found
+                versions[normalised(match[1])] = match[2]
+        return versions
 
     def install_one(self, target: Path, name: str, version: str, what: str) -> None:
         """Install one distribution into a folder, without its requirements.
@@ -125,8 +125,8 @@ class Uv:
             SourceError: uv failed; the message has its reason.
             Stopped: The caller was cancelled.
         """
-        one = f"{name}=={version}"
-        self._run("install", "--no-deps", "--target", str(target), one, what=what)
+        requirement = f"{name}=={version}"
+        self._run("install", "--no-deps", "--target", str(target), requirement, what=what)
         _clean(target)
 
     def _run(self, verb: str, *arguments: str, listed: Iterable[Path] = (), what: str) -> str:
@@ -258,7 +258,7 @@ class DependencyCache:
             Stopped: The caller was cancelled.
         """
         own = required_by(layout)
-        required = [*own, *(one.written for one in layout.added)]
+        required = [*own, *(addition.written for addition in layout.added)]
         copied = _vendored_in(root)
         if not layout.dynamic and not required and copied is None:
             return None
@@ -272,7 +272,7 @@ class DependencyCache:
         satisfied = all(_is_satisfied(text, present) for text in required)
         if satisfied and not layout.dynamic and not complete:
             return None
-        required = [*own, *(one.exact for one in layout.added)]
+        required = [*own, *(addition.exact for addition in layout.added)]
         settings = _uv_settings(layout.project_file)
         home = self.root / _key(required, settings, layout, pins)
         if _fits(home, present):
@@ -314,7 +314,9 @@ class DependencyCache:
         """Distribution → what imports it from the environment, other than these modules."""
         own = {layout.module_id for layout in layouts if layout.installed}
         mounted = self._mounted()
-        return fixed_by({one: mounted[one] for one in mounted if one not in own})
+        return fixed_by(
+            {module_id: mounted[module_id] for module_id in mounted if module_id not in own}
+        )
 
     def agree(
         self,
@@ -382,7 +384,7 @@ class DependencyCache:
     def versions_in_use(self) -> dict[str, str]:
         """Name → version of what this process itself imports from the environment."""
         holders = self._holders()
-        return {name: one for name, one in self.environment().items() if name in holders}
+        return {name: version for name, version in self.environment().items() if name in holders}
 
     def _fill(
         self,
@@ -418,8 +420,8 @@ def _write_requirement_files(stage: Path, layouts: list[Layout]) -> list[Path]:
         if layout.added:
             files.append(stage / f"added-{number}.txt")
             lines = [
-                one.line(_copy_repository(one, stage / f"repository-{number}-{index}"))
-                for index, one in enumerate(layout.added)
+                addition.line(_copy_repository(addition, stage / f"repository-{number}-{index}"))
+                for index, addition in enumerate(layout.added)
             ]
             files[-1].write_text("\n".join(lines), encoding="utf-8")
     return files
@@ -472,16 +474,16 @@ def _uv_settings(project_file: Path | None) -> dict[str, Any]:
 def _is_satisfied(requirement: str, present: Mapping[str, str]) -> bool:
     """Return True if the running environment is known to satisfy a requirement."""
     try:
-        wanted = Requirement(requirement)
+        parsed = Requirement(requirement)
     except InvalidRequirement:
         # Reported when it is installed.
         return False
-    if wanted.marker is not None and not wanted.marker.evaluate():
+    if parsed.marker is not None and not parsed.marker.evaluate():
         return True
-    if wanted.url or wanted.extras:
+    if parsed.url or parsed.extras:
         return False
-    version = present.get(normalised(wanted.name))
-    return version is not None and wanted.specifier.contains(version, prereleases=True)
+    version = present.get(normalised(parsed.name))
+    return version is not None and parsed.specifier.contains(version, prereleases=True)
 
 
 def _agree(versions: Mapping[str, str], others: Mapping[str, str]) -> bool:

@@ -105,7 +105,7 @@ def other_versions(layout: Layout, present: Mapping[str, str]) -> list[tuple[str
 
     listed: list[tuple[str, Location | None]] = [(text, None) for text in required_by(layout)]
     versions: list[tuple[str, Location | None]] = []
-    for text, at in [*listed, *((one.written, one.at) for one in layout.added)]:
+    for text, at in [*listed, *((addition.written, addition.at) for addition in layout.added)]:
         try:
             requirement = Requirement(text)
         except InvalidRequirement:

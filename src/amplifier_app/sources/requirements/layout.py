@@ -169,10 +169,10 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(item for item in values if isinstance(item, str))
 
 
-def _check_python(wanted: Any, who: str, file: str) -> None:
-    if not isinstance(wanted, str):
+def _check_python(specifier: Any, who: str, file: str) -> None:
+    if not isinstance(specifier, str):
         return
-    simple = re.fullmatch(r">=\s*3\.(\d+)(?:\.0)?", wanted.strip())
+    simple = re.fullmatch(r">=\s*3\.(\d+)(?:\.0)?", specifier.strip())
     if simple:
         fits = sys.version_info >= (3, int(simple[1]))
     else:
@@ -180,12 +180,12 @@ def _check_python(wanted: Any, who: str, file: str) -> None:
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
         try:
-            fits = SpecifierSet(wanted).contains(".".join(map(str, sys.version_info[:3])))
+            fits = SpecifierSet(specifier).contains(".".join(map(str, sys.version_info[:3])))
         except InvalidSpecifier as error:
             raise SourceError(f"'requires-python' in {file} is not valid: {error}") from error
     if not fits:
         running = ".".join(map(str, sys.version_info[:3]))
-        raise SourceError(f"{who} requires Python {wanted}, but this is {running}")
+        raise SourceError(f"{who} requires Python {specifier}, but this is {running}")
 
 
 # -- by entry point ----------------------------------------------------------------------
@@ -258,15 +258,15 @@ def _of_distribution(root: Path, module_id: str | None, extras: Iterable[str]) -
     # Slow to import, and most modules are not wheels.
     from importlib.metadata import Distribution
 
-    found = sorted(root.glob("*.dist-info"))
-    if len(found) != 1 or not (found[0] / "METADATA").is_file():
+    folders = sorted(root.glob("*.dist-info"))
+    if len(folders) != 1 or not (folders[0] / "METADATA").is_file():
         return None
-    wheel = Distribution.at(found[0])
+    wheel = Distribution.at(folders[0])
     facts = {name: wheel.metadata[name] for name in wheel.metadata}
     name, version = facts.get("Name"), facts.get("Version")
     if not name or not version:
-        raise SourceError(f"{found[0].name} has no name and version")
-    requirements = tuple(_needed_requirements(wheel.requires or (), tuple(extras), found[0].name))
+        raise SourceError(f"{folders[0].name} has no name and version")
+    requirements = tuple(_needed_requirements(wheel.requires or (), tuple(extras), folders[0].name))
     file = root / f"{name}-{version}.dist-info"
     _check_python(facts.get("Requires-Python"), f"{name} {version}", f"{file.name}/METADATA")
     modules = {

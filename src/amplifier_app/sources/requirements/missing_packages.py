@@ -88,10 +88,10 @@ def requires_hint(error: str, entry: str = "this entry") -> str | None:
         return f"add the missing package to {entry}{sure} {_line(requirement)}"
     name = re.search(_NO_NAME, error)
     attribute = None if name else re.search(_NO_ATTRIBUTE, error)
-    found = name or attribute
-    if found is None:
+    match = name or attribute
+    if match is None:
         return None
-    top = (name[2] if name else found[1]).partition(".")[0]
+    top = (name[2] if name else match[1]).partition(".")[0]
     file = re.search(_FILE, error)
     provider = None if top in OWN_PACKAGES else _provider(top, Path(file[1]) if file else None)
     return _version_hint(provider, entry) if provider is not None else None
@@ -235,6 +235,8 @@ def _provider(top: str, file: Path | None = None) -> metadata.Distribution | Non
         file = Path(spec.origin)
     folder = next((path for path in (file, *file.parents) if path.stem == top), file).parent
     for distribution in metadata.distributions(path=[str(folder)]):
-        if any(one.parts[0].partition(".")[0] == top for one in distribution.files or ()):
+        if any(
+            installed.parts[0].partition(".")[0] == top for installed in distribution.files or ()
+        ):
             return distribution
     return None

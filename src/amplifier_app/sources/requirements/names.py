@@ -19,7 +19,7 @@ _METADATA = r"([A-Za-z0-9._]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info"
 
 def distributions(folders: Iterable[str]) -> dict[str, str]:
     """Name → version of the distributions in these folders, from the names of their metadata."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in folders:
         try:
             entries = os.listdir(folder or ".")
@@ -29,8 +29,8 @@ def distributions(folders: Iterable[str]) -> dict[str, str]:
         for entry in entries:
             match = re.fullmatch(_METADATA, entry)
             if match and normalised(match[1]) not in OURS:
-                found.setdefault(normalised(match[1]), match[2].partition("+")[0])
-    return found
+                versions.setdefault(normalised(match[1]), match[2].partition("+")[0])
+    return versions
 
 
 def recorded_files(metadata: Path) -> list[str]:

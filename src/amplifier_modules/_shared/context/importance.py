@@ -154,9 +154,9 @@ class _Facts:
     def _read_calls(self, message: Mapping[str, Any]) -> list[str]:
         files: list[str] = []
         for call in stored_calls(message):
-            name, given = call_parts(call)
+            name, arguments = call_parts(call)
             self.changes = self.changes or bool(_CHANGING.search(name))
-            files += _find_files(given)
+            files += _find_files(arguments)
         return files
 
     def score(self, unit: Unit) -> int:
@@ -181,8 +181,8 @@ def _find_files(arguments: object) -> list[str]:
     if isinstance(arguments, str):
         return _FILE_ARGUMENT.findall(arguments)
     if isinstance(arguments, Mapping):
-        given = cast("Mapping[str, Any]", arguments)
-        return [value for key in _FILE_KEYS if isinstance(value := given.get(key), str) and value]
+        fields = cast("Mapping[str, Any]", arguments)
+        return [value for key in _FILE_KEYS if isinstance(value := fields.get(key), str) and value]
     return []
 
 

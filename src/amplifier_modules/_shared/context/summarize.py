@@ -227,13 +227,13 @@ class SummaryCall:
         """The text of a response after hooks."""
         if not is_response(response):
             raise SummaryFailed(f"the provider returned {type(response).__name__}, not a response")
-        shown = shown_to_hooks(response)
+        original = shown_to_hooks(response)
         denied, final = await self._channel.emit_and_apply(
-            "provider:response", {**about, **response_data(shown)}
+            "provider:response", {**about, **response_data(original)}
         )
         if denied is not None:
             raise SummaryFailed(f"a hook denied the answer: {denied}")
-        answered = apply_hook_changes(response, shown, final.get("response", shown))
+        answered = apply_hook_changes(response, original, final.get("response", original))
         text = join_text(read_blocks(answered)).strip()
         if not text:
             raise SummaryFailed("the model answered without text")
@@ -274,16 +274,16 @@ def _written(units: Sequence[Sequence[Any]], room: int) -> list[str]:
 
 def _line(message: Any) -> str:
     """A message as one line of JSON: its texts, calls and results, without thinking."""
-    given = as_mapping(message) or {}
-    content = given.get("content")
+    fields = as_mapping(message) or {}
+    content = fields.get("content")
     texts = [content] if isinstance(content, str) else [_text(b) for b in mappings(content)]
     if content is not None and not isinstance(content, (str, list, tuple)):
         texts = [as_json_text(content)]
     line: dict[str, Any] = {
-        "role": str(given.get("role")),
+        "role": str(fields.get("role")),
         "text": cut_text("\n".join(text for text in texts if text), _MESSAGE_TOKENS),
     }
-    line["calls"] = [_call(call) for call in stored_calls(given)]
+    line["calls"] = [_call(call) for call in stored_calls(fields)]
     return json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False)
 
 
@@ -301,8 +301,8 @@ def _text(block: Mapping[str, Any]) -> str:
 
 
 def _call(call: Mapping[str, Any]) -> str:
-    name, given = call_parts(call)
-    arguments = given if isinstance(given, str) else as_json_text(given)
+    name, value = call_parts(call)
+    arguments = value if isinstance(value, str) else as_json_text(value)
     return f"{name}({cut_text(arguments, _MESSAGE_TOKENS // 4)})"
 
 

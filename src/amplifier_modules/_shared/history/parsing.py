@@ -230,11 +230,11 @@ def _block(reading: Reading, raw: object) -> Any:
 
 
 def _text(raw: object, block: Mapping[str, Any]) -> Any:
-    given: object = block.get("text")
-    text = given if isinstance(given, str) else "" if given is None else as_json_text(given)
+    value: object = block.get("text")
+    text = value if isinstance(value, str) else "" if value is None else as_json_text(value)
     if is_blank(text):
         return None
-    if block["type"] == "text" and text is given and _is_clean_block(block):
+    if block["type"] == "text" and text is value and _is_clean_block(block):
         return _as_it_is(raw, block)
     return {**clean_value(block), "type": "text", "text": clean_text(text)}
 
@@ -284,15 +284,15 @@ def _call_block(reading: Reading, block: Mapping[str, Any]) -> Call | None:
     return _call(block, block)
 
 
-def _add_thinking(reading: Reading, given: object) -> None:
+def _add_thinking(reading: Reading, raw: object) -> None:
     """Put the thinking of a message, if not part of its content, before everything else."""
-    block = as_mapping(given)
+    block = as_mapping(raw)
     if block is None or read_kind(block) != "thinking":
         return
     blocks = _as_blocks(reading.content)
     if any(_kind(block) in _THINKING for block in blocks):
         return
-    thinking = _thinking(reading, given, block)
+    thinking = _thinking(reading, raw, block)
     if thinking is not None:
         reading.content, reading.message = [thinking, *blocks], None
 
@@ -304,8 +304,8 @@ def _as_blocks(content: str | list[Any]) -> list[Any]:
 
 
 def _kind(block: object) -> object:
-    found = as_mapping(block)
-    return None if found is None else found.get("type")
+    mapping = as_mapping(block)
+    return None if mapping is None else mapping.get("type")
 
 
 def _add_listed_calls(reading: Reading, listed: object) -> None:

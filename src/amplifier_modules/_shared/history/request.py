@@ -231,11 +231,11 @@ class _Pairs:
     def orphans(self) -> list[Result]:
         return [*self.dropped, *self._early.values()]
 
-    def _unused(self, wanted: str) -> str:
-        wire_id, number = wanted, 1
+    def _unused(self, base: str) -> str:
+        wire_id, number = base, 1
         while wire_id in self._wire_ids:
             number += 1
-            wire_id = f"{wanted}_{number}"
+            wire_id = f"{base}_{number}"
         self._wire_ids.add(wire_id)
         return wire_id
 
@@ -255,9 +255,9 @@ def make_whole(
     pairs = _Pairs()
     placed: list[Message | tuple[Reading, list[_Asked]]] = []
     repairs: list[str] = []
-    given = list(messages)
-    texts = [_text_message(raw) for raw in given]
-    rest = (raw for raw, text in zip(given, texts, strict=True) if text is None)
+    originals = list(messages)
+    texts = [_text_message(raw) for raw in originals]
+    rest = (raw for raw, text in zip(originals, texts, strict=True) if text is None)
     others = iter(map(read, rest) if parsed is None else parsed.of(rest))
     for text in texts:
         if text is not None:

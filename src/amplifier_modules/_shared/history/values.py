@@ -133,8 +133,8 @@ def stored_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def call_parts(call: Mapping[str, Any]) -> tuple[str, object]:
     """The tool that a stored call names, empty if none, and its input in any form."""
     inner = to_mapping(call.get("function")) or call
-    given = inner.get("input") if "input" in inner else inner.get("arguments")
-    return str(inner.get("name") or inner.get("tool") or ""), given
+    arguments = inner.get("input") if "input" in inner else inner.get("arguments")
+    return str(inner.get("name") or inner.get("tool") or ""), arguments
 
 
 def call_ids(message: Mapping[str, Any] | Message) -> list[str]:
@@ -215,9 +215,9 @@ def read_id(source: Mapping[str, Any] | Message, key: str) -> str | None:
 
 def result_id(block: Mapping[str, Any]) -> str | None:
     for key in ("tool_call_id", "tool_use_id", "call_id"):
-        found = read_id(block, key)
-        if found:
-            return found
+        call_id = read_id(block, key)
+        if call_id:
+            return call_id
     return None
 
 
@@ -250,16 +250,16 @@ _PORTABLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_PORTABLE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def portable_id(given: str) -> str:
+def portable_id(text: str) -> str:
     """A call's id or a tool's name in characters every vendor accepts: ``[A-Za-z0-9_-]``, at most 64.
 
     A valid one is returned unchanged; any other becomes a readable part and a hash, always the same
     for the same text, so that a provider may apply it to calls, results and tools independently.
     """
-    if _PORTABLE.fullmatch(given):
-        return given
-    digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{_NOT_PORTABLE.sub('_', given)[:48]}_{digest}"
+    if _PORTABLE.fullmatch(text):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{_NOT_PORTABLE.sub('_', text)[:48]}_{digest}"
 
 
 TOO_DEEP_INPUT = f"the input is nested more than {MAX_DEPTH} levels deep"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +32,7 @@ from amplifier_modules._shared.http.errors import (
     error_for_response,
 )
 from amplifier_modules._shared.http.event_stream import EVENT_LIMIT, SSEStream
+from amplifier_support.session_capabilities import Enter, Turn
 from amplifier_support.text import without_login
 
 if TYPE_CHECKING:
@@ -41,21 +42,6 @@ CONNECT_TIMEOUT = 10.0
 IDLE_TIMEOUT = 300.0
 _ERROR_BODY_LIMIT = 64 * 1024
 _JSON_LIMIT = 16 * 1024 * 1024
-
-
-class Turn:
-    """A request that may be sent. This base class records nothing."""
-
-    async def record_answer(self, status: int, headers: Mapping[str, str]) -> None:
-        """Record the head of its answer."""
-
-    async def record_failure(self) -> None:
-        """Record that it had no answer."""
-
-
-Enter = Callable[[str, int], Awaitable[Turn]]
-"""Waits until a request may be sent. Takes what identifies the account and the model, and the length of the
-request in bytes."""
 
 _AT_ONCE = Turn()
 

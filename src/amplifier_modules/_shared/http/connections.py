@@ -198,10 +198,10 @@ class AsyncioTransport(httpx.AsyncBaseTransport):
             async with asyncio.timeout(patience):
                 if self._addresses is None:
                     return await _open_connection(origin.host, origin.port, options)
-                found = await self._addresses(origin.host, origin.port)
+                addresses = await self._addresses(origin.host, origin.port)
                 # Limit each attempt so that an address that does not answer leaves time for the others.
-                share = None if patience is None else patience / max(len(found), 1)
-                return await _first_connected(found, origin.port, share, options)
+                share = None if patience is None else patience / max(len(addresses), 1)
+                return await _first_connected(addresses, origin.port, share, options)
         except TimeoutError as error:
             raise httpx.ConnectTimeout(str(error)) from error
         except OSError as error:

@@ -315,15 +315,15 @@ def _caused_by_certificate(error: BaseException | None) -> bool:
 
 
 def _class_for(status: int, kinds: Iterable[str], message: str) -> type[LLMError]:
-    found = set(kinds)
-    if status in (400, 402, 403, 413, 422, 429) or found:
-        if found & _QUOTA_CODES or _any_in(_QUOTA_PHRASES, message):
+    codes = set(kinds)
+    if status in (400, 402, 403, 413, 422, 429) or codes:
+        if codes & _QUOTA_CODES or _any_in(_QUOTA_PHRASES, message):
             return QuotaExceededError
-        if found & _CONTEXT_CODES or (
+        if codes & _CONTEXT_CODES or (
             status in (400, 413, 422) and _any_in(_CONTEXT_PHRASES, message)
         ):
             return ContextLengthError
-        if found & _FILTER_CODES or (status == 400 and _any_in(_FILTER_PHRASES, message)):
+        if codes & _FILTER_CODES or (status == 400 and _any_in(_FILTER_PHRASES, message)):
             return ContentFilterError
     if status >= 500:
         return ProviderUnavailableError

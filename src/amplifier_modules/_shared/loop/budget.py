@@ -198,8 +198,8 @@ class Budget:
             tools: Whether to check tool calls too. False within a turn: the model may still
                 answer without one.
         """
-        found = (limit for level in self._levels() for limit in level._own_limits(turns, tools))
-        return next(found, None)
+        limits = (limit for level in self._levels() for limit in level._own_limits(turns, tools))
+        return next(limits, None)
 
     def find_owner(self, reached: Reached) -> Budget:
         """The budget whose limit is reached: this one or a parent."""
@@ -296,14 +296,14 @@ class Budget:
         counting = _counting.get()
         return counting is not None and any(level is self for level in counting._levels())
 
-    def take_tool_calls(self, wanted: int) -> int:
-        """Count the tool calls that are about to run; return how many of `wanted` may run."""
+    def take_tool_calls(self, count: int) -> int:
+        """Count the tool calls that are about to run; return how many of `count` may run."""
         left = (
             max(0, most - level.spent.tool_calls)
             for level in self._levels()
             if (most := level.limits.max_tool_calls) is not None
         )
-        granted = min(wanted, *left, wanted)
+        granted = min(count, *left, count)
         for level in self._levels():
             level.spent.tool_calls += granted
         self._notify_listeners()
@@ -455,8 +455,8 @@ def find_budget(coordinator: Any) -> Budget:
     """The budget of a session; one without limits if there is no session."""
     if not callable(getattr(coordinator, "get_capability", None)):
         return Budget()
-    found = BUDGET.of(coordinator)
-    return found if isinstance(found, Budget) else open_budget(coordinator)
+    budget = BUDGET.of(coordinator)
+    return budget if isinstance(budget, Budget) else open_budget(coordinator)
 
 
 class StopSignal:

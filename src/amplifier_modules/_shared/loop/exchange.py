@@ -52,22 +52,22 @@ from amplifier_support.session_capabilities import REQUEST_LOG, SentRequest
 logger = logging.getLogger(__name__)
 
 
-def choose_provider(providers: Mapping[str, Any], wanted: str | None) -> tuple[str, Any]:
+def choose_provider(providers: Mapping[str, Any], preference: str | None) -> tuple[str, Any]:
     """The provider to use, with the name it is mounted under.
 
-    `wanted` if given; otherwise see `amplifier_support.provider_order`.
+    `preference` if given; otherwise see `amplifier_support.provider_order`.
 
     Raises:
         ValueError: There are no providers.
-        amplifier_core.llm_errors.ConfigurationError: `wanted` is not mounted.
+        amplifier_core.llm_errors.ConfigurationError: `preference` is not mounted.
     """
-    name = first_mounted(providers, wanted)
+    name = first_mounted(providers, preference)
     if name is None:
         raise ValueError("At least one provider required: no provider is mounted")
-    if wanted not in (None, name):
+    if preference not in (None, name):
         mounted = ", ".join(providers)
         raise ConfigurationError(
-            f"default_provider '{wanted}' is not mounted; mounted providers: {mounted}"
+            f"default_provider '{preference}' is not mounted; mounted providers: {mounted}"
         )
     return name, providers[name]
 
@@ -374,14 +374,14 @@ class Exchanges:
         if not self._channel.has_listeners("provider:response"):
             return reply
         about["model"] = answered.model
-        shown = shown_to_hooks(response)
+        original = shown_to_hooks(response)
         if lost:
             about["lost_usage"] = lost_usage(lost)
         final = await self._channel.emit_or_raise(
             "provider:response",
-            {**about, **response_data(shown)},
+            {**about, **response_data(original)},
         )
-        changed = apply_hook_changes(response, shown, final.get("response", shown))
+        changed = apply_hook_changes(response, original, final.get("response", original))
         if changed is response:
             return reply
         blocks = read_blocks(changed)

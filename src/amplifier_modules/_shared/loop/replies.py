@@ -54,12 +54,12 @@ class Call:
 async def find_calls(provider: Any, response: Any, blocks: list[dict[str, Any]]) -> list[Call]:
     """The tool calls of a response, in order, as its provider reads them."""
     parse = getattr(provider, "parse_tool_calls", None)
-    found: Any = parse(response) if callable(parse) else read_field(response, "tool_calls")
-    if inspect.isawaitable(found):
-        found = await found
-    if found is None or (parse is None and not found):
-        found = [block for block in blocks if block.get("type") in CALL_TYPES]
-    return [_call(item) for item in cast("Iterable[Any]", found or ())]
+    items: Any = parse(response) if callable(parse) else read_field(response, "tool_calls")
+    if inspect.isawaitable(items):
+        items = await items
+    if items is None or (parse is None and not items):
+        items = [block for block in blocks if block.get("type") in CALL_TYPES]
+    return [_call(item) for item in cast("Iterable[Any]", items or ())]
 
 
 def _call(item: Any) -> Call:
@@ -71,14 +71,14 @@ def _call(item: Any) -> Call:
     if arguments is None:
         arguments = read_field(inner, "input", {})
     try:
-        found = _parse_arguments(str(invalid) if invalid else arguments)
+        values = _parse_arguments(str(invalid) if invalid else arguments)
     except InvalidArguments as error:
         call.problem = str(error)
         return call
     if invalid:
         call.problem = f"the provider reports the input as invalid: {str(invalid)[:500]}"
     else:
-        call.arguments = found
+        call.arguments = values
     return call
 
 
@@ -90,8 +90,8 @@ def _parse_arguments(arguments: Any) -> dict[str, Any]:
         raise InvalidArguments(f"the input must be a JSON object, not {kind}")
     if is_deeper(arguments, MAX_DEPTH):
         raise InvalidArguments(TOO_DEEP_INPUT)
-    found = cast("dict[str, Any]", arguments)
-    return found if is_plain(found) else clean_value(found)
+    values = cast("dict[str, Any]", arguments)
+    return values if is_plain(values) else clean_value(values)
 
 
 class CallLedger:
@@ -128,25 +128,25 @@ class CallLedger:
         settled: list[Call] = []
         by_given_id: dict[str, deque[Call | None]] = defaultdict(deque)
         for call in calls:
-            given, what = call.id, (call.name, call.arguments)
-            siblings = by_given_id[given]
-            if given and any(c is not None and (c.name, c.arguments) == what for c in siblings):
+            given_id, what = call.id, (call.name, call.arguments)
+            siblings = by_given_id[given_id]
+            if given_id and any(c is not None and (c.name, c.arguments) == what for c in siblings):
                 siblings.append(None)
                 continue
-            if given in self._seen:
-                self._assign_new_id(call, given, what)
+            if given_id in self._seen:
+                self._assign_new_id(call, given_id, what)
             call.id = call.id or f"call_{token_hex(8)}"
             self._seen[call.id] = what
             siblings.append(call)
             settled.append(call)
         return settled, _with_calls(blocks, settled, by_given_id)
 
-    def _assign_new_id(self, call: Call, given: str, what: tuple[str, dict[str, Any]]) -> None:
-        if self._seen[given] != what:
+    def _assign_new_id(self, call: Call, given_id: str, what: tuple[str, dict[str, Any]]) -> None:
+        if self._seen[given_id] != what:
             self._ids_are_reused = True
         elif not self._ids_are_reused:
-            call.repeats = given
-        call.id = f"{given}_{token_hex(4)}"
+            call.repeats = given_id
+        call.id = f"{given_id}_{token_hex(4)}"
 
 
 def _with_calls(
@@ -252,21 +252,21 @@ def shown_to_hooks(response: Any) -> PlainData:
     return data
 
 
-def response_data(shown: PlainData) -> dict[str, Any]:
+def response_data(response: PlainData) -> dict[str, Any]:
     """The data of `provider:response` about a response, from the result of `shown_to_hooks`."""
-    usage, finish_reason = shown.get("usage") or {}, shown.get("finish_reason")
-    return {"response": shown, "usage": usage, "finish_reason": finish_reason}
+    usage, finish_reason = response.get("usage") or {}, response.get("finish_reason")
+    return {"response": response, "usage": usage, "finish_reason": finish_reason}
 
 
-def apply_hook_changes(response: Any, shown: Mapping[str, Any], changed: Any) -> Any:
+def apply_hook_changes(response: Any, original: Mapping[str, Any], changed: Any) -> Any:
     """The response after hooks; the same object if they did not change it.
 
     Args:
         response: The provider's response.
-        shown: The same response as passed to hooks.
+        original: The same response as passed to hooks.
         changed: Their replacement.
     """
-    if changed is shown or changed == shown:
+    if changed is original or changed == original:
         return response
     if not isinstance(changed, Mapping):
         return changed if hasattr(changed, "content") else response
@@ -274,7 +274,7 @@ def apply_hook_changes(response: Any, shown: Mapping[str, Any], changed: Any) ->
     if not isinstance(response, BaseModel):
         return {**cast("dict[str, Any]", response), **fields} if "content" in fields else response
     # Only changed fields: hooks see text in place of values that JSON cannot represent.
-    changes = {key: value for key, value in fields.items() if shown.get(key) != value}
+    changes = {key: value for key, value in fields.items() if original.get(key) != value}
     try:
         typed = ChatResponse.model_validate({"content": [], **changes})
     except ValidationError as error:

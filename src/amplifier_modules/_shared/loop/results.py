@@ -37,11 +37,11 @@ def _named(value: Any) -> str:
 
 
 def wrong_answer(
-    kind: str, name: str | None, obj: Any, call: str, given: Any, expected: str
+    kind: str, name: str | None, obj: Any, call: str, value: Any, expected: str
 ) -> TypeError:
     """The error of a module, blamed for it, whose method returned a value of another type."""
     where = where_defined(getattr(obj, call, obj))
-    fault = f"{call}() returned {_named(given)}, expected {expected} ({where})"
+    fault = f"{call}() returned {_named(value)}, expected {expected} ({where})"
     error = TypeError(fault if name is None else f"{kind} '{name}': {fault}")
     blame(error, kind=kind, name=name, obj=obj, fault=fault)
     return error
@@ -68,12 +68,12 @@ def _with_error_object(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "error": {"message": error}} if isinstance(error, str) else fields
 
 
-def apply_hook_changes(result: ToolResult, shown: Mapping[str, Any], changed: Any) -> ToolResult:
+def apply_hook_changes(result: ToolResult, original: Mapping[str, Any], changed: Any) -> ToolResult:
     """A result after hooks.
 
     Args:
         result: The tool's result.
-        shown: The same result as passed to hooks.
+        original: The same result as passed to hooks.
         changed: Their replacement: a `ToolResult`, some of a result's fields, or an output.
     """
     if not isinstance(changed, Mapping):
@@ -84,7 +84,7 @@ def apply_hook_changes(result: ToolResult, shown: Mapping[str, Any], changed: An
     if "is_error" in fields:
         fields.setdefault("success", not fields.pop("is_error"))
     # Only changed fields: hooks see text in place of values that JSON cannot represent.
-    changes = {key: value for key, value in fields.items() if shown.get(key) != value}
+    changes = {key: value for key, value in fields.items() if original.get(key) != value}
     if "output" in changes and "content" not in changes and result.content:
         # Text in the content repeats the output that was changed.
         changes["content"] = [block for block in result.content if block.type != "text"]

@@ -38,6 +38,7 @@ from amplifier_modules._shared.loop.results import (
 )
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.module.spans import Span
+from amplifier_modules._shared.module.tools import InvalidInput
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 
@@ -69,11 +70,11 @@ def offered_names(tools: Mapping[str, Any]) -> dict[str, str]:
     names = {name: name for name in tools}
     for mounted in tools.keys() - legal:
         own = _own_name(tools[mounted])
-        name = wanted = own if own and _is_legal(own) else portable_id(mounted)
+        name = base = own if own and _is_legal(own) else portable_id(mounted)
         number = 1
         while name in taken:
             number += 1
-            name = f"{wanted[:60]}_{number}"
+            name = f"{base[:60]}_{number}"
         taken.add(name)
         names[mounted] = name
     return names
@@ -99,39 +100,35 @@ def _is_legal(name: str) -> bool:
     return portable_id(name) == name if name else False
 
 
-class InvalidInput(Exception):
-    """The input is invalid for the tool; the message is for the model."""
-
-
 def input_aliases(tool: Any) -> Mapping[str, str]:
     """The aliases a tool declares, by alias."""
     return to_mapping(getattr(tool, "input_aliases", None))
 
 
 def without_aliases(
-    aliases: Mapping[str, str], given: dict[str, Any], shown: Mapping[str, Any] | None = None
+    aliases: Mapping[str, str], arguments: dict[str, Any], original: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The input with each parameter under its own name.
 
     Args:
         aliases: The tool's aliases.
-        given: The input, with any of the names.
-        shown: The input as hooks saw it, if `given` is their revision of it. A name whose value
+        arguments: The input, with any of the names.
+        original: The input as hooks saw it, if `arguments` is their revision of it. A name whose value
             they changed takes precedence over one they left unchanged.
 
     Raises:
         InvalidInput: Two names of one parameter have different values, both changed.
     """
     if not aliases:
-        return given
-    values = {aliases.get(key, key): value for key, value in given.items()}
+        return arguments
+    values = {aliases.get(key, key): value for key, value in arguments.items()}
     changed: dict[str, str] = {}
-    for key, value in given.items():
-        if shown is not None and key in shown and shown[key] == value:
+    for key, value in arguments.items():
+        if original is not None and key in original and original[key] == value:
             continue
         name = aliases.get(key, key)
         first = changed.setdefault(name, key)
-        if given[first] != value:
+        if arguments[first] != value:
             raise InvalidInput(
                 f"'{first}' and '{key}' are the same parameter, but their values differ; "
                 f"give only '{name}'"
@@ -140,10 +137,10 @@ def without_aliases(
     return values
 
 
-def with_aliases(aliases: Mapping[str, str], given: dict[str, Any]) -> dict[str, Any]:
+def with_aliases(aliases: Mapping[str, str], arguments: dict[str, Any]) -> dict[str, Any]:
     """The input with each parameter under all of its names."""
-    named = {alias: given[name] for alias, name in aliases.items() if name in given}
-    return {**given, **named} if named else given
+    named = {alias: arguments[name] for alias, name in aliases.items() if name in arguments}
+    return {**arguments, **named} if named else arguments
 
 
 _SHOWN = 200
@@ -194,15 +191,15 @@ class Runner:
                 raise InvalidInput(call.problem)
             aliases = input_aliases(tool)
             arguments = self._fitting(tool, call.name, aliases, call.arguments)
-            shown = with_aliases(aliases, arguments)
-            data = {**data, "tool_input": shown, "input": shown}
+            original = with_aliases(aliases, arguments)
+            data = {**data, "tool_input": original, "input": original}
             denied, final = await self._channel.emit_and_apply("tool:pre", data, hold_results=True)
             if denied is not None:
                 return await self._refuse(data, "Denied", f"denied: {denied}")
-            changed = _changed(final, ("tool_input", "input"), shown)
-            if changed is not shown:
+            changed = _changed(final, ("tool_input", "input"), original)
+            if changed is not original:
                 data = {**data, "tool_input": changed, "input": changed}
-                arguments = self._fitting(tool, call.name, aliases, changed, shown)
+                arguments = self._fitting(tool, call.name, aliases, changed, original)
                 changed = with_aliases(aliases, arguments)
                 data = {**data, "tool_input": changed, "input": changed}
         except InvalidInput as error:
@@ -215,20 +212,20 @@ class Runner:
         tool: Any,
         name: str,
         aliases: Mapping[str, str],
-        given: Any,
-        shown: dict[str, Any] | None = None,
+        values: Any,
+        original: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The input for the tool; `shown` is what hooks saw, if `given` is their revision of it.
+        """The input for the tool; `original` is what hooks saw, if `values` is their revision of it.
 
         Raises:
             InvalidInput: It is not an object, does not match the tool's schema, or has two values for
                 one parameter.
         """
-        if not isinstance(given, dict):
+        if not isinstance(values, dict):
             raise InvalidInput(
-                f"a hook replaced the input with {type(given).__name__}, expected an object"
+                f"a hook replaced the input with {type(values).__name__}, expected an object"
             )
-        arguments = without_aliases(aliases, cast("dict[str, Any]", given), shown)
+        arguments = without_aliases(aliases, cast("dict[str, Any]", values), original)
         problem = self._checker.problem(tool, name, arguments)
         if problem is not None:
             raise InvalidInput(problem)
@@ -304,21 +301,21 @@ class Runner:
         """The result of a tool after hooks."""
         if not self._channel.has_listeners("tool:post"):
             return result
-        shown = ToolResultData.of(result)
+        original = ToolResultData.of(result)
         denied, final = await self._channel.emit_and_apply(
             "tool:post",
             {
                 **data,
-                "tool_result": shown,
-                "result": shown,
+                "tool_result": original,
+                "result": original,
                 "duration_ms": round(milliseconds, 1),
             },
             hold_results=True,
         )
         if denied is not None:
             return failure(f"denied: {denied}", "Denied")
-        changed = _changed(final, ("tool_result", "result"), shown)
-        return result if changed is shown else apply_hook_changes(result, shown, changed)
+        changed = _changed(final, ("tool_result", "result"), original)
+        return result if changed is original else apply_hook_changes(result, original, changed)
 
     async def _refuse(self, data: dict[str, Any], kind: str, message: str) -> ToolResult:
         result = self._refused[data["tool_call_id"]] = failure(message, kind)

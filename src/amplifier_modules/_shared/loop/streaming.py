@@ -64,8 +64,8 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
         async for chunk in chunks:
             last = chunk
             if has_listeners:
-                shown = chunk if type(chunk) is dict else plain(chunk)
-                await emit("provider:stream", {"chunk": shown, **ids})
+                plain_chunk = chunk if type(chunk) is dict else plain(chunk)
+                await emit("provider:stream", {"chunk": plain_chunk, **ids})
             channel.has_emitted = True
             if type(chunk) is not dict:
                 continue
@@ -172,10 +172,10 @@ class AnswerFormat:
     def begin(self, coordinator: Any) -> None:
         """Read what the session wants of the answers of a turn."""
         has_capabilities = callable(getattr(coordinator, "get_capability", None))
-        wanted = RESPONSE_FORMAT.of(coordinator) if has_capabilities else None
+        form = RESPONSE_FORMAT.of(coordinator) if has_capabilities else None
         before, self._wanted = self._wanted, None
-        if isinstance(wanted, Mapping):
-            self._wanted = ResponseFormatJsonSchema.model_validate(wanted)
+        if isinstance(form, Mapping):
+            self._wanted = ResponseFormatJsonSchema.model_validate(form)
         if self._wanted != before:
             self._refused.clear()
 
@@ -199,8 +199,8 @@ class AnswerFormat:
 
     def drop(self, request: Any, name: str, model: str | None, error: InvalidRequestError) -> bool:
         """Return True to send a refused request again, without the form of the answer."""
-        wanted = getattr(request, "response_format", None)
-        if wanted is None or error.status_code not in _REFUSED or (name, model) in self._refused:
+        form = getattr(request, "response_format", None)
+        if form is None or error.status_code not in _REFUSED or (name, model) in self._refused:
             return False
         self._refused.add((name, model))
         return True

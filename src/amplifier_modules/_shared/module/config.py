@@ -73,7 +73,7 @@ class PublishedKeyError(Exception):
 
 
 def with_own_names(
-    table: Mapping[str, Published], given: Mapping[str, Any], module_id: str
+    table: Mapping[str, Published], config: Mapping[str, Any], module_id: str
 ) -> dict[str, Any]:
     """Replace published keys in a config with the module's own; warn of ignored ones.
 
@@ -82,9 +82,9 @@ def with_own_names(
     Raises:
         PublishedKeyError: A key is rejected, or a setting is given under two names.
     """
-    own = {key: value for key, value in given.items() if key not in table}
+    own = {key: value for key, value in config.items() if key not in table}
     without_effect: dict[str, list[str]] = {}
-    for key, value in given.items():
+    for key, value in config.items():
         if key not in table or value is None:
             continue
         meaning = table[key]
@@ -159,12 +159,12 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
             unless it is a secret, and what is allowed; for an unknown key also the nearest known
             one, for a rejected published key the reason.
     """
-    given: Any = {} if config is None else config
-    if not isinstance(given, Mapping):
+    settings: Any = {} if config is None else config
+    if not isinstance(settings, Mapping):
         raise ValueError(
-            f"{module_id}: config must be a mapping of settings, not {type(given).__name__}"
+            f"{module_id}: config must be a mapping of settings, not {type(settings).__name__}"
         )
-    own = dict(cast("Mapping[str, Any]", given))
+    own = dict(cast("Mapping[str, Any]", settings))
     if _needs_no_validation(model, own):
         return model.model_construct(None, **own)
     try:
@@ -181,14 +181,14 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
     raise ValueError(f"{module_id}: config is not valid: {lines}")
 
 
-def _needs_no_validation(model: type[BaseModel], given: Mapping[str, Any]) -> bool:
+def _needs_no_validation(model: type[BaseModel], settings: Mapping[str, Any]) -> bool:
     """Return True if all values are defaults or words that their fields list, which takes no validator."""
     checks = model.__pydantic_decorators__
-    if checks.model_validators or (given and checks.field_validators):
+    if checks.model_validators or (settings and checks.field_validators):
         return False
     fields = model.model_fields
     return not any(field.is_required() for field in fields.values()) and all(
-        key in fields and _is_listed_word(fields[key], value) for key, value in given.items()
+        key in fields and _is_listed_word(fields[key], value) for key, value in settings.items()
     )
 
 

@@ -88,8 +88,8 @@ async def announced_events(coordinator: Any) -> list[str]:
     """
     contributed = await coordinator.collect_contributions("observability.events")
     events: list[str] = []
-    for given in [*contributed, ANNOUNCED_EVENTS.of(coordinator)]:
-        several = isinstance(given, Iterable) and not isinstance(given, str)
-        names = cast("Iterable[Any]", given) if several else [given]
+    for contribution in [*contributed, ANNOUNCED_EVENTS.of(coordinator)]:
+        several = isinstance(contribution, Iterable) and not isinstance(contribution, str)
+        names = cast("Iterable[Any]", contribution) if several else [contribution]
         events += [name for name in names if isinstance(name, str)]
     return events

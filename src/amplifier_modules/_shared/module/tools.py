@@ -27,24 +27,24 @@ class InvalidInput(Exception):
     """The input does not match the tool's schema; the message is for the model."""
 
 
-def read_input(schema: Mapping[str, Any], given: Any) -> dict[str, Any]:
-    """The values of `given` that `schema` declares; missing optional ones are omitted.
+def read_input(schema: Mapping[str, Any], arguments: Any) -> dict[str, Any]:
+    """The values of `arguments` that `schema` declares; missing optional ones are omitted.
 
     Keys that start with an underscore belong to the caller of the tool and are ignored. A null
     counts as missing.
 
     Args:
         schema: JSON schema of an object.
-        given: The input from the model.
+        arguments: The input from the model.
 
     Raises:
         InvalidInput: A value is missing, has the wrong type, is below its minimum or is unknown.
     """
-    if not isinstance(given, Mapping):
-        raise InvalidInput(f"the input must be an object, not {type(given).__name__}")
+    if not isinstance(arguments, Mapping):
+        raise InvalidInput(f"the input must be an object, not {type(arguments).__name__}")
     properties = cast("dict[str, dict[str, Any]]", schema["properties"])
     values: dict[str, Any] = {}
-    for key, value in cast("Mapping[str, Any]", given).items():
+    for key, value in cast("Mapping[str, Any]", arguments).items():
         if key.startswith("_") or value is None:
             continue
         if key not in properties:

@@ -124,15 +124,15 @@ class Denials:
         sandbox = self._sandbox
         if sandbox is None or not sandbox.enforced:
             return []
-        found = [*self._certain(sandbox), *_likely(sandbox, exit_code, output[-_LARGEST:])]
-        for denial in found:
+        denials = [*self._certain(sandbox), *_likely(sandbox, exit_code, output[-_LARGEST:])]
+        for denial in denials:
             data = {"tool_name": self._tool, **denial._asdict()}
             await self._hooks.emit(SANDBOX_DENIED, {**data, **event_ids()})
         made = [
             f"{path} was made: it can run later, outside of the sandbox. Ask the user to read it"
             for path in sandbox.take_made()
         ]
-        return [*(denial.reason for denial in found), *made]
+        return [*(denial.reason for denial in denials), *made]
 
     def _certain(self, sandbox: Sandbox) -> Iterator[Denial]:
         for why in sandbox.take_refusals():

@@ -177,13 +177,13 @@ class AnswerStream(ABC):
                 raise self._broken("sent an event that is not a JSON object", retryable=False)
             yield event
 
-    def _call_id(self, given: Any, prefix: str = "call") -> str:
+    def _call_id(self, value: Any, prefix: str = "call") -> str:
         """The id of a call; a new one if the service gave none."""
-        return given if isinstance(given, str) and given else f"{prefix}_{secrets.token_hex(12)}"
+        return value if isinstance(value, str) and value else f"{prefix}_{secrets.token_hex(12)}"
 
-    def _tool_name(self, given: Any) -> str:
+    def _tool_name(self, name: Any) -> str:
         """The name of the tool a call is for; empty, which no tool has, if there is none."""
-        return self._names.get(given, given) if isinstance(given, str) else ""
+        return self._names.get(name, name) if isinstance(name, str) else ""
 
     def _broken(self, what: str, *, retryable: bool = True) -> StreamError:
         text = f"{self._provider} {what}"

@@ -410,13 +410,13 @@ def _milliseconds_since(begun: float) -> int:
 
 def combine_degradations(degradations: Iterable[Degradation]) -> Degradation | None:
     """Several departures from the request as the one a `ChatResponse` has room for."""
-    found = list(degradations)
-    if len(found) < 2:
-        return found[0] if found else None
+    items = list(degradations)
+    if len(items) < 2:
+        return items[0] if items else None
     return Degradation(
-        requested="; ".join(item.requested for item in found),
-        actual="; ".join(item.actual for item in found),
-        reason="; ".join(dict.fromkeys(item.reason for item in found)),
+        requested="; ".join(item.requested for item in items),
+        actual="; ".join(item.actual for item in items),
+        reason="; ".join(dict.fromkeys(item.reason for item in items)),
     )
 
 

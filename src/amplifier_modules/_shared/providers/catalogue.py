@@ -152,14 +152,14 @@ class PriceSource:
 
     def __init__(
         self,
-        given: PricesConfig | None,
+        prices: PricesConfig | None,
         use_list: bool | None,
         *,
         at_vendor: bool,
         lists: Sequence[PriceList] = (),
         names: Callable[[str], Iterable[str]],
     ) -> None:
-        self._given = given.as_prices() if given is not None else None
+        self._given = prices.as_prices() if prices is not None else None
         self.uses_list = at_vendor if use_list is None else use_list
         self._listed = merge_lists(lists)
         self._names = names
@@ -225,8 +225,8 @@ def entries_in(answer: Mapping[str, Any], provider: str) -> list[dict[str, Any]]
             provider=provider,
             retryable=False,
         )
-    found = [cast("dict[str, Any]", entry) for entry in data if isinstance(entry, dict)]
-    return [entry for entry in found if isinstance(entry.get("id"), str) and entry["id"]]
+    entries = [cast("dict[str, Any]", entry) for entry in data if isinstance(entry, dict)]
+    return [entry for entry in entries if isinstance(entry.get("id"), str) and entry["id"]]
 
 
 def limit_in(entry: Mapping[str, Any], *names: str) -> int:

@@ -109,23 +109,23 @@ def wire_tool_choice(choice: str | Mapping[str, Any]) -> tuple[str | dict[str, A
 
 def wire_response_format(request: ChatRequest) -> dict[str, Any] | None:
     """The API's `response_format`; None for free text."""
-    wanted = request.response_format
-    if wanted is None or wanted.type == "text":
+    form = request.response_format
+    if form is None or form.type == "text":
         return None
-    if wanted.type == "json":
+    if form.type == "json":
         return {"type": "json_object"}
-    given = wanted.json_schema
+    json_schema = form.json_schema
     # Some callers hand over the API's own wrapping of name and schema.
-    inner = given.get("schema")
-    wrapped = isinstance(inner, Mapping) and isinstance(given.get("name"), str)
-    schema: dict[str, Any] = dict(cast("Mapping[str, Any]", inner)) if wrapped else given
-    name = str(given["name"] if wrapped else schema.get("title") or "response")
+    inner = json_schema.get("schema")
+    wrapped = isinstance(inner, Mapping) and isinstance(json_schema.get("name"), str)
+    schema: dict[str, Any] = dict(cast("Mapping[str, Any]", inner)) if wrapped else json_schema
+    name = str(json_schema["name"] if wrapped else schema.get("title") or "response")
     described: dict[str, Any] = {"name": portable_id(name), "schema": schema}
-    strict = wanted.strict if wanted.strict is not None else given.get("strict")
+    strict = form.strict if form.strict is not None else json_schema.get("strict")
     if wrapped and isinstance(strict, bool):
         described["strict"] = strict
-    elif wanted.strict is not None:
-        described["strict"] = wanted.strict
+    elif form.strict is not None:
+        described["strict"] = form.strict
     return {"type": "json_schema", "json_schema": described}
 
 
@@ -205,11 +205,11 @@ def _assistant_message(message: Message) -> dict[str, Any]:
 def _tool_message(message: Message, images: list[dict[str, Any]]) -> dict[str, Any]:
     text = _join_text(message.content)
     if not isinstance(message.content, str):
-        shown = [_image_part(block.source) for block in message.content if block.type == "image"]
-        if shown:
+        parts = [_image_part(block.source) for block in message.content if block.type == "image"]
+        if parts:
             text = f"{text}\n{_IMAGES_FOLLOW}" if text else _IMAGES_FOLLOW
             images.append({"type": "text", "text": f"[images from {message.name or 'a tool'}]"})
-            images += shown
+            images += parts
     return {
         "role": "tool",
         "tool_call_id": wire_call_id(message.tool_call_id or ""),
@@ -376,8 +376,8 @@ class ChatStream(OpenAIStream):
         if event.get("error"):
             raise error_for_body(event, provider=self._provider, model=self._model)
         if self._id is None:
-            given, model = event.get("id"), event.get("model")
-            self._id = given if isinstance(given, str) else ""
+            response_id, model = event.get("id"), event.get("model")
+            self._id = response_id if isinstance(response_id, str) else ""
             self.model = model if isinstance(model, str) and model else self.model
         if isinstance(usage := event.get("usage"), dict):
             self._usage = cast("dict[str, Any]", usage)
@@ -428,9 +428,9 @@ class ChatStream(OpenAIStream):
         if block is None:
             self._end_text(chunks)
             taken = {block.id for block in self._blocks}
-            given, at = call.get("id"), call.get("index")
+            wire_id, at = call.get("id"), call.get("index")
             call_id = self._call_id(
-                given if isinstance(given, str) and given not in taken else None
+                wire_id if isinstance(wire_id, str) and wire_id not in taken else None
             )
             name = self._tool_name(function.get("name"))
             block = _Block(len(self._blocks), "tool_call", id=call_id, name=name)
@@ -489,12 +489,14 @@ class Taste:
         stream_usage: It takes `stream_options`.
         effort_with_tools: Reasoning effort to send with tools where the request names none.
         encrypted_reasoning: It returns its reasoning encrypted, if asked to.
+        tool_references: It loads the tools that `tool_search` finds where the conversation refers to them.
     """
 
     max_tokens: str = "max_tokens"
     stream_usage: bool = True
     effort_with_tools: str | None = None
     encrypted_reasoning: bool = False
+    tool_references: bool = False
 
 
 class ChatCompletionsProvider(HTTPProvider):
@@ -661,15 +663,15 @@ class ChatCompletionsProvider(HTTPProvider):
         return body | self._extra_body
 
     def _effort(self, request: ChatRequest, taste: Taste) -> str | None:
-        wanted = first_given(request.reasoning_effort, self._reasoning_effort)
-        return taste.effort_with_tools if wanted is None and request.tools else wanted
+        effort = first_given(request.reasoning_effort, self._reasoning_effort)
+        return taste.effort_with_tools if effort is None and request.tools else effort
 
     def _degradations(self, request: ChatRequest, body: Mapping[str, Any]) -> list[Degradation]:
         """Return the differences of the sent request from the one that was asked for."""
         model: str = body["model"]
         forced = (self._learned.get(model) or self._taste(model)).effort_with_tools
-        wanted = first_given(request.reasoning_effort, self._reasoning_effort)
-        if not request.tools or wanted is not None or forced is None:
+        effort = first_given(request.reasoning_effort, self._reasoning_effort)
+        if not request.tools or effort is not None or forced is None:
             return []
         return [
             Degradation(
@@ -699,4 +701,6 @@ def _lesson(message: str, body: Mapping[str, Any], taste: Taste) -> Taste | None
     # Models that do not reason, and servers without encryption, refuse this.
     if taste.encrypted_reasoning and ("encrypted" in text or "include" in text):
         return replace(taste, encrypted_reasoning=False)
+    if taste.tool_references and "tool_search" in text:
+        return replace(taste, tool_references=False)
     return None

@@ -110,12 +110,12 @@ class EndpointBatches(ABC):
 
 def _object_in(line: bytes, provider: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise _broken(provider, "a line of answers that is not a JSON object")
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", value)
 
 
 def text_in(answer: Mapping[str, Any], name: str, provider: str) -> str:

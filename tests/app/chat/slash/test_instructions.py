@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_app.chat.slash.contributed import CommandFile
 from tests.support.cli import run_amplifier
-from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.terminal import ENTER, Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
@@ -28,11 +28,8 @@ def chat(project: Path, *lines: tuple[str, str], editor: str = "false", sub: str
     with Terminal("run", "-P", "mock", cwd=project / sub, size=(120, 40), env=env) as terminal:
         terminal.prompt()
         for line, shown in lines:
-            terminal.type(line + ENTER)
-            terminal.until(shown)
-            terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+            terminal.ask(line, shown)
+        terminal.quit()
     return terminal.shown
 
 

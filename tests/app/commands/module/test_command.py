@@ -153,11 +153,3 @@ def test_list_shows_the_plans_modules_first_then_all_others(folder: Path) -> Non
     assert text[0].split() == ["MODULE", "TYPE", "PLAN", "DESCRIPTION", "FROM"]
     assert text.index("") == len(rows) + 1
     assert "provider-anthropic skipped: ANTHROPIC_API_KEY is not set" in text
-
-
-def test_list_of_a_broken_plan_is_a_configuration_error(folder: Path) -> None:
-    write_files(folder, {"bad.yaml": "tolls: []\n"})
-    done = run_amplifier("module", "list", "--plan", "bad.yaml", cwd=folder)
-    assert (done.code, done.stdout) == (78, "")
-    assert "bad.yaml:1:1: unknown key 'tolls' in the plan; did you mean 'tools'?" in done.stderr
-    assert "Traceback" not in done.stderr

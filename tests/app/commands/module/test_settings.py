@@ -172,20 +172,6 @@ def test_nonsense_is_refused_and_nothing_is_written(
     assert not (module.home / "settings.yaml").exists()
 
 
-def test_invalid_settings_are_an_error_and_are_not_changed(module: Program, project: Path) -> None:
-    settings = project / ".amplifier" / "settings.yaml"
-    settings.write_text("tools: [\n")
-    for arguments in (
-        ("add", "tool-mcp"),
-        ("remove", "tool-bash"),
-        ("override", "tool-bash", "git+https://example.com/x", "--scope", "project"),
-    ):
-        done = module(*arguments)
-        assert done.code == 78
-        assert "settings.yaml:" in done.stderr
-    assert settings.read_text() == "tools: [\n"
-
-
 def test_a_secret_in_plain_text_is_warned_of(module: Program) -> None:
     report = module.done("add", "provider-openai", "--config", "api_key=sk-1", "--scope", "user")
     assert "${VARIABLE}" in report

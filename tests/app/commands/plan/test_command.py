@@ -158,15 +158,6 @@ def test_show_lists_module_sources_set_in_settings(folder: Path) -> None:
     assert facts["sources"]["tool-bash"]["source"] == f"{folder}/home/mine"
 
 
-def test_show_of_a_broken_plan_fails_with_its_place(folder: Path) -> None:
-    (folder / "child.yaml").write_text("extends: ./base.yaml\ntolls: []\n", encoding="utf-8")
-    shown = plan(folder, "show", "-f", "child.yaml")
-    assert shown.code == 78
-    assert shown.stdout == ""
-    assert "child.yaml:2:1" in shown.stderr
-    assert "did you mean 'tools'?" in shown.stderr
-
-
 # -- explain -----------------------------------------------------------------------------
 
 

@@ -203,19 +203,18 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("case", MALFORMED)
-def test_a_malformed_table_is_refused_and_nothing_is_lost(home: Path, case: str) -> None:
+def test_a_malformed_table_is_refused_and_nothing_is_lost(home: Path) -> None:
     with table_server(genai({HAIKU: {"input_mtok": 4}})) as (url, _):
         assert update(url, "--yes").code == 0
     before = (home / "prices.json").read_bytes()
-    body, message = MALFORMED[case]
-    with table_server(body) as (url, _):
-        done = update(url, "--yes")
-    assert done.code == 78
-    assert "the table from genai-prices is malformed" in done.stderr
-    assert message in done.stderr
-    assert "The prices in use are unchanged." in done.stderr
-    assert (home / "prices.json").read_bytes() == before
+    for case, (body, message) in MALFORMED.items():
+        with table_server(body) as (url, _):
+            done = update(url, "--yes")
+        assert done.code == 78, case
+        assert "the table from genai-prices is malformed" in done.stderr
+        assert message in done.stderr, case
+        assert "The prices in use are unchanged." in done.stderr
+        assert (home / "prices.json").read_bytes() == before, case
 
 
 @pytest.mark.parametrize("provider", SHIPPED)

@@ -69,12 +69,8 @@ def stored(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-FAULTS = [
-    *(Cut(after=k) for k in range(9)),
-    *(ResetAfter(after=k) for k in (1, 4, 7)),
-    *(Stall(after=k) for k in (0, 5)),
-    *(ErrorEvent(after=k) for k in (1, 5)),
-]
+FAULTS = [Cut(after=2), Cut(after=8), ResetAfter(after=4), Stall(after=5), ErrorEvent(after=5)]
+"""Some of the faults of `tests/app/render/test_answers_once.py`, here of a whole program."""
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)

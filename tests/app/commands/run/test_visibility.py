@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
-from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.terminal import ENTER, Terminal
 
 CONTENT = [
     {
@@ -137,8 +137,7 @@ def test_think_toggles_thinking_in_the_chat(tmp_path: Path) -> None:
             turn = terminal.until("text-unmarked")
             assert ("thought-unmarked" in turn, "thought-internal" in turn) == (seen, seen)
         terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.quit()
 
 
 def test_an_answer_that_is_entirely_hidden_is_not_a_success(tmp_path: Path) -> None:
@@ -167,11 +166,8 @@ def test_an_empty_answer_is_not_a_success(tmp_path: Path, reply: Any) -> None:
 def test_an_empty_answer_is_reported_in_the_chat(tmp_path: Path) -> None:
     with Terminal("run", "-f", mock_plan(tmp_path, [{"thinking": "hm"}])) as terminal:
         terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until(NO_ANSWER)
-        terminal.prompt()
-        terminal.type(CTRL_D)
-        assert terminal.finish() == 0
+        terminal.ask("go", NO_ANSWER)
+        terminal.quit()
 
 
 LOOP = """

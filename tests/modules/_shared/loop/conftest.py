@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from amplifier_extras.loop_events.turn import EventsOrchestrator
-from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules._shared.loop.turn import LoopOrchestrator
 from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 from tests.modules._shared.loop.rig import Rig

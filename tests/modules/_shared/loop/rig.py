@@ -11,7 +11,7 @@ from amplifier_core.events import ALL_EVENTS
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_extras.loop_events.turn import EventsConfig, EventsOrchestrator
 from amplifier_modules._shared.loop.config import LoopConfig
-from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules._shared.loop.turn import LoopOrchestrator
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules.provider_mock.provider import MockConfig, MockProvider, create
 

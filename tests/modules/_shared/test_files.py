@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules._shared.files.roots import (
+from amplifier_modules._shared.files import (
     InvalidPath,
     OutsideRoots,
     PathError,

@@ -1,0 +1,147 @@
+"""The driver's side of a worker on a node: the files of its rows, the pace of its requests, and its keys.
+
+The process that runs the batch is the only writer of the record. A worker asks with
+
+    {"id", "ask", "changes"}                  to store what changed in the row's folders
+    {"id", "ask", "account", "size"}          to send a request
+    {"ask", "turn", "status", "headers"}      to note the answer to it; without a status, that there was none
+
+and goes on when it gets `{"reply"}`, with the `turn` of the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base import paths
+from amplifier_app.base.errors import AppError, ConfigError, SessionError
+from amplifier_batch.engines.package import Package
+from amplifier_batch.record.folder import WORK
+from amplifier_batch.record.replica import SESSIONS, Change, Replica, apply_changes, find_folders
+from amplifier_batch.workdirs import Workdir
+from amplifier_modules._shared.pacing import pace_in
+from amplifier_support.session_capabilities import Turn
+
+
+class NodeServices:
+    """Serves one worker.
+
+    Args:
+        folder: The folder of the batch.
+        package: What the node has got.
+        send: Sends a message to the worker.
+        fail: Ends the batch with an error.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        package: Package,
+        send: Callable[[bytes], Awaitable[None]],
+        fail: Callable[[AppError], None],
+    ) -> None:
+        self._folder = folder
+        self._package = package
+        self._send = send
+        self._fail = fail
+        self._enter = pace_in(str(paths.state_dir() / "pace"))
+        self._turns: dict[int, Turn] = {}
+        self._sessions: dict[str, set[str]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def translate(self, line: bytes, place: Mapping[str, str]) -> bytes:
+        """Return a message for the worker as the node needs it.
+
+        Args:
+            line: The message.
+            place: The folders `root` and `package` of the node.
+        """
+        message = json.loads(line)
+        if "working_dir" in message:
+            message["node"] = {**self._package._asdict(), "keys": None, **place}
+        elif "row" in message:
+            message["row"] = await asyncio.to_thread(self._with_files, message["row"])
+        return json.dumps(message).encode() + b"\n"
+
+    def _with_files(self, row: dict[str, Any]) -> dict[str, Any]:
+        session, workdir = row["session"], Workdir(*row["workdir"])
+        has_own = Path(workdir.target) == self._folder / WORK / session
+        try:
+            workdir.prepare()
+            folders = find_folders(self._folder, session, has_own=has_own)
+            files = Replica(self._folder, folders).changes()
+        except AppError as error:  # of this row alone
+            return {**row, "problem": [error.message, error.hint]}
+        self._sessions[row["id"]] = {session, *(Path(folder).name for folder in folders)}
+        target = f"{WORK}/{session}" if has_own else ""
+        return {**row, "workdir": [workdir.kind, "", target], "files": files}
+
+    def takes(self, message: Mapping[str, Any]) -> bool:
+        """Answer a question that is for the driver's disk or pace; False for any other message."""
+        if not message.keys() & {"changes", "account", "turn"}:
+            return False
+        task = asyncio.create_task(self._answer(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    def close(self) -> None:
+        """Answer nothing more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _answer(self, message: Mapping[str, Any]) -> None:
+        reply: dict[str, Any] = {"reply": message["ask"]}
+        try:
+            if "changes" in message:
+                self._check(message["id"], message["changes"])
+                await asyncio.to_thread(apply_changes, self._folder, message["changes"])
+            elif "account" in message:
+                reply["turn"] = message["ask"]
+                self._turns[message["ask"]] = await self._enter(message["account"], message["size"])
+            else:
+                await self._note_answer(message)
+        except AppError as error:
+            self._fail(error)
+            return
+        await self._send(json.dumps(reply).encode() + b"\n")
+
+    def _check(self, row: str, changes: list[Change]) -> None:
+        """Raise SessionError if a node would change what does not belong to the row."""
+        known = self._sessions[row]
+        for change in changes:
+            kind, _, rest = change["path"].partition("/")
+            name = rest.partition("/")[0]
+            if kind == SESSIONS and not (self._folder / SESSIONS / name).exists():
+                known.add(name)  # a new sub-agent
+            if kind not in (SESSIONS, WORK) or name not in known:
+                raise SessionError(
+                    f"a Ray node sent {change['path']!r}, which is not of row {row!r}"
+                )
+
+    async def _note_answer(self, message: Mapping[str, Any]) -> None:
+        turn = self._turns.pop(message["turn"], None)
+        if turn is not None and message["status"] is None:
+            await turn.record_failure()
+        elif turn is not None:
+            await turn.record_answer(message["status"], message["headers"])
+
+
+def require_portable(facts: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a batch that a node without its disk cannot run."""
+    if facts.get("cache"):
+        raise ConfigError(
+            "--cache needs a disk that all Ray nodes share",
+            hint="Start the batch again without --cache.",
+        )
+    workdir = facts["workdir"]
+    kind, _, path = workdir.partition(":")
+    if kind == "same" and "{{" in path:
+        raise ConfigError(
+            f"--workdir {workdir} needs a folder that all Ray nodes share",
+            hint=f"Use a copy for each row: --workdir copy:{path}",
+        )

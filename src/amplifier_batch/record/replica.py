@@ -1,0 +1,220 @@
+"""Copies of the folders of a row on a machine without the disk of the batch, kept the same by sending what changed.
+
+A node has `sessions/ID/` for the sessions of its rows and `work/ID/` for their working directories, below a folder of
+its own. The driver, the process that runs the batch, has the record itself. A change is one of
+
+    {"path", "mode", "at", "data"}    bytes of a file, Base64, from a position to its end; from 0 it is a new file
+    {"path", "link"}                  a symbolic link
+    {"path", "mode"}                  a folder
+    {"path"}                          there is nothing any more
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.errors import SessionError
+from amplifier_app.sessions.summary import read_metadata
+from amplifier_batch.record.folder import WORK
+from amplifier_support.files import (
+    FOLDER,
+    FOLDER_MODE,
+    describe_reason,
+    folder_below,
+    open_regular,
+)
+from amplifier_support.named_tuple import NamedTuple
+
+Change = dict[str, Any]
+
+SESSIONS = "sessions"
+_LOCK = "lock"
+_KINDS = (stat.S_ISREG, stat.S_ISLNK, stat.S_ISDIR)
+_MAX_BYTES = 500_000_000
+"""Of the changes that are sent at once; they are in memory."""
+
+
+class _State(NamedTuple):
+    inode: int
+    size: int
+    time: int
+    mode: int
+
+
+class Replica:
+    """Finds what changed in folders below a root since the last time.
+
+    Args:
+        root: The folder with `sessions` and `work`.
+        folders: Those to look at, below the root.
+        known: Whether what is there now has been sent.
+    """
+
+    def __init__(self, root: Path, folders: Iterable[str] = (), *, known: bool = False) -> None:
+        self.root = root
+        self.folders = dict.fromkeys(folders)
+        self._known: dict[str, _State] = dict(self._scan()) if known else {}
+
+    def changes(self) -> list[Change]:
+        """Return what changed; it counts as sent.
+
+        Raises:
+            SessionError: A file cannot be read, or there is too much.
+        """
+        changes: list[Change] = []
+        now, total = dict(self._scan()), 0
+        for path, state in list(now.items()):
+            before = self._known.get(path)
+            if state != before:
+                change, now[path] = self._read(path, state, before)
+                changes.append(change)
+                total += len(change.get("data", ""))
+                if total > _MAX_BYTES:
+                    raise SessionError(
+                        f"cannot send the folder of a row: {self.root / path} and the other files "
+                        f"have more than {_MAX_BYTES // 1_000_000} MB",
+                        hint="Use a folder that all nodes share, or smaller ones.",
+                    )
+        removed = self._known.keys() - now.keys()
+        gone = ({"path": path} for path in removed if os.path.dirname(path) not in removed)
+        self._known = now
+        # A transcript may be ahead of the session's metadata, but not the other way round.
+        changes.sort(key=lambda change: change["path"].endswith("/metadata.json"))
+        return [*gone, *changes]
+
+    def _scan(self) -> Iterator[tuple[str, _State]]:
+        for folder in self.folders:
+            for place, folders, names in os.walk(self.root / folder):
+                here = os.path.relpath(place, self.root)
+                for name in (*folders, *names, "."):
+                    path = os.path.normpath(os.path.join(here, name))
+                    with contextlib.suppress(FileNotFoundError):
+                        state = _state(os.lstat(self.root / path))
+                        is_kept = any(kind(state.mode) for kind in _KINDS)
+                        if is_kept and not _is_lock(path):
+                            yield path, state
+
+    def _read(self, path: str, state: _State, before: _State | None) -> tuple[Change, _State]:
+        file = self.root / path
+        try:
+            if stat.S_ISLNK(state.mode):
+                return {"path": path, "link": os.readlink(file)}, state
+            if stat.S_ISDIR(state.mode):
+                return {"path": path, "mode": stat.S_IMODE(state.mode)}, state
+            with open(open_regular(file, os.O_RDONLY), "rb") as opened:
+                # Another file may have taken the place since.
+                state = _state(os.fstat(opened.fileno()))
+                # The logs of a session are only ever appended to.
+                is_log = path.startswith(f"{SESSIONS}/") and path.endswith(".jsonl")
+                is_same = is_log and before is not None and before.inode == state.inode
+                at = before.size if is_same and before and before.size <= state.size else 0
+                opened.seek(at)
+                # What is appended meanwhile is sent the next time.
+                data = base64.b64encode(opened.read(state.size - at)).decode()
+            mode = stat.S_IMODE(state.mode)
+            return {"path": path, "mode": mode, "at": at, "data": data}, state
+        except OSError as error:
+            raise SessionError(f"cannot read {file}: {describe_reason(error)}") from error
+
+
+def _state(status: os.stat_result) -> _State:
+    if stat.S_ISDIR(status.st_mode):
+        return _State(0, 0, 0, status.st_mode)
+    return _State(status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode)
+
+
+def _is_lock(path: str) -> bool:
+    """Return True for the lock of a session, which counts on one machine only."""
+    return path.startswith(f"{SESSIONS}/") and path.count("/") == 2 and path.endswith(f"/{_LOCK}")
+
+
+def find_folders(root: Path, session: str, *, has_own: bool) -> list[str]:
+    """Return the folders of a row that exist, by the id of its session: also those of its sub-sessions.
+
+    Args:
+        root: The folder with `sessions` and `work`.
+        session: The id.
+        has_own: Whether the row has a working directory of its own.
+    """
+    sessions, waiting = dict[str, None](), [session]
+    while waiting:
+        name = waiting.pop()
+        if name not in sessions and (root / SESSIONS / name).is_dir():
+            sessions[name] = None
+            noted = read_metadata(root / SESSIONS / name).values.get("sub_sessions")
+            waiting += map(str, noted) if isinstance(noted, list) else ()
+    return [
+        *(f"{SESSIONS}/{name}" for name in sessions),
+        *([f"{WORK}/{session}"] if has_own else ()),
+    ]
+
+
+def apply_changes(root: Path, changes: Sequence[Change]) -> None:
+    """Make a copy the same; what changed is on disk when this returns.
+
+    Links are not followed: a row may have created them anywhere.
+
+    Raises:
+        SessionError: It cannot be written, or a path leads out of the folder.
+    """
+    path = ""
+    try:
+        top = os.open(root, FOLDER)
+        try:
+            for change in changes:
+                path = change["path"]
+                parent, _, name = path.rpartition("/")
+                if name in ("", ".", ".."):
+                    raise OSError(errno.EINVAL, "it is not a path below a folder")
+                with folder_below(top, parent, create=True) as folder:
+                    _apply(change, name, folder)
+        finally:
+            os.close(top)
+    except OSError as error:
+        raise SessionError(f"cannot write {root / path}: {describe_reason(error)}") from error
+
+
+def _apply(change: Change, name: str, folder: int) -> None:
+    new = f".{name}.unfinished"
+    if "data" in change:
+        data, at = base64.b64decode(change["data"]), change["at"]
+        flags = os.O_WRONLY | os.O_NOFOLLOW | (0 if at else os.O_CREAT | os.O_TRUNC)
+        with open(os.open(name if at else new, flags, 0o600, dir_fd=folder), "wb") as file:
+            file.seek(at)
+            file.write(data)
+            file.truncate()
+            os.fchmod(file.fileno(), change["mode"] & 0o777)
+            file.flush()
+            os.fsync(file.fileno())
+        if not at:
+            if _is_folder(name, folder):
+                _remove(name, folder)
+            os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+    elif "mode" not in change or not _is_folder(name, folder):
+        _remove(name, folder)
+        if "link" in change:
+            os.symlink(change["link"], name, dir_fd=folder)
+        elif "mode" in change:
+            os.mkdir(name, FOLDER_MODE, dir_fd=folder)
+
+
+def _is_folder(name: str, folder: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    return False
+
+
+def _remove(name: str, folder: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if _is_folder(name, folder):
+            shutil.rmtree(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)

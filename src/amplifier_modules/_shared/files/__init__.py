@@ -1,1 +1,0 @@
-"""Guarded file access."""

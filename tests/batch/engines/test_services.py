@@ -1,0 +1,95 @@
+"""The driver's side of a worker on a node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.base.errors import AppError, ConfigError
+from amplifier_batch.engines.package import Package
+from amplifier_batch.engines.services import NodeServices, require_portable
+from amplifier_batch.workdirs import Workdir
+
+PACKAGE = Package({}, "sha256:0", {}, {})
+
+
+async def test_a_node_changes_only_the_folders_of_its_row(tmp_path: Path) -> None:
+    (tmp_path / "sessions" / "other").mkdir(parents=True)
+    (tmp_path / "batch.json").write_text("{}")
+    replies: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def send(line: bytes) -> None:
+        replies.put_nowait(json.loads(line))
+
+    services = NodeServices(tmp_path, PACKAGE, send, replies.put_nowait)
+    workdir = Workdir("fresh", str(tmp_path), str(tmp_path / "work" / "s1"))
+    row = {"id": "r1", "session": "s1", "workdir": workdir}
+    sent = json.loads(await services.translate(json.dumps({"row": row}).encode(), {}))["row"]
+    assert sent["workdir"] == ["fresh", "", "work/s1"]
+    for path, is_stored in [
+        ("work/s1/a", True),
+        ("sessions/s1/b", True),
+        ("sessions/s1-agent/c", True),
+        ("sessions/s1-agent/c", True),
+        ("sessions/other/d", False),
+        ("work/other/e", False),
+        ("batch.json", False),
+    ]:
+        change = {"path": path, "mode": 0o600, "at": 0, "data": "eA=="}
+        assert services.takes({"id": "r1", "ask": 1, "changes": [change]})
+        reply = await replies.get()
+        assert (reply == {"reply": 1}) == is_stored
+        assert isinstance(reply, AppError) != is_stored
+        assert (tmp_path / path).is_file() == (is_stored or path == "batch.json")
+    assert (tmp_path / "batch.json").read_text() == "{}"
+    assert not services.takes({"id": "r1", "cost": 0.1})
+
+
+async def test_a_row_without_its_folder_is_sent_with_the_problem(tmp_path: Path) -> None:
+    async def send(line: bytes) -> None:
+        pytest.fail("nothing was asked")
+
+    services = NodeServices(tmp_path, PACKAGE, send, lambda error: pytest.fail(error.message))
+    workdir = Workdir("copy", str(tmp_path / "missing"), str(tmp_path / "work" / "s1"))
+    row = {"id": "r1", "session": "s1", "workdir": workdir}
+    sent = json.loads(await services.translate(json.dumps({"row": row}).encode(), {}))["row"]
+    assert "cannot create the folder of the row" in sent["problem"][0]
+
+
+async def test_the_requests_of_all_nodes_wait_for_the_pace_of_their_key(tmp_path: Path) -> None:
+    replies: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def send(line: bytes) -> None:
+        replies.put_nowait(json.loads(line))
+
+    node, other = (NodeServices(tmp_path, PACKAGE, send, replies.put_nowait) for _ in range(2))
+    assert node.takes({"id": "r1", "ask": 7, "account": "https://host key model", "size": 40})
+    assert await replies.get() == {"reply": 7, "turn": 7}
+    refusal = {"status": 429, "headers": {"retry-after": "60"}}
+    assert node.takes({"ask": 8, "turn": 7, **refusal})
+    assert await replies.get() == {"reply": 8}
+    assert other.takes({"id": "r2", "ask": 1, "account": "https://host key model", "size": 40})
+    assert other.takes({"id": "r2", "ask": 2, "account": "https://host key another", "size": 40})
+    assert await replies.get() == {"reply": 2, "turn": 2}
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await replies.get()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        ({"workdir": "same:{{path}}"}, "--workdir same:{{path}} needs a folder"),
+        ({"workdir": "same", "cache": True}, "--cache needs a disk"),
+    ],
+)
+def test_what_needs_a_shared_disk_is_refused(facts: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        require_portable(facts)
+    require_portable({"workdir": "copy:{{path}}"})

@@ -1,0 +1,91 @@
+"""Copies of a row's folders on another machine."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.base.errors import SessionError
+from amplifier_batch.record.replica import Replica, apply_changes, find_folders
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "there").mkdir()
+    for folder in ("sessions/a", "work/a"):
+        (tmp_path / "here" / folder).mkdir(parents=True)
+    return tmp_path / "here"
+
+
+def contents(root: Path) -> dict[str, Any]:
+    """What a folder contains: the text or target of each entry, and whether it can be executed."""
+    found: dict[str, Any] = {}
+    for path in sorted(root.rglob("*")):
+        text = os.readlink(path) if path.is_symlink() else path.is_file() and path.read_text()
+        found[str(path.relative_to(root))] = text, path.is_file() and os.access(path, os.X_OK)
+    return found
+
+
+def test_a_copy_follows_every_kind_of_change(here: Path) -> None:
+    there, work = here.parent / "there", here / "work" / "a"
+    log, metadata = here / "sessions/a/transcript.jsonl", here / "sessions/a/metadata.json"
+    replica = Replica(here, ["sessions/a", "work/a"])
+
+    def follow() -> list[dict[str, Any]]:
+        changes = replica.changes()
+        apply_changes(there, changes)
+        assert contents(there) == contents(here)
+        return changes
+
+    log.write_text('{"role": "user"}\n')
+    metadata.write_text("{}")
+    (work / "deep" / "empty").mkdir(parents=True)
+    (work / "deep" / "run.sh").write_text("echo")
+    (work / "deep" / "run.sh").chmod(0o700)
+    (work / "link").symlink_to("/etc/passwd")
+    assert follow()[-1]["path"] == "sessions/a/metadata.json"
+    assert follow() == []
+    with log.open("a") as file:
+        file.write('{"role": "assistant"}\n')
+    (appended,) = follow()
+    assert base64.b64decode(appended["data"]) == b'{"role": "assistant"}\n'
+    # Another file in its place, a folder for a file and the other way round, and what is gone.
+    other = log.with_name("other")
+    other.write_text('{"role": "user", "content": "a longer one than before"}\n' * 2)
+    other.replace(log)
+    (work / "link").unlink()
+    (work / "link").mkdir()
+    (work / "deep" / "run.sh").unlink()
+    (work / "deep" / "empty").rmdir()
+    (work / "deep").rmdir()
+    (work / "deep").write_text("now a file")
+    follow()
+    (work / "link").rmdir()
+    (work / "link").symlink_to("deep")
+    (work / "deep").unlink()
+    follow()
+
+
+def test_locks_are_not_copied_and_sub_sessions_are_found(here: Path) -> None:
+    (here / "sessions" / "a" / "lock").write_text("{}")
+    (here / "sessions" / "a" / "metadata.json").write_text(
+        '{"sub_sessions": ["b", "../../x", "gone"]}'
+    )
+    (here / "sessions" / "b").mkdir()
+    folders = find_folders(here, "a", has_own=False)
+    assert folders == ["sessions/a", "sessions/b"]
+    paths = {change["path"] for change in Replica(here, folders).changes()}
+    assert paths == {"sessions/a", "sessions/b", "sessions/a/metadata.json"}
+
+
+@pytest.mark.parametrize("path", ["../x", "work/../../x", "work/a/out/x", "work/a/..", ""])
+def test_no_change_leads_out_of_the_folder(here: Path, path: str) -> None:
+    (here / "work" / "a" / "out").symlink_to(here.parent / "there")
+    with pytest.raises(SessionError, match="cannot write"):
+        apply_changes(here, [{"path": path, "mode": 0o600, "at": 0, "data": "eA=="}])
+    assert not list((here.parent / "there").iterdir())
+    assert not (here.parent / "x").exists()

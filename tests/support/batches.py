@@ -1,0 +1,79 @@
+"""Batches against a model on loopback, of rows whose prompts are `row r0`, `row r1`, and so on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.llm_server import ScriptedLLM
+
+KEY: dict[str, str | None] = {"ANTHROPIC_API_KEY": "test-key"}
+
+
+def blocks_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The content of a message of a request."""
+    content = message["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def texts_of(messages: list[dict[str, Any]]) -> Iterator[str]:
+    return (block["text"] for one in messages for block in blocks_of(one) if "text" in block)
+
+
+class Batches:
+    """Runs a batch in the folder `out`."""
+
+    env = KEY
+    options: tuple[str, ...] = ("--approve", "allow")
+
+    def __init__(self, folder: Path, server: ScriptedLLM, *, has_prices: bool = True) -> None:
+        self.folder = folder
+        self.server = server
+        config: dict[str, Any] = {"base_url": server.base_url, "max_retries": 0}
+        config["prices"] = {"input": 3, "output": 15} if has_prices else None
+        self.plan: dict[str, Any] = {
+            "extends": "default",
+            "providers": [{"module": "provider-anthropic", "config": config}],
+        }
+        self.write_plan()
+
+    def write_plan(self) -> None:
+        (self.folder / "plan.yaml").write_text(yaml.safe_dump(self.plan))
+
+    def rows(self, number: int) -> None:
+        """Write the input."""
+        lines = (json.dumps({"id": f"r{i}", "n": i}) for i in range(number))
+        (self.folder / "rows.jsonl").write_text("\n".join(lines))
+
+    def arguments(self, command: str, *more: str) -> tuple[str, ...]:
+        if command != "run":
+            return ("batch", command, "out", *more)
+        what = ("plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "row r{{n}}")
+        return ("batch", "run", *what, *self.options, *more)
+
+    def __call__(self, command: str, *more: str, cold: bool = False) -> Finished:
+        arguments = self.arguments(command, *more)
+        return run_amplifier(*arguments, cwd=self.folder, env=self.env, timeout=240, cold=cold)
+
+    def start(self, command: str, *more: str, **options: Any) -> subprocess.Popen[bytes]:
+        arguments = self.arguments(command, *more)
+        return start_amplifier(*arguments, cwd=self.folder, env=self.env, **options)
+
+    def results(self) -> list[dict[str, Any]]:
+        lines = (self.folder / "out" / "results.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def effects(self) -> Counter[str]:
+        """How often the command of each row ran."""
+        file = self.folder / "effects.txt"
+        return Counter(file.read_text().split() if file.exists() else [])
+
+    def status(self) -> dict[str, Any]:
+        return json.loads(self("status", "--output", "json").stdout)
