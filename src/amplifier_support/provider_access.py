@@ -62,7 +62,9 @@ def choose_access(
         own = {key for name, key in exported.items() if is_set_for_modules(name) or not is_stored}
         if keys and exported and address and not own & set(keys.values()):
             setting = next(iter(keys))
-            ignored = f"{address_variable} ({place}) is not used for {setting}: it is for {variable}"
+            ignored = (
+                f"{address_variable} ({place}) is not used for {setting}: it is for {variable}"
+            )
             return Access(keys, None, "base_url", ignored)
         return Access(keys or exported, address or None, address_variable)
     target = without_login(base_url)
