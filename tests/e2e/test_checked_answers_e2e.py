@@ -79,6 +79,14 @@ def test_an_answer_is_corrected_with_the_errors_in_the_next_prompt(schema: Path)
     assert "$.bugs: 'two' is not of type 'integer'" in sent[2]
 
 
+def test_a_schema_that_no_request_may_carry_is_an_error(schema: Path, tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [GOOD])
+    options = ("--schema", schema, "--set", "session.injection_size_limit=100")
+    done = run_amplifier("run", "-f", plan, *options, "count")
+    assert (done.code, done.stdout) == (2, "")
+    assert "more than session.injection_size_limit (100)" in done.stderr
+
+
 def test_an_answer_that_never_matches_ends_with_5_and_an_empty_stdout(
     schema: Path, tmp_path: Path
 ) -> None:
