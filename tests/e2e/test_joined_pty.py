@@ -209,7 +209,8 @@ def test_a_killed_run_ends_the_terminal_and_can_be_resumed(run: Run) -> None:
     with run.join() as terminal:
         terminal.until(CAN_TYPE)
         run.kill()
-        terminal.finish()
+        terminal.until("was killed")
+        assert terminal.finish() == 6
     assert "interrupted" in run.amplifier("session", "list").stdout
     run.let_go(1, 2)
     resumed = run.amplifier("run", "--detach", "--resume", ID, "again")
