@@ -275,7 +275,8 @@ def _load(
     functions: FunctionTools | None,
     workdir: str | Path | None,
 ) -> Plan:
-    folder = None if workdir is None else os.path.abspath(workdir)
+    # Without links, as the system reports it to a program that works there: saved sessions are found by it.
+    folder = None if workdir is None else os.path.realpath(workdir)
     if folder is not None and not os.path.isdir(folder):
         raise ConfigError(f"workdir: {folder} is not a folder")
     with contextlib.ExitStack() as resources:
@@ -283,6 +284,10 @@ def _load(
         if data is not None:
             request = request._replace(plan=resources.enter_context(_as_file(data)))
         chosen = choose(request, Output(-1))
+    if (
+        request.plan is not None
+    ):  # It is read again for other folders, and by the workers of batches.
+        request = request._replace(plan=request.plan.expanduser().absolute())
     return Plan(chosen, request, functions, data=data, workdir=folder)
 
 

@@ -121,14 +121,16 @@ class _Scope:
         try:
             stored: Any = json.loads(read_regular(file))
             response = to_response(stored["response"], as_mapping=stored["is_mapping"])
+            if not is_response(response):
+                raise ValueError("it is not an answer")
+            return _without_cost(response)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        except Exception as error:  # Anything may be in the file.
             logger.warning("asking again: cannot read the cached answer %s: %s", file, error)
             with contextlib.suppress(OSError):
                 file.unlink()
             return None
-        return _without_cost(response)
 
     def write(self, file: Path, response: Any) -> None:
         """Keep an answer, if it is complete and has no secrets."""

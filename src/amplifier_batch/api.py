@@ -129,7 +129,6 @@ async def batch(
         )
     chosen, request = plan.loaded
     request = request._replace(
-        plan=None if request.plan is None else request.plan.absolute(),
         max_cost=max_cost_row,
         timeout=timeout,
         check=list(checks),

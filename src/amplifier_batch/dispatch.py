@@ -219,7 +219,7 @@ class Dispatcher:
         self._writer.claim(row.key, attempt, session)
         self._running[row.key] = row
         alone = row.key in self._died
-        run = max(1, row.run)
+        run = f"{max(1, row.run)}.{attempt}"
         task = RowTask(row.key, prompt, row.fields, session, state.begun, workdir, run, alone)
         await self._engine.submit(task)
         if self.stopped:  # while the worker was starting

@@ -90,7 +90,7 @@ def check_on_session_ready(module: object) -> ValidationCheck | None:
 
 
 Form = Literal["text", "schema", "provider_info", "callable", "async"]
-"""The check of a member, see ``amplifier_core.module_checks``."""
+"""The kind of a member, which decides how it is checked."""
 
 
 _TYPES: Final[dict[str, type]] = {"text": str, "schema": dict}

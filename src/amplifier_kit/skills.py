@@ -22,7 +22,8 @@ from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.describe import count
-from amplifier_app.trust import trusted_dir
+from amplifier_app.sources.loading import load_profile
+from amplifier_app.trust import folder_if_trusted, trusted_dir
 from amplifier_modules.tool_skills.catalogue import (
     FILE,
     Catalogue,
@@ -54,7 +55,7 @@ def list_skills(
     ] = False,
     output: OutputOption = "text",
 ) -> None:
-    """List the skills of this directory: those of a trusted project, and your own.
+    """List the skills of this directory: those of a trusted project, your own, and those of plugins.
 
     \b
       amplifier skill list
@@ -138,4 +139,6 @@ def _find() -> Catalogue:
     working_dir = os.getcwd()
     trusted, folders = trusted_dir(working_dir), project_folders(working_dir)
     used = folders[folders.index(trusted) :] if trusted in folders else []
-    return find_skills(list_roots(used, str(paths.config_dir())))
+    plugins = load_profile(project=folder_if_trusted()).merged.plugins
+    of_plugins = {name: plugin.skills for name, plugin in plugins.items()}
+    return find_skills(list_roots(used, str(paths.config_dir()), plugins=of_plugins))

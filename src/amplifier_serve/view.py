@@ -6,6 +6,7 @@ folder and returns a `FolderPage`, or None if the folder is not one of its own.
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import hmac
+import logging
 import os
 import secrets
 import sys
@@ -22,7 +23,7 @@ from urllib.parse import parse_qs, quote
 
 import typer
 
-from amplifier_app.base.errors import AppError, Terminated
+from amplifier_app.base.errors import AppError, SessionError, Terminated
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.page import as_page
 from amplifier_app.runtime.export.parts import export_session, redactor
@@ -32,6 +33,8 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_serve.local_http import LocalHandler, Refused, serving
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+logger = logging.getLogger(__name__)
 
 _COOKIE = "amplifier-view"
 _LISTED = 200
@@ -86,11 +89,7 @@ def view(
     Only the browser that opens the printed address first can read them. Secrets are replaced as in
     'amplifier session export'.
     """
-    path, folder_page = "/", None
-    if session is not None and (folder_page := _find_page(Path(session))) is not None:
-        path = "/folder"
-    elif session is not None:
-        path = f"/session/{quote(SessionStore().find(session).id)}"
+    path, folder_page = ("/", None) if session is None else _find_first(session)
 
     class Handler(_Handler):
         token = _Token()
@@ -111,6 +110,23 @@ def view(
             raise typer.Exit(130) from None
 
 
+def _find_first(name: str) -> tuple[str, "FolderPage | None"]:
+    """The path of the first page, and the page of a folder.
+
+    Raises:
+        SessionError: There is neither a folder with a page nor a session of this name.
+    """
+    if (page := _find_page(Path(name))) is not None:
+        return "/folder", page
+    try:
+        return f"/session/{quote(SessionStore().find(name).id)}", None
+    except SessionError as error:
+        if not os.path.isdir(name):
+            raise
+        hint = "Folders of 'amplifier batch run' have a page."
+        raise SessionError(f"there is no page about the folder {name!r}", hint=hint) from error
+
+
 class FolderPage(Protocol):
     """A page about a folder."""
 
@@ -129,10 +145,16 @@ class FolderPage(Protocol):
 
 
 def _find_page(folder: Path) -> FolderPage | None:
-    if not folder.is_dir():
-        return None
-    pages = (entry.load()(folder) for entry in entry_points(group="amplifier.pages"))
-    return next((page for page in pages if page is not None), None)
+    for entry in entry_points(group="amplifier.pages") if folder.is_dir() else ():
+        try:
+            if (page := entry.load()(folder)) is not None:
+                return page
+        except AppError:
+            raise
+        except (Exception, SystemExit) as error:  # The package may be someone else's.
+            name = type(error).__name__
+            logger.warning("cannot load the page %s: %s: %s", entry.value, name, error)
+    return None
 
 
 class _Token:

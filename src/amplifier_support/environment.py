@@ -42,12 +42,22 @@ _READ_FIRST = frozenset({"BASH_ENV", "RIPGREP_CONFIG_PATH", "MAGIC", "GCONV_PATH
 _TO_START = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
-_withheld: set[str] = set()
+_set_for_modules: dict[str, str] = {}
 
 
-def withhold(name: str) -> None:
-    """Leave a variable that was set for this program alone out of the environments of commands."""
-    _withheld.add(name)
+def set_for_modules(name: str, value: str) -> None:
+    """Set an environment variable that only the modules of this process get, not its commands."""
+    os.environ[name] = _set_for_modules[name] = value
+
+
+def is_set_for_modules(name: str) -> bool:
+    """Return True if an environment variable has the value of `set_for_modules`."""
+    return name in _set_for_modules and os.environ.get(name) == _set_for_modules[name]
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return the variables of this process without those of `set_for_modules`."""
+    return {name: value for name, value in os.environ.items() if not is_set_for_modules(name)}
 
 
 def without_secrets(
@@ -59,7 +69,7 @@ def without_secrets(
 ) -> dict[str, str]:
     """The variables of `own` that a command gets, without paths relative to where it works.
 
-    Leaves out those with the name of a secret, those of `secret_names` and `withhold`, and those with one of
+    Leaves out those with the name of a secret, those of `secret_names` and `set_for_modules`, and those with one of
     `secrets` or the value of one of `secret_names` in their value, unless a pattern of
     `passthrough` matches the name.
     """
@@ -74,7 +84,7 @@ def without_secrets(
         if any(fnmatchcase(name, pattern) for pattern in kept)
         or not (
             name in named
-            or name in _withheld
+            or is_set_for_modules(name)
             or _WITHHELD.search(name)
             or any(secret in value for secret in values)
         )

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
@@ -34,6 +33,9 @@ class Installation(NamedTuple):
         """The local folder that it was installed from, if any."""
         if "dir_info" not in self.source:
             return None
+        # Its import takes ten milliseconds, and every start imports this file.
+        from urllib.request import url2pathname
+
         return Path(url2pathname(urlsplit(self.source["url"]).path))
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+from amplifier_support.environment import is_set_for_modules
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import without_login
 
@@ -56,16 +57,20 @@ def choose_access(
     variable = next(iter(exported), "")
     pair = f"{variable} and {address_variable} ({without_login(address)}) belong together"
     if not base_url:
-        if keys and exported and address and not set(keys.values()) & set(exported.values()):
+        # An address that was stored belongs to the stored key, not to others of the environment.
+        is_stored = is_set_for_modules(address_variable)
+        own = {key for name, key in exported.items() if is_set_for_modules(name) or not is_stored}
+        if keys and exported and address and not own & set(keys.values()):
             ignored = f"{address_variable} is not used for {next(iter(keys))}: {pair}"
             return Access(keys, None, "base_url", ignored)
         return Access(keys or exported, address or None, address_variable)
     target = without_login(base_url)
     is_other = bool(address) and not is_same_address(base_url, address)
     if exported and is_other and not keys:
+        setting = "auth_token" if variable.endswith("AUTH_TOKEN") else "api_key"
         ignored = (
             f"{variable} is not sent to base_url ({target}): {pair}; to use the key there as well, "
-            f"set api_key: ${{{variable}}} next to base_url"
+            f"set {setting}: ${{{variable}}} next to base_url"
         )
         return Access({}, base_url, "base_url", ignored)
     ignored = f"{address_variable} is not used: base_url is {target}" if is_other else ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard, TypeVar, cast
 
+from amplifier_support.fields import to_mapping
+
 DEFAULT_PRIORITY = 100
 
 _Provider = TypeVar("_Provider")
@@ -50,6 +52,12 @@ def find_model(provider: Any) -> str | None:
     """The model a mounted provider uses by default; None if it does not report one."""
     named = (getattr(provider, name, None) for name in ("model", "default_model"))
     return next((model for model in named if isinstance(model, str) and model), None)
+
+
+def requested_model(orchestrator: Any, provider: Any) -> str | None:
+    """The model that a plan's orchestrator requests of a mounted provider; None if neither names one."""
+    config = to_mapping(to_mapping(orchestrator).get("config"))
+    return config.get("default_model") or find_model(provider)
 
 
 def has_no_price(provider: Any, model: str | None) -> bool:

@@ -21,11 +21,11 @@ def working_folder() -> str:
 
 @contextmanager
 def working_in(folder: str | None) -> Generator[None]:
-    """Work in a folder in this block, and in the tasks and threads of asyncio that it starts; None changes nothing.
+    """Work in a folder in this block, and in the tasks and threads of asyncio that it starts; None is that of the process.
 
     The process keeps its own: programs are started with this one, and relative paths are joined to it.
     """
-    token = _folder.set(folder or _folder.get())
+    token = _folder.set(folder)
     try:
         yield
     finally:

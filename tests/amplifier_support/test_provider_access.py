@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from amplifier_support.environment import set_for_modules
 from amplifier_support.provider_access import choose_access, is_same_address
 
 GATEWAY = "https://gateway.example/v1"
@@ -41,6 +44,30 @@ def test_addresses_are_named_without_their_login():
         {}, "https://me:pw1@here", {"K": "k", "A": "https://me:pw2@there"}, ["K"], "A"
     )
     assert "pw" not in access.ignored
+
+
+@pytest.mark.parametrize(
+    ("variable", "setting"), [("X_API_KEY", "api_key"), ("X_AUTH_TOKEN", "auth_token")]
+)
+def test_the_setting_for_a_key_at_another_address_is_named(variable: str, setting: str):
+    environ = {variable: "k", "A": GATEWAY}
+    access = choose_access({}, "http://here", environ, [variable], "A")
+    assert f"set {setting}: ${{{variable}}} next to base_url" in access.ignored
+
+
+def test_a_stored_address_is_not_used_for_another_key_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    for name in ("STORED", "A"):
+        monkeypatch.setenv(name, "")
+    set_for_modules("STORED", "stored-key")
+    set_for_modules("A", GATEWAY)
+    environ = {**os.environ, "TOKEN": "exported"}
+
+    def choose(token: str) -> str | None:
+        return choose_access({"token": token}, None, environ, ["STORED", "TOKEN"], "A").address
+
+    assert (choose("exported"), choose("stored-key")) == (None, GATEWAY)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -244,6 +245,45 @@ async def test_sessions_in_two_folders_work_at_once_each_in_its_own(tmp_path: Pa
         assert saved.metadata["project"] == str(project)
         # Only a folder that the user trusts gives instructions.
         assert any(f"The rule of {name}" in text for text in texts) is (name == "trusted")
+
+
+async def test_a_plan_that_a_function_runs_works_in_the_folder_of_the_process(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(place)
+    inner = api.load_plan("mock")
+
+    async def ask() -> str:
+        """Ask another plan."""
+        return (await api.run(inner, "hello")).result["session_id"]
+
+    replies = [{"tool_calls": [{"name": "ask", "input": {}}]}, "done"]
+    plan = api.load_plan(mock_plan(tmp_path, replies), functions=[ask], workdir=link)
+    events: list[api.Event] = []
+    answer = await api.run(plan, "go", on_event=events.append)
+    assert answer.text == "done", answer.error
+    [asked] = [event["output"] for event in events if event["type"] == "tool_end"]
+    projects = [
+        SessionStore().find(name).metadata["project"]
+        for name in (answer.result["session_id"], asked)
+    ]
+    # As the system reports it there: `amplifier session list` finds the session.
+    assert projects == [str(place), os.getcwd()]
+
+
+async def test_a_plan_stays_the_same_file_when_the_process_changes_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mock_plan(tmp_path, ["hello"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("plan.yaml", "~/plan.yaml"):
+        plan = api.load_plan(name)
+        with contextlib.chdir("/"):
+            assert (await api.run(plan, "hi", save=False, workdir=tmp_path)).text == "hello"
 
 
 async def test_a_plan_has_the_project_of_its_working_directory(tmp_path: Path) -> None:

@@ -65,6 +65,10 @@ class Cached:
     def status(self) -> dict[str, Any]:
         return json.loads(self._amplifier("batch", "status", self.out, "--output", "json").stdout)
 
+    def retry(self) -> None:
+        done = self._amplifier("batch", "retry", self.out)
+        assert done.code == 0, done.stderr
+
     def report(self) -> str:
         return self._amplifier("batch", "report", self.out).stdout
 
@@ -155,6 +159,16 @@ def test_answers_that_are_incomplete_or_have_secrets_are_not_kept(
     assert batch(code=code) == asked
 
 
+def test_a_row_that_is_retried_is_asked_again(start: Callable[[Any], Cached]) -> None:
+    text = "bad"
+    batch = start(lambda _: Reply(text))
+    batch.write_rows("r1")
+    assert batch("--check", 'grep -q good "$AMPLIFIER_ANSWER_FILE"', code=9) > 0
+    text = "good"
+    batch.retry()
+    assert [one["response"] for one in batch.results()] == ["good"]
+
+
 def _remove(file: Path) -> None:
     file.unlink()
 
@@ -163,7 +177,24 @@ def _damage(file: Path) -> None:
     file.write_text(file.read_text()[:-9])
 
 
-@pytest.mark.parametrize("change", [_remove, _damage])
+def _put(stored: dict[str, Any]) -> Callable[[Path], None]:
+    def put(file: Path) -> None:
+        file.write_text(json.dumps(stored))
+
+    return put
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _remove,
+        _damage,
+        _put({"response": None, "is_mapping": False}),
+        _put({"response": {}, "is_mapping": True}),
+        _put({"response": {"content": "other", "usage": 5}, "is_mapping": True}),
+    ],
+    ids=["removed", "cut", "null", "empty", "usage"],
+)
 def test_an_answer_that_is_lost_is_asked_for_again(
     start: Callable[[Any], Cached], change: Callable[[Path], None]
 ) -> None:

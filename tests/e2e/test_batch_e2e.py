@@ -21,6 +21,7 @@ import jsonschema
 import pytest
 import yaml
 
+from amplifier_app.base.keys import Address, KeyStore
 from amplifier_batch.input import compute_digest
 from amplifier_batch.record.folder import fixed_facts
 from tests.support.batches import KEY, Batches, blocks_of, texts_of
@@ -309,6 +310,49 @@ def test_a_cost_limit_is_refused_before_a_request_if_the_price_is_unknown(
         assert server.completions == []
 
 
+def test_a_cost_limit_is_accepted_for_the_model_of_the_orchestrator(tmp_path: Path) -> None:
+    with ScriptedLLM.running(["answer"], repeat_last=True) as server:
+        batches = Batches(tmp_path, server, has_prices=False)
+        batches.rows(1)
+        plan = yaml.safe_load((tmp_path / "plan.yaml").read_text())
+        config = plan["providers"][0]["config"]
+        config.update(list_prices=True, model="house-model")
+        plan["session"] = {
+            "orchestrator": {
+                "module": "loop-streaming",
+                "config": {"default_model": "claude-sonnet-4-5"},
+            }
+        }
+        (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
+        check = run_amplifier(
+            *("plan", "check", "-f", "plan.yaml", "--set", "session.budget.max_cost=1"),
+            cwd=tmp_path,
+            env=KEY,
+        )
+        assert check.code == 0, check.stderr
+        done = batches("run", "--max-cost", "1")
+        assert (done.code, len(server.completions)) == (0, 1), done.stderr
+        assert server.completions[0].body["model"] == "claude-sonnet-4-5"
+
+
+def test_commands_of_rows_do_not_get_the_address_of_a_stored_key(tmp_path: Path) -> None:
+    replies = [Reply(tool_calls=[ToolCall("bash", {"command": "env"})]), "done"]
+    with ScriptedLLM.running(replies, api_key="sk-stored-0123456789") as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(1)
+        KeyStore().store(
+            "ANTHROPIC_API_KEY",
+            server.api_key or "",
+            address=Address("ANTHROPIC_BASE_URL", server.base_url),
+        )
+        arguments = batches.arguments("run", "--max-cost", "1")
+        done = run_amplifier(*arguments, cwd=tmp_path, cold=True)
+        assert done.code == 0, done.stderr
+        sent = str(server.completions[1].body)
+    assert "PATH=" in sent
+    assert "BASE_URL" not in sent
+
+
 def test_rows_that_find_the_provider_busy_wait_and_none_fails(tmp_path: Path) -> None:
     asked: Counter[str] = Counter()
 
@@ -394,7 +438,7 @@ def test_compare_names_the_changes_the_flips_and_the_verdict(batches: Batches) -
     assert "+instruction: Answer briefly." in done.stdout
     assert "9 rows passed in only one of them" in done.stdout
     assert " INTERVAL " in done.stdout
-    assert "B is worse (9 rows, 98% intervals)" in done.stdout
+    assert "fewer rows pass in B (9 rows, 98% intervals)" in done.stdout
     for other, verdict, code in (("other", "worse", 9), ("out", "undecided", 0)):
         done = run_amplifier("compare", "out", other, "--output", "json", cwd=batches.folder)
         found = json.loads(done.stdout)

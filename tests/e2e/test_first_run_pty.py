@@ -149,10 +149,10 @@ def test_without_a_terminal_no_model_is_asked(profile: tuple[str, ...]) -> None:
     assert "--profile local" in done.stderr
 
 
-def test_the_provider_is_named_once_per_choice_and_only_on_a_terminal() -> None:
+def test_the_provider_is_named_once_per_choice_and_only_on_a_terminal(tmp_path: Path) -> None:
     with ScriptedLLM.running(["hello"] * 4) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY}
-        assert run_amplifier("run", "hi", env=env).stderr == ""
+        assert run_amplifier("run", "hi", env=env, cwd=tmp_path).stderr == ""
         notices: list[bool] = []
         for model in ("m", "m", "n"):
             with Terminal("run", "-m", model, "hi", env=env) as terminal:

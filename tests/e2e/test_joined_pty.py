@@ -139,7 +139,10 @@ def test_the_prompt_calls_and_text_are_shown_as_they_come(run: Run) -> None:
         terminal.until("streamed ")
         with run.join() as later:
             later.until("streamed ")
+            later.until(r"\r\namplifier: watching only")
             assert [later.shown.count(text) for text in ("go\r\n", "echo one >>")] == [1, 1]
+        terminal.type(CTRL_C)
+        terminal.until(r"\r\namplifier: interrupted")
     piped = run.start("session", "join", ID)
     output = b""
     while not output.endswith(b"streamed "):

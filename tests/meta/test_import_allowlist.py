@@ -209,6 +209,11 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
     assert not loaded.modules & {"anyio", "httpcore", "multiprocessing", "sqlite3", "unittest"}
 
 
+def test_plans_are_read_without_an_http_client(tmp_path: Path) -> None:
+    program = "import amplifier_app.plan.resolution, amplifier_app.base.keys"
+    assert "http.client" not in loaded_by(tmp_path, sys.executable, "-c", program).modules
+
+
 def test_what_draws_on_a_terminal(tmp_path: Path) -> None:
     program = (
         "import amplifier_app.render.terminal, amplifier_app.render.plain\n"

@@ -9,11 +9,14 @@ import struct
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import httpx2
 import pytest
 
 from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.packages import wheel
 from tests.support.plans import held_plan, let_go, mock_plan
 from tests.support.waiting import wait_until
 
@@ -21,15 +24,16 @@ SECRET = "sk-ant-api03-" + "Ab3dEf6hIj9l" * 8
 
 
 @contextlib.contextmanager
-def viewing(*arguments: str, cwd: Path | None = None) -> Generator[str]:
+def viewing(*arguments: str, warning: str = "", **options: Any) -> Generator[str]:
     """The address that `amplifier view` prints; Ctrl-C ends it quietly."""
-    process = start_amplifier("view", "--no-open", *arguments, stderr=subprocess.PIPE, cwd=cwd)
+    process = start_amplifier("view", "--no-open", *arguments, stderr=subprocess.PIPE, **options)
     try:
         assert process.stdout is not None
         yield process.stdout.readline().decode().strip()
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60) == (b"", b"")
+        output, errors = process.communicate(timeout=60)
+        assert (output, errors.decode().strip()) == (b"", warning)
         assert process.returncode == 130
 
 
@@ -97,6 +101,27 @@ def test_a_batch_has_a_page_that_changes_with_it(tmp_path: Path) -> None:
         assert client.get("/").status_code == 200
     with viewing() as address, browser(address) as client:
         assert client.get("/folder").status_code == 404
+
+
+def test_a_folder_without_a_page_is_an_error(tmp_path: Path) -> None:
+    done = run_amplifier("view", "--no-open", ".", cwd=tmp_path)
+    assert done.code == 6
+    assert "there is no page about the folder '.'" in done.stderr
+
+
+def test_a_broken_page_of_a_package_is_named_and_harms_no_other(tmp_path: Path) -> None:
+    code = "def fail(folder):\n    raise ValueError('no licence')"
+    file = wheel(tmp_path, "broken", "1.0", files={"broken.py": code}, pages={"x": "broken:fail"})
+    with ZipFile(file) as archive:
+        archive.extractall(tmp_path / "site")
+    (tmp_path / "rows.txt").write_text("one")
+    plan = mock_plan(tmp_path, ["x"])
+    done = run_amplifier("batch", "run", plan, "rows.txt", "-o", "out", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    options: dict[str, Any] = {"cwd": tmp_path, "env": {"PYTHONPATH": str(tmp_path / "site")}}
+    warning = "cannot load the page broken:fail: ValueError: no licence"
+    with viewing("out", warning=warning, **options) as address, browser(address) as client:
+        assert client.get("/folder/page").status_code == 200
 
 
 def test_one_browser_is_let_in(tmp_path: Path) -> None:

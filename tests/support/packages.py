@@ -20,6 +20,7 @@ def wheel(
     files: Files | None = None,
     modules: Mapping[str, str] | None = None,
     commands: Mapping[str, str] | None = None,
+    pages: Mapping[str, str] | None = None,
     metadata: str = "",
     tag: str = "py3-none-any",
 ) -> Path:
@@ -30,6 +31,7 @@ def wheel(
         files: What is in it instead of that package.
         modules: Module id → entry point.
         commands: Name and help line of a command → entry point.
+        pages: Name of a page of `amplifier view` → entry point.
         metadata: Further lines of its metadata.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +39,11 @@ def wheel(
     info = f"{package}-{version}.dist-info"
     lines = "".join(f"Requires-Dist: {one}\n" for one in requires)
     content = {f"{package}/__init__.py": f"VERSION = {version!r}\n"} if files is None else files
-    groups = {"amplifier.modules": modules or {}, "amplifier.commands": commands or {}}
+    groups = {
+        "amplifier.modules": modules or {},
+        "amplifier.commands": commands or {},
+        "amplifier.pages": pages or {},
+    }
     points = "".join(
         f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
         for group, entries in groups.items()

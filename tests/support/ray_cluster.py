@@ -37,6 +37,16 @@ AUTHENTICATED = {
 _OPTIONS = ("--object-store-memory=80000000", "--block", "--disable-usage-stats")
 _MARK = "TEST_CLUSTER"
 
+# Without the program `mount`, which not every machine has.
+_HIDE = """
+import ctypes, json, os, sys
+mount = ctypes.CDLL(None, use_errno=True).mount
+for folder in json.loads(sys.argv[1]):
+    if mount(b"none", os.fsencode(folder), b"tmpfs", 0, None):
+        raise OSError(ctypes.get_errno(), "cannot mount", folder)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
 
 class Cluster:
     """A running cluster.
@@ -138,9 +148,9 @@ class Cluster:
         if not without:
             argv.append(f"--temp-dir={self.place}/r")
         else:
-            hide = "; ".join(f"mount -t tmpfs none '{folder}'" for folder in without)
             user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
-            argv = ["unshare", *user, "--mount", "sh", "-ec", f'{hide}; exec "$@"', "sh", *argv]
+            hide = [sys.executable, "-c", _HIDE, json.dumps([*map(str, without)])]
+            argv = ["unshare", *user, "--mount", *hide, *argv]
         with open(log, "wb") as output:
             process = subprocess.Popen(
                 argv,

@@ -26,11 +26,12 @@ from amplifier_app.base import file_writing as files
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.redact import treat_as_secret
-from amplifier_support.environment import withhold
+from amplifier_support.environment import set_for_modules
 from amplifier_support.files import FOLDER_MODE, open_regular
 from amplifier_support.installation import install_command
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_access import is_same_address
+from amplifier_support.text import without_login
 
 Where = Literal["keyring", "file"]
 
@@ -87,7 +88,8 @@ class StoredKey(NamedTuple):
         """Why the key called `name` is not used, if the variable `by` overrides it."""
         if by == name or self.address is None:
             return f"the stored {name} is overridden by an environment variable"
-        return f"the stored {name} is not used: it is for {self.address.url}, and {by} is another address"
+        url = without_login(self.address.url)
+        return f"the stored {name} is not used: it is for {url}, and {by} is another address"
 
 
 class KeyStore:
@@ -328,7 +330,7 @@ def _is_entry(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("note", ""), str):
         return False
     address = entry.get("address", {"variable": "A", "url": ""})
-    if not isinstance(address, dict) or [*address] != [*Address._fields]:
+    if not isinstance(address, dict) or {*address} != {*Address._fields}:
         return False
     if not re.fullmatch(_NAME, str(address["variable"])) or not isinstance(address["url"], str):
         return False
@@ -411,13 +413,12 @@ class Filled(NamedTuple):
 
 def use_key(name: str, value: str, address: Address | None) -> None:
     """Set a key and its address as environment variables of this process, for its modules."""
-    os.environ[name] = value
+    set_for_modules(name, value)
     if address is not None and not is_same_address(
         os.environ.get(address.variable, ""), address.url
     ):
-        os.environ[address.variable] = address.url
         # A command that finds it there would send keys of its own to it.
-        withhold(address.variable)
+        set_for_modules(address.variable, address.url)
 
 
 def fill_environment() -> Filled:

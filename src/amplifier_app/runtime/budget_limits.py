@@ -21,7 +21,7 @@ BUDGET_LIMITS = {
 }
 """Key under `session.budget` → what to call the limit, and the form of its amounts."""
 
-SET_PRICES = "Set 'prices' or 'list_prices: true' in the config of the provider"
+SET_PRICES = "Set 'prices', or 'list_prices: true' and a 'model', in the config of the provider"
 """The way to make the cost of a model known."""
 
 _LIMITS = {**BUDGET_LIMITS, "max_iterations": ("step limit of the prompt", "{}")}

@@ -66,7 +66,7 @@ from amplifier_core.module_sources import (
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.provider_order import find_model, has_no_price
+from amplifier_support.provider_order import has_no_price, requested_model
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 
 if TYPE_CHECKING:
@@ -487,14 +487,16 @@ class _Checker:
 
     def _check_price(self) -> None:
         """Report a limit on the cost of a model without a price, as a run would."""
-        budget = self._plan.data.get("session", {}).get("budget") or {}
+        session = self._plan.data.get("session", {})
+        budget = session.get("budget") or {}
         if budget.get("max_cost") is None or not self._session.coordinator.get("providers"):
             return
         name, provider = first_provider(self._session)
-        model = find_model(provider)
+        model = requested_model(session.get("orchestrator"), provider)
         if has_no_price(provider, model):
             address = "session.budget.max_cost"
-            message = f"cannot enforce {address}: {name} has no price for {model or 'its model'!r}"
+            priced = repr(model) if model else "its default model"
+            message = f"cannot enforce {address}: {name} has no price for {priced}"
             problem = Problem(message, self._plan.origin(address), as_clause(SET_PRICES))
             self._found.append(Finding("plan", problem))
 

@@ -297,7 +297,18 @@ def find_access(info: ProviderInfo, provider: Provider) -> Access:
         environ = {**os.environ, **environ.addresses, **dict.fromkeys(environ.used, "stored")}
     variable = (field.env_var if field is not None else None) or ""
     address = provider.config.get("base_url")
-    return choose_access(configured, address, environ, info.credential_env_vars, variable)
+    names = info.credential_env_vars
+    access = choose_access(configured, address, environ, names, variable)
+    is_ours = provider.source is None and provider.module in installed.bundled_modules()
+    if is_ours or access.keys or not access.ignored:
+        return access
+    given = {name: "set" for name in names if environ.get(name)}
+    target = without_login(access.address or "")
+    warning = (
+        f"{provider.module} may send {next(iter(given))}, which is for another address, to base_url ({target}): "
+        "modules of others read the environment themselves; set its api_key next to base_url"
+    )
+    return access._replace(keys=given, ignored=warning)
 
 
 def address_field(info: ProviderInfo) -> ConfigField | None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from amplifier_app.base.errors import AppError, ModuleError
 from amplifier_batch.workdirs import Workdir
+from amplifier_support.environment import inherited_environment
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
 
@@ -28,7 +29,7 @@ class RowTask(NamedTuple):
         session: The id of its session.
         begun: Whether the session exists already, and is continued.
         workdir: Its working directory.
-        run: Which of its row's runs it is, from 1.
+        run: Which of its row's runs it is, and which attempt at it: `1.1` at first.
         alone: Whether it needs a worker of its own, as it may be what killed its last one.
     """
 
@@ -38,7 +39,7 @@ class RowTask(NamedTuple):
     session: str
     begun: bool
     workdir: Workdir
-    run: int = 1
+    run: str = "1.1"
     alone: bool = False
 
 
@@ -478,7 +479,7 @@ async def local_engine(
     """
 
     async def connect() -> WorkerProcess:
-        process = WorkerProcess(log, {**os.environ, **environment})
+        process = WorkerProcess(log, {**inherited_environment(), **environment})
         await process.start()
         return process
 

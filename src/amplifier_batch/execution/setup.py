@@ -44,7 +44,7 @@ from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.clock import utc_now
 from amplifier_support.files import open_to_read
-from amplifier_support.provider_order import find_model, has_no_price
+from amplifier_support.provider_order import has_no_price, requested_model
 from amplifier_support.working_folder import working_folder
 
 _MAX_WAITING = 1000
@@ -318,7 +318,9 @@ async def lacks_price(request: Request) -> bool:
         chosen = choose(request, Output(_STDERR))
         sources = await open_sources(request, chosen)
         async with mounted_providers(chosen.plan, sources) as (name, instances):
-            return has_no_price(instances[name], find_model(instances[name]))
+            orchestrator = chosen.plan.mount_plan()["session"]["orchestrator"]
+            model = requested_model(orchestrator, instances[name])
+            return has_no_price(instances[name], model)
     # Providers may raise anything. The first row meets the same problem, and reports it.
     except Exception:
         return False

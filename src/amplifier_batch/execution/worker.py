@@ -163,7 +163,7 @@ class Worker:
         chosen = self._chosen._replace(resume=resume)
         adjustment = None if request.tools is None else ToolSelection.parse(request.tools)
         if self._cache:
-            adjustment = AnswerCache(str(task.run), adjustment)
+            adjustment = AnswerCache(task.run, adjustment)
         return open_chosen(
             *(request, chosen, approvals, notices, self._sources, opening, adjustment), row=task.id
         )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.keys import Address, KeyStore, environment, fill_environment
+from amplifier_app.base.keys import Address, Environment, KeyStore, environment, fill_environment
 from tests.support.cli import run_amplifier, start_python
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.small_disk import file_size_limit
@@ -380,6 +380,24 @@ def test_a_stored_key_comes_with_its_address_or_not_at_all(
         assert seen.get(name, "").removesuffix("/v1") == expected.get(name, "").removesuffix("/v1")
     assert len(filled.problems) == problems
     assert all("A_URL is another address" in problem for problem in filled.problems)
+
+
+def test_an_unused_address_is_shown_without_its_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    KeyStore().store("A_KEY", KEY, address=Address("A_URL", "https://me:pw@gateway.example"))
+    monkeypatch.setenv("A_URL", "https://elsewhere.example")
+    seen = environment()
+    assert isinstance(seen, Environment)
+    assert seen.unused == {
+        "A_KEY": "the stored A_KEY is not used: it is for https://gateway.example, and A_URL is another address"
+    }
+
+
+def test_the_order_of_an_address_in_the_file_is_free(store: KeyStore) -> None:
+    store.store("A_KEY", KEY, "file", address=Address("A_URL", "https://h"))
+    data = json.loads(store.file.read_text())
+    data["keys"]["A_KEY"]["address"] = {"url": "https://h", "variable": "A_URL"}
+    store.file.write_text(json.dumps(data))
+    assert store.names()["A_KEY"].address == ("A_URL", "https://h")
 
 
 def test_commands_do_not_get_the_address_of_a_stored_key() -> None:

@@ -262,6 +262,7 @@ def test_only_what_is_given_changes_and_an_empty_value_takes_away(settings: Path
     refused = init(*options, "--base-url", "", key=None)
     assert (refused.code, KeyStore().read("OPENAI_API_KEY")) == (2, KEY)
     assert "the stored OPENAI_API_KEY is for http://127.0.0.1:9" in refused.stderr
+    assert "amplifier init --provider openai --base-url '' --key-stdin" in refused.stderr
     assert init(*options, "--base-url", "", key=KEY + "2").code == 0
     assert KeyStore().names()["OPENAI_API_KEY"].address == (
         "OPENAI_BASE_URL",

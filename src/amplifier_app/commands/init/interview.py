@@ -403,7 +403,8 @@ def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -
     how = f"{HOW_TO_PIPE.format(offer.provider.name)}; or set {offer.variable}."
     if choice.lacks_key and not choice.has_own_address and offer.stored is not None:
         message = f"the stored {offer.variable} is for {offer.stored.url}, not for {choice.address}"
-        raise UsageError(message, hint=how)
+        # Without the option, the new key would be for the address of the stored one.
+        raise UsageError(message, hint=how.replace("--key-stdin", "--base-url '' --key-stdin"))
     if offer.needs_key and choice.key is None and not choice.changes.get("base_url"):
         message = f"no key given for {offer.provider.name}"
         raise UsageError(message, hint=how)

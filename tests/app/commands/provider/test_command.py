@@ -49,6 +49,37 @@ def rows(*options: str | Path, env: dict[str, str | None] | None = None) -> dict
     return {row["name"]: row for row in json.loads(done.stdout)}
 
 
+HOUSE = """
+from amplifier_core.models import ConfigField, ProviderInfo
+from amplifier_modules.provider_mock.provider import MockConfig, MockProvider
+
+FIELDS = [
+    ConfigField(
+        id="base_url", display_name="Address", prompt="Address", field_type="text", env_var="HOUSE_URL"
+    )
+]
+
+class House(MockProvider):
+    def get_info(self):
+        info = ProviderInfo(id="house", display_name="House", credential_env_vars=["HOUSE_KEY"])
+        return info.model_copy(update={"config_fields": FIELDS})
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("providers", House(MockConfig(), []), name="house")
+"""
+
+
+def test_the_list_warns_of_modules_of_others_that_may_send_a_key_elsewhere(tmp_path: Path) -> None:
+    source = str(module_folder(tmp_path, HOUSE, "amplifier_module_provider_house"))
+    config = {"base_url": "http://127.0.0.1:8"}
+    provider = {"module": "provider-house", "source": source, "config": config}
+    plan = mock_plan(tmp_path, [], providers=[provider])
+    KeyStore().store("HOUSE_KEY", KEY, address=Address("HOUSE_URL", "http://127.0.0.1:9"))
+    row = rows("-f", plan)["house"]
+    assert [each["variable"] for each in row["credentials"]] == ["HOUSE_KEY"]
+    assert "provider-house may send HOUSE_KEY" in row["warning"]
+
+
 # -- test ------------------------------------------------------------------------------------
 
 
