@@ -10,15 +10,16 @@ import typer
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, ModuleError, UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.base.stdio import to_stderr
+from amplifier_app.base.stdio import terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.tool.calls import OPTIONS, tool_session
 from amplifier_app.commands.typer_options import takes_options
-from amplifier_app.render.table import Column, OutputOption, print_listing
+from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.describe import count
 from amplifier_app.sources.loading import load_profile
@@ -73,8 +74,14 @@ def list_skills(
         skills = [skill._asdict() for skill in catalogue.skills.values()]
     rows = [(skill["name"], skill["origin"], skill["description"]) for skill in skills]
     columns = Column("SKILL"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30)
-    empty = "No skills. They are folders with a SKILL.md: see 'amplifier docs tool-skills'."
-    print_listing(output, skills, columns, rows, empty)
+    # With --servers, stdout is reserved.
+    if output == "json":
+        invocation.stdout.write(json_text(skills) + "\n")
+        return
+    if not skills:
+        to_stderr("No skills. They are folders with a SKILL.md: see 'amplifier docs tool-skills'.")
+    width = terminal_width(invocation.stdout.fd)
+    invocation.stdout.write("".join(f"{line}\n" for line in table(columns, rows, width)))
 
 
 async def _find_in_plan(request: Request, invocation: Invocation) -> list[dict[str, Any]]:

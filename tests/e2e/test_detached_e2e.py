@@ -171,6 +171,8 @@ def test_a_killed_run_is_shown_as_interrupted_and_can_be_resumed(background: Bac
     wait_until(lambda: (background.session / "transcript.jsonl").stat().st_size > 0)
     background.kill()
     wait_until(lambda: "interrupted" in background.state())
+    joined = background.amplifier("session", "join", ID)
+    assert (joined.code, "amplifier run --resume abcdef" in joined.stderr) == (6, True)
     let_go(background.folder)
     resumed = background.amplifier("run", "--resume", ID, "-f", plan, "go on")
     assert (resumed.code, resumed.stdout) == (0, "late\n"), resumed.stderr

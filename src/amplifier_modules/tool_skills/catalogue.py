@@ -273,6 +273,9 @@ def parse_skill(data: bytes) -> tuple[dict[str, Any], str]:
     if match is None:
         raise InvalidSkill(f"{FILE} does not begin with front matter between two lines '---'")
     try:
+        # A few lines of aliases stand for gigabytes of text once they are written out.
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(match[1])):
+            raise InvalidSkill("front matter: aliases are not supported")
         fields: Any = yaml.safe_load(match[1])
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = " ".join(str(getattr(error, "problem", None) or error).split())
