@@ -10,18 +10,20 @@ import typer
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, ModuleError, UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.base.stdio import to_stderr
+from amplifier_app.base.stdio import terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.tool.calls import OPTIONS, tool_session
 from amplifier_app.commands.typer_options import takes_options
-from amplifier_app.render.table import Column, OutputOption, print_listing
+from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.describe import count
-from amplifier_app.trust import trusted_dir
+from amplifier_app.sources.loading import load_profile
+from amplifier_app.trust import folder_if_trusted, trusted_dir
 from amplifier_modules.tool_skills.catalogue import (
     FILE,
     Catalogue,
@@ -53,7 +55,7 @@ def list_skills(
     ] = False,
     output: OutputOption = "text",
 ) -> None:
-    """List the skills of this directory: those of a trusted project, and your own.
+    """List the skills of this directory: those of a trusted project, your own, and those of plugins.
 
     \b
       amplifier skill list
@@ -72,8 +74,14 @@ def list_skills(
         skills = [skill._asdict() for skill in catalogue.skills.values()]
     rows = [(skill["name"], skill["origin"], skill["description"]) for skill in skills]
     columns = Column("SKILL"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30)
-    empty = "No skills. They are folders with a SKILL.md: see 'amplifier docs tool-skills'."
-    print_listing(output, skills, columns, rows, empty)
+    # With --servers, stdout is reserved.
+    if output == "json":
+        invocation.stdout.write(json_text(skills) + "\n")
+        return
+    if not skills:
+        to_stderr("No skills. They are folders with a SKILL.md: see 'amplifier docs tool-skills'.")
+    width = terminal_width(invocation.stdout.fd)
+    invocation.stdout.write("".join(f"{line}\n" for line in table(columns, rows, width)))
 
 
 async def _find_in_plan(request: Request, invocation: Invocation) -> list[dict[str, Any]]:
@@ -131,4 +139,6 @@ def _find() -> Catalogue:
     working_dir = os.getcwd()
     trusted, folders = trusted_dir(working_dir), project_folders(working_dir)
     used = folders[folders.index(trusted) :] if trusted in folders else []
-    return find_skills(list_roots(used, str(paths.config_dir())))
+    plugins = load_profile(project=folder_if_trusted()).merged.plugins
+    of_plugins = {name: plugin.skills for name, plugin in plugins.items()}
+    return find_skills(list_roots(used, str(paths.config_dir()), plugins=of_plugins))

@@ -55,13 +55,16 @@ def choose_access(
     address = (environ.get(address_variable) or "").strip()
     base_url = (base_url or "").strip()
     variable = next(iter(exported), "")
-    pair = f"{variable} and {address_variable} ({without_login(address)}) belong together"
+    place = without_login(address)
     if not base_url:
         # An address that was stored belongs to the stored key, not to others of the environment.
         is_stored = is_set_for_modules(address_variable)
         own = {key for name, key in exported.items() if is_set_for_modules(name) or not is_stored}
         if keys and exported and address and not own & set(keys.values()):
-            ignored = f"{address_variable} is not used for {next(iter(keys))}: {pair}"
+            setting = next(iter(keys))
+            ignored = (
+                f"{address_variable} ({place}) is not used for {setting}: it is for {variable}"
+            )
             return Access(keys, None, "base_url", ignored)
         return Access(keys or exported, address or None, address_variable)
     target = without_login(base_url)
@@ -69,8 +72,8 @@ def choose_access(
     if exported and is_other and not keys:
         setting = "auth_token" if variable.endswith("AUTH_TOKEN") else "api_key"
         ignored = (
-            f"{variable} is not sent to base_url ({target}): {pair}; to use the key there as well, "
-            f"set {setting}: ${{{variable}}} next to base_url"
+            f"{variable} is not sent to base_url ({target}): it is for {place}; "
+            f"to use it there as well, set {setting}: ${{{variable}}} next to base_url"
         )
         return Access({}, base_url, "base_url", ignored)
     ignored = f"{address_variable} is not used: base_url is {target}" if is_other else ""

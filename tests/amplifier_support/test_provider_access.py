@@ -25,7 +25,7 @@ PAIR = {"K": "env-key", "A": GATEWAY}
         (PAIR, None, None, ["env-key"], GATEWAY, ""),
         (PAIR, None, "https://gateway.example", ["env-key"], "https://gateway.example", ""),
         (PAIR, None, "http://here", [], "http://here", "K is not sent to base_url (http://here)"),
-        (PAIR, "mine", None, ["mine"], None, "A is not used for api_key: K and A"),
+        (PAIR, "mine", None, ["mine"], None, f"A ({GATEWAY}) is not used for api_key: it is for K"),
         (PAIR, "env-key", None, ["env-key"], GATEWAY, ""),
         (PAIR, "env-key", "http://here", ["env-key"], "http://here", "A is not used"),
         ({"K": " ", "A": ""}, " ", " ", [], None, ""),

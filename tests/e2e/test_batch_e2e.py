@@ -438,7 +438,7 @@ def test_compare_names_the_changes_the_flips_and_the_verdict(batches: Batches) -
     assert "+instruction: Answer briefly." in done.stdout
     assert "9 rows passed in only one of them" in done.stdout
     assert " INTERVAL " in done.stdout
-    assert "B is worse (9 rows, 98% intervals)" in done.stdout
+    assert "fewer rows pass in B (9 rows, 98% intervals)" in done.stdout
     for other, verdict, code in (("other", "worse", 9), ("out", "undecided", 0)):
         done = run_amplifier("compare", "out", other, "--output", "json", cwd=batches.folder)
         found = json.loads(done.stdout)

@@ -329,7 +329,7 @@ def test_rows_whose_score_is_missing_are_not_compared(batch: Path) -> None:
     words = ("plan.yaml", "plan.yaml", "rows.jsonl", "-o", "both", "--until", "decided")
     done = amplifier(batch, "compare", "run", *words)
     assert done.code == 0, done.stderr
-    assert "no clear difference (1 row," in done.stdout
+    assert "no clear difference in the rows that pass (1 row," in done.stdout
 
 
 def test_the_rows_for_a_difference_are_planned_before_they_are_paid_for(batch: Path) -> None:

@@ -74,7 +74,9 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         terminal.ask("/modules", r"orchestrator +loop-streaming +plan\.yaml:\d+")
         terminal.ask("/agents", r"reviewer +Reviews changes")
         terminal.ask("/plan session.context", r"context-simple +# .*plan\.yaml:\d+")
-        terminal.ask("/plan nothing.here", r"✗ /plan:")
+        terminal.ask(
+            "/plan nothing.here", r"✗ /plan: there is no 'nothing' in the plan\s+available: "
+        )
         terminal.ask(
             "third",
             r"✗ M\s+Your prompt is kept",

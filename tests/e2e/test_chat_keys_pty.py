@@ -122,7 +122,9 @@ def test_a_running_tool_is_waited_for_and_killed_on_request(tmp_path: Path) -> N
         terminal.type("one" + ENTER)
         terminal.until("bash sleep 2")
         terminal.type(ESC)
-        terminal.until(r"stopping after `sleep 2; touch done` \([\d.]+ m?s\) · again: kill it now")
+        terminal.until(
+            r"stopping after `sleep 2; touch done` \([\d.]+ m?s\) · press again to kill it"
+        )
         lines = wait_for(terminal, shows(r"bash sleep 2.* Esc again to stop now$"))
         assert "Esc stop" not in "\n".join(lines)
         terminal.until("✓ .*stopped")
@@ -132,7 +134,7 @@ def test_a_running_tool_is_waited_for_and_killed_on_request(tmp_path: Path) -> N
         terminal.until("bash sleep 3600")
         wait_for(terminal, shows(r"bash sleep 3600.* Esc stop · type to steer$"))
         terminal.type(CTRL_C)
-        terminal.until("again: kill it now")
+        terminal.until("press again to kill it")
         terminal.type(CTRL_C)
         terminal.until("stopped; Enter")
         terminal.prompt()

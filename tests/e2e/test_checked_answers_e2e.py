@@ -67,16 +67,29 @@ def test_an_answer_is_corrected_with_the_errors_in_the_next_prompt(schema: Path)
         options = ("-P", "minimal", "--schema", schema, "--output", "json")
         done = run_amplifier("run", *options, "count", env=env)
         result = to_result(done)
-        sent = [json.dumps(one.body["messages"][-1]) for one in server.completions]
+        last = [one.body["messages"][-1]["content"] for one in server.completions]
+        sent = [json.dumps(content) for content in last]
     assert (result["data"], result["response"]) == ({"bugs": 2}, GOOD)
     assert (result["prompts"], result["steps"]) == (1, 3)
     assert all('"required' in text.replace("\\", "") for text in sent)
+    # The cache ends before the schema, which is not part of the next request's prefix.
+    assert [["cache_control" in block for block in content] for content in last] == [
+        [True, False]
+    ] * 3
     shown = run_amplifier("session", "show", result["session_id"], home=done.home).stdout
     assert shown.startswith("# count\n")
     assert "## › count\n\nI cannot.\n" in shown
     assert "JSON Schema below" not in shown
     assert "contains no JSON value" in sent[1]
     assert "$.bugs: 'two' is not of type 'integer'" in sent[2]
+
+
+def test_a_schema_that_no_request_may_carry_is_an_error(schema: Path, tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [GOOD])
+    options = ("--schema", schema, "--set", "session.injection_size_limit=100")
+    done = run_amplifier("run", "-f", plan, *options, "count")
+    assert (done.code, done.stdout) == (2, "")
+    assert "more than session.injection_size_limit (100)" in done.stderr
 
 
 def test_an_answer_that_never_matches_ends_with_5_and_an_empty_stdout(

@@ -131,6 +131,25 @@ def test_a_run_that_cannot_start_is_an_error_at_once(background: Background) -> 
     assert not background.session.exists()
 
 
+@pytest.mark.parametrize(
+    ("plan", "code", "problem"),
+    [
+        ({"extends": "default"}, 78, "no model provider is set up"),
+        ({"extends": "mock", "tools": ["tool-nope"]}, 3, "unknown module 'tool-nope'"),
+    ],
+)
+def test_a_session_that_cannot_be_opened_is_an_error_at_once(
+    background: Background, plan: dict[str, Any], code: int, problem: str
+) -> None:
+    file = background.folder / "plan.yaml"
+    file.write_text(json.dumps(plan))
+    failed = background.detach(file, "go")
+    assert (failed.code, failed.stdout) == (code, ""), failed.stderr
+    assert "the run did not start: " in failed.stderr
+    assert failed.stderr.count(problem) == 1
+    assert not background.session.exists()
+
+
 def test_a_stopped_run_can_be_resumed(background: Background) -> None:
     plan = held_plan(background.folder, ["late"])
     background.detach(plan, "go")
@@ -152,6 +171,8 @@ def test_a_killed_run_is_shown_as_interrupted_and_can_be_resumed(background: Bac
     wait_until(lambda: (background.session / "transcript.jsonl").stat().st_size > 0)
     background.kill()
     wait_until(lambda: "interrupted" in background.state())
+    joined = background.amplifier("session", "join", ID)
+    assert (joined.code, "amplifier run --resume abcdef" in joined.stderr) == (6, True)
     let_go(background.folder)
     resumed = background.amplifier("run", "--resume", ID, "-f", plan, "go on")
     assert (resumed.code, resumed.stdout) == (0, "late\n"), resumed.stderr

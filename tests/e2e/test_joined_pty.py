@@ -139,7 +139,10 @@ def test_the_prompt_calls_and_text_are_shown_as_they_come(run: Run) -> None:
         terminal.until("streamed ")
         with run.join() as later:
             later.until("streamed ")
+            later.until(r"\r\namplifier: watching only")
             assert [later.shown.count(text) for text in ("go\r\n", "echo one >>")] == [1, 1]
+        terminal.type(CTRL_C)
+        terminal.until(r"\r\namplifier: interrupted")
     piped = run.start("session", "join", ID)
     output = b""
     while not output.endswith(b"streamed "):
@@ -209,7 +212,8 @@ def test_a_killed_run_ends_the_terminal_and_can_be_resumed(run: Run) -> None:
     with run.join() as terminal:
         terminal.until(CAN_TYPE)
         run.kill()
-        terminal.finish()
+        terminal.until("was killed")
+        assert terminal.finish() == 6
     assert "interrupted" in run.amplifier("session", "list").stdout
     run.let_go(1, 2)
     resumed = run.amplifier("run", "--detach", "--resume", ID, "again")
@@ -268,6 +272,22 @@ def test_odd_messages_do_no_harm(run: Run) -> None:
             run.let_go(1)
             terminal.until("all done")
     assert run.wait_for_result()["outcome"] == "ok"
+
+
+def test_a_terminal_that_reads_nothing_is_disconnected_and_frees_its_place(run: Run) -> None:
+    calls = [ToolCall("bash", {"command": "echo one >> made"})]
+    run.detach([Reply("x" * 1_000_000, calls), "all done"], "--approve", "allow")
+    with socket_address(run.session) as address, socket.socket(socket.AF_UNIX) as stuck:
+        stuck.connect(address)
+        for number, method in enumerate(("watch", "attach")):
+            request = {"jsonrpc": "2.0", "id": number, "method": method}
+            stuck.sendall(json.dumps(request).encode() + b"\n")
+        run.let_go(1)
+        wait_until(lambda: len(run.server.completions) == 2)
+        with run.join() as terminal:
+            terminal.until(CAN_TYPE)
+            run.let_go(2)
+            terminal.until("all done")
 
 
 def test_a_terminal_that_is_killed_at_any_time_sends_no_message_twice(

@@ -73,7 +73,7 @@ def stop(terminal: Terminal) -> None:
     terminal.type("go" + ENTER)
     terminal.until("second line")
     terminal.type(CTRL_C)
-    terminal.until("again: kill it now")
+    terminal.until("press again to kill it")
     terminal.type(CTRL_C)
     terminal.until("stopped; Enter on an empty line continues")
     terminal.prompt()

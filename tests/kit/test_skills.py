@@ -9,6 +9,7 @@ import pytest
 
 from tests.modules.tool_skills.test_tool import add_skill
 from tests.support.cli import run_amplifier
+from tests.support.plugins import write_plugin
 
 
 def test_skills_are_listed_and_shown(tmp_path: Path) -> None:
@@ -21,6 +22,14 @@ def test_skills_are_listed_and_shown(tmp_path: Path) -> None:
     unknown = run_amplifier("skill", "show", "note", cwd=tmp_path)
     assert unknown.code == 2
     assert "notes" in unknown.stderr
+
+
+def test_skills_of_plugins_are_listed_and_shown(tmp_path: Path) -> None:
+    plugin = write_plugin(tmp_path / "plugin")
+    assert run_amplifier("plugin", "add", plugin, "--yes", cwd=tmp_path).code == 0
+    listed = json.loads(run_amplifier("skill", "list", "--output", "json", cwd=tmp_path).stdout)
+    assert [(skill["name"], skill["origin"]) for skill in listed] == [("triage", "review")]
+    assert "Read each issue twice." in run_amplifier("skill", "show", "triage", cwd=tmp_path).stdout
 
 
 def test_a_valid_skill_passes(tmp_path: Path) -> None:

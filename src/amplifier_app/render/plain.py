@@ -69,7 +69,11 @@ class PlainRenderer(StreamedBlocks):
             self._calls.write_footer(result)
 
     def notice(self, message: str, level: Level, source: str) -> None:
-        self._end_line()
+        if level == "info":
+            # The text goes on after it, so the word that is held back does, too.
+            self._break_line()
+        else:
+            self._end_line()
         super().notice(message, level, source)
 
     def printed(self, line: str) -> None:
@@ -134,6 +138,9 @@ class PlainRenderer(StreamedBlocks):
     def _end_line(self) -> None:
         word, self._word = self._word, ""
         self._write(word)
+        self._break_line()
+
+    def _break_line(self) -> None:
         if self._last_character != "\n":
             self._write("\n")
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult, combine_turns
 from amplifier_core.events import PROVIDER_REQUEST
@@ -106,6 +107,13 @@ class Attempts:
         if schema is None:
             return await self._until_accepted(prompt, answer)
         coordinator = self._session.session.coordinator
+        limit, size = coordinator.injection_size_limit, len(schema.instruction)
+        if limit is not None and size > limit:
+            raise UsageError(
+                f"the instruction with the schema has {size:,} characters, more than "
+                f"session.injection_size_limit ({limit:,})",
+                hint="Raise the limit, or use a shorter schema.",
+            )
         # Part of the requests only: the conversation, which may go on without a schema, has the user's prompt.
         instruction = HookResult(
             action="inject_context",

@@ -105,7 +105,11 @@ class AnswerSchema:
     @property
     def instruction(self) -> str:
         """The instruction to answer in JSON, for each request."""
-        return f"{_INSTRUCTION}{json.dumps(self._schema, indent=2, ensure_ascii=False)}"
+        schema = json.dumps(self._schema, indent=2, ensure_ascii=False)
+        # A provider keeps its cache breakpoints off a reminder, which later requests may lack.
+        return (
+            f'<system-reminder source="answer-schema">\n{_INSTRUCTION}{schema}\n</system-reminder>'
+        )
 
     def feedback(self, answer: Answer | None) -> str:
         """The prompt after an answer that does not match."""

@@ -144,6 +144,7 @@ class Approvals(AgentApprovals):
         program: Answers first, in the user's place; None if nothing does.
         attendant: Is asked before the policy applies; None if the policy is final.
         session_id: The session's id, for the program.
+        is_saved: Whether the session is saved, so that questions can be kept.
         warn: Shows that the program failed.
         denied: The questions that were denied, in order.
         unanswered: The questions for an answer that got none, in order.
@@ -172,8 +173,10 @@ class Approvals(AgentApprovals):
         self.waiting: Waiting | None = None
         self.parked: list[Question] = []
         self.program: AskProgram | None = None
+        self._program_denied = False
         self.attendant: Attendant | None = None
         self.session_id = ""
+        self.is_saved = True
         self.warn: Callable[[str], object] = lambda text: None
 
     @property
@@ -189,15 +192,14 @@ class Approvals(AgentApprovals):
                 return None
             message = f"no one could answer: {self.unanswered[0]}"
             return Outcome(Ending.DENIED, message, "Run on a terminal to be asked.")
-        # A user who says no needs no advice.
-        hint = (
-            "Allow it with --approve allow, keep the question with --approve park, "
-            "or run on a terminal to be asked."
-        )
+        # Anyone who says no needs no advice.
+        park = "keep the question with --approve park, " if self.is_saved else ""
+        hint = f"Allow it with --approve allow, {park}or run on a terminal to be asked."
+        is_advised = not (self.is_interactive or self._program_denied)
         asked = self.denied[0]
         call = asked.removeprefix("Allow ")  # of a tool call
         message = f"approval was denied{':' if call == asked else ' for'} {call}"
-        return Outcome(Ending.DENIED, message, None if self.is_interactive else hint)
+        return Outcome(Ending.DENIED, message, hint if is_advised else None)
 
     @property
     def wait(self) -> Outcome | None:
@@ -311,6 +313,7 @@ class Approvals(AgentApprovals):
             self.warn(f"the program that approves failed, so the call is denied: {answer.problem}")
         if answer.decision == "deny":
             self.denied.append(asked["question"])
+            self._program_denied = True
         return None if answer.decision == "ask" else answer
 
     async def resolve(
@@ -479,7 +482,7 @@ MEANINGS = {
     "edits": "edits in the working directory need no approval either",
     "propose": "nothing is changed before you accept a proposal of the model",
     "read-only": "nothing may be changed",
-    "auto": "nothing needs approval except what is known to be dangerous; rules can still deny",
+    "auto": "only calls known to be dangerous ask; rules can still deny",
 }
 """The meaning of each mode, for users."""
 

@@ -169,7 +169,7 @@ class Stopping:
             self._emit(immediate)
             if running is not None:
                 about = f"`{describe.call(running.name, running.input)}` ({describe.duration(running.seconds)})"
-                note = f"stopping after {about} · again: kill it now"
+                note = f"stopping after {about} · press again to kill it"
                 self._renderer.notice(note, "info", "session")
         return immediate
 

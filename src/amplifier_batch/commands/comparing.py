@@ -35,6 +35,11 @@ _COLUMNS = (
     "",
 )
 _PASSED = "passed"
+_VERDICTS = {
+    "better": "more rows pass in B",
+    "worse": "fewer rows pass in B",
+    "undecided": "no clear difference in the rows that pass",
+}
 _LESS_IS_BETTER = ("cost in dollars", "tokens", "seconds", "steps", "tool calls")
 
 
@@ -162,7 +167,7 @@ def _print(first: BatchFolder, second: BatchFolder, result: Comparison) -> None:
             f"\nnot compared: {rows} that did not end in both, wait for approval or have no score"
         )
     rows = describe.count(result.measures[0].rows, "row")
-    verdict = "no clear difference" if result.verdict == "undecided" else f"B is {result.verdict}"
+    verdict = _VERDICTS[result.verdict]
     if result.until_decided:
         print(f"\n{verdict} ({rows}, {ANYTIME:.0%} interval that holds at any time)")
         print(f"The other measures have {CONFIDENCE:.0%} intervals for a fixed number of rows.")

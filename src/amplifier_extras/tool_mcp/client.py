@@ -32,11 +32,14 @@ from amplifier_extras.tool_mcp.connection import (
 from amplifier_extras.tool_mcp.skills import EXTENSION, ServedSkill, parse_entry
 from amplifier_modules.tool_skills.catalogue import InvalidSkill
 from amplifier_support.fields import to_mapping
+from amplifier_support.text import cut_text, printable
 
 ResultT = TypeVar("ResultT")
 ExtensionResultT = TypeVar("ExtensionResultT", bound=Result)
 
 _MAX_PAGES = 50
+_MAX_SHOWN = 200
+"""Characters of an invalid URI in a message."""
 # The SDK's messages, worded as a server's response, when there was none.
 _SESSION_GONE = "Session terminated"
 _CLOSED, _CUT_OFF = "Connection closed", "SSE stream"
@@ -164,13 +167,14 @@ class ServerClient:
         skills: dict[str, ServedSkill] = {}
         problems: list[str] = []
         try:
-            pages = read_pages(self._client.list_skills, _MAX_PAGES)
-            for entry in [entry async for page in pages for entry in page.skills]:
-                try:
-                    skill = parse_entry(entry)
-                    skills[skill.uri] = skill
-                except InvalidSkill as error:
-                    problems.append(shorten(f"{entry.get('uri')}: {error}"))
+            async for page in read_pages(self._client.list_skills, _MAX_PAGES):
+                for entry in page.skills:
+                    try:
+                        skill = parse_entry(entry)
+                        skills[skill.uri] = skill
+                    except InvalidSkill as error:
+                        uri = cut_text(printable(str(entry.get("uri"))), _MAX_SHOWN)
+                        problems.append(f"{uri}: {error}")
         # The tools of the server can be used without its skills.
         except (MCPError, ValidationError) as error:
             problems.append(f"cannot list them: {error_text(error)}")

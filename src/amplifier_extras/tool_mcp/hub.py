@@ -441,6 +441,8 @@ MCP_EVENTS = (
 """Events this module emits in addition to the kernel's."""
 
 _MAX_LOG = 10_000
+_MAX_PROBLEMS = 10
+"""Invalid skills of a server that are reported one by one."""
 _MAX_UNTOLD = 100
 
 
@@ -548,8 +550,11 @@ class Hub(Listener):
     # -- server notifications ----------------------------------------------------------
 
     async def connected(self, server: Server, offers: Offers, seconds: float) -> None:
-        for problem in offers.problems:
+        for problem in offers.problems[:_MAX_PROBLEMS]:
             logger.warning("a skill of the MCP server %s is left out: %s", server.name, problem)
+        if (left := len(offers.problems) - _MAX_PROBLEMS) > 0:
+            text = "%d more skills of the MCP server %s are left out"
+            logger.warning(text, left, server.name)
         await self._take(server, offers)
         data = {
             "transport": "stdio" if server.config.command else "http",

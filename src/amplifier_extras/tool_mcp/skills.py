@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from amplifier_core.utils.truncate import sanitize_text
 from amplifier_extras.tool_mcp.connection import ServerRefused
@@ -30,7 +30,10 @@ from amplifier_support.text import cut_text
 EXTENSION = "io.modelcontextprotocol/skills"
 _MAX_FILES, _MAX_BYTES = 512, 16 * 1024 * 1024
 """Limits of one skill, which the extension sets."""
+_MAX_URI = 1024
 _MAX_DESCRIPTIONS, _MIN_DESCRIPTION, _MAX_LISTED = 8000, 60, 100
+_MAX_NAMES = 8000
+"""Characters of the names of skills or files in an error."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -110,7 +113,7 @@ def parse_entry(entry: Mapping[str, Any]) -> ServedSkill:
         InvalidSkill: It is invalid, or beyond the limits.
     """
     uri: Any = entry.get("uri")
-    if not isinstance(uri, str) or uri.count("/") < 2 or not uri.endswith(f"/{FILE}"):
+    if not _is_uri(uri) or uri.count("/") < 2 or not uri.endswith(f"/{FILE}"):
         raise InvalidSkill(f"{str(uri)[:200]!r} is not the URI of a {FILE}")
     fields = to_mapping(entry.get("frontmatter"))
     folder = uri.split("/")[-2]
@@ -130,7 +133,7 @@ def _parse_files(listed: Any, root: str) -> dict[str, ServedFile]:
     for one in map(to_mapping, cast("list[Any]", listed)):
         uri, digest, size = one.get("uri"), one.get("digest"), one.get("size")
         if (
-            not isinstance(uri, str)
+            not _is_uri(uri)
             or not uri.startswith(root)
             or not isinstance(digest, str)
             or not _DIGEST.fullmatch(digest)
@@ -145,6 +148,11 @@ def _parse_files(listed: Any, root: str) -> dict[str, ServedFile]:
     if len(files) > _MAX_FILES or sum(file.size for file in files.values()) > _MAX_BYTES:
         raise InvalidSkill(f"it has more than {_MAX_FILES} files, or more than 16 MiB")
     return files
+
+
+def _is_uri(value: Any) -> TypeGuard[str]:
+    """Return True for text that can be part of the description of the tool and of messages."""
+    return isinstance(value, str) and len(value) <= _MAX_URI and value.isprintable()
 
 
 def _as_json(fields: Mapping[str, Any]) -> Any:
@@ -224,9 +232,11 @@ class ServerSkills:
             skill = await self._look_up(name)
             return f"Load this skill by its name: {skill.name}: {skill.description}"
         if skill is None:
-            raise InvalidInput(f"there is no skill {name!r}: {', '.join(self.skills)}")
+            names = cut_text(", ".join(self.skills), _MAX_NAMES)
+            raise InvalidInput(f"there is no skill {name!r}: {names}")
         if file not in skill.files:
-            raise InvalidInput(f"{name} has no file {file!r}: {', '.join(skill.files)}")
+            names = cut_text(", ".join(skill.files), _MAX_NAMES)
+            raise InvalidInput(f"{name} has no file {file!r}: {names}")
         data = await self._read(skill, file)
         try:
             text = parse_skill(data)[1].strip() if file == FILE else data.decode()

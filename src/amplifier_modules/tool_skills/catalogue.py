@@ -82,7 +82,10 @@ class Catalogue(NamedTuple):
 
 
 def list_roots(
-    project_folders: Iterable[str], config_dir: str | None, extra: Iterable[str] = ()
+    project_folders: Iterable[str],
+    config_dir: str | None,
+    extra: Iterable[str] = (),
+    plugins: Mapping[str, Iterable[str | Path]] | None = None,
 ) -> list[Root]:
     """The folders to look in, the nearest first.
 
@@ -90,6 +93,7 @@ def list_roots(
         project_folders: The folders of a trusted project, from its root to the working directory.
         config_dir: The user's own configuration folder.
         extra: Folders that the plan names.
+        plugins: The folders of plugins, by the plugin's name.
     """
     roots = [Root(os.path.expanduser(folder), "plan") for folder in extra]
     folders = [*project_folders]
@@ -100,6 +104,8 @@ def list_roots(
     # AMPLIFIER_HOME stands for everything of the user.
     if not os.environ.get("AMPLIFIER_HOME"):
         roots += [Root(os.path.expanduser(name), "user") for name in _OF_USER]
+    for name, paths in (plugins or {}).items():
+        roots += [Root(str(path), name, str(path)) for path in paths]
     return roots
 
 
@@ -267,6 +273,9 @@ def parse_skill(data: bytes) -> tuple[dict[str, Any], str]:
     if match is None:
         raise InvalidSkill(f"{FILE} does not begin with front matter between two lines '---'")
     try:
+        # A few lines of aliases stand for gigabytes of text once they are written out.
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(match[1])):
+            raise InvalidSkill("front matter: aliases are not supported")
         fields: Any = yaml.safe_load(match[1])
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = " ".join(str(getattr(error, "problem", None) or error).split())

@@ -15,7 +15,6 @@ from amplifier_modules.tool_skills.catalogue import (
     FILE,
     Catalogue,
     InvalidSkill,
-    Root,
     find_skills,
     hash_files,
     list_files,
@@ -163,10 +162,10 @@ async def mount(coordinator: Any, settings: SkillsConfig) -> None:
         used if settings.project else [],
         CONFIG_DIR.of(coordinator) if settings.user else None,
         [os.path.join(working_dir, os.path.expanduser(path)) for path in settings.paths],
+        settings.plugins,
     )
     if not settings.user:
         roots = [root for root in roots if root.origin != "user"]
-    roots += [Root(path, name, path) for name, paths in settings.plugins.items() for path in paths]
     catalogue = find_skills(roots)
     for problem in catalogue.problems:
         logger.warning("a skill is left out: %s", problem)

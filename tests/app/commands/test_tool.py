@@ -51,6 +51,8 @@ def test_the_approval_rules_of_the_plan_apply(tmp_path: Path) -> None:
     edit = '{"file_path": "made.txt", "content": ""}'
     refused = run_amplifier("tool", "invoke", "write_file", edit, cwd=tmp_path)
     assert f"approval was denied for write_file: {tmp_path}" in refused.stderr
+    parked = run_amplifier(*call, "--approve", "park", cwd=tmp_path)
+    assert (parked.code, "park" in denied.stderr, "park" in parked.stderr) == (2, False, True)
     assert not (tmp_path / "made.txt").exists()
     allowed = run_amplifier(*call, "--approve", "allow", cwd=tmp_path)
     assert (allowed.code, allowed.stdout.splitlines()[0]) == (0, "made")

@@ -200,7 +200,7 @@ async def test_a_shorter_second_answer_keeps_the_text_shown() -> None:
     assert turn.text == "One two three."
 
 
-def test_enter_in_plain_output_does_not_break_a_word() -> None:
+def test_enter_and_notices_in_plain_output_do_not_break_a_word() -> None:
     reading, writing = os.pipe()
     renderer = PlainRenderer(Output(writing))
     on_delta = renderer.handlers()["content_block:delta"]
@@ -208,6 +208,8 @@ def test_enter_in_plain_output_does_not_break_a_word() -> None:
     for delta, written in (("The wo", "The "), ("rd is", "word "), (" long", "is ")):
         on_delta("content_block:delta", {**block, "delta": delta})
         assert os.read(reading, 99).decode() == written
+    renderer.notice("queued", "info", "")
+    assert os.read(reading, 99).decode() == "\n"
     renderer.handlers()["content_block:end"]("content_block:end", block)
     assert os.read(reading, 99).decode() == "long\n"
     on_delta("content_block:delta", {**block, "delta": "x" * 81})

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from amplifier_extras.tool_mcp.skills import ServerSkills, parse_entry
+from amplifier_modules._shared.module.tools import InvalidInput
 from tests.extras.tool_mcp.support import Session, raw, session
 from tests.modules.tool_skills.test_tool import add_skill
 from tests.support.cli import Finished, run_amplifier
@@ -185,6 +186,9 @@ FILE = {"uri": f"{ROOT}SKILL.md", "digest": f"sha256:{'0' * 64}", "size": 1}
         ({"frontmatter": {"name": "other", "description": "x"}}, "differs from the folder's"),
         ({"frontmatter": {"description": "x"}}, "name: "),
         ({"uri": "skill://notes"}, "is not the URI of a SKILL.md"),
+        ({"uri": "skill://a\n- b/notes/SKILL.md"}, r"skill://a\n- b/notes/SKILL.md: "),
+        ({"uri": f"skill://{'a' * 1024}/notes/SKILL.md"}, "is not the URI of a SKILL.md"),
+        ({"resources": [FILE, {**FILE, "uri": f"{ROOT}\x1b[2J"}]}, "invalid file"),
     ],
 )
 async def test_an_invalid_entry_is_left_out_with_a_reason(
@@ -210,6 +214,35 @@ async def test_a_long_list_of_skills_is_cut_and_says_so() -> None:
         skills.skills[skill.name] = skill
     assert skills.description.endswith("\nand 2 more, to be loaded by their URIs")
     assert len(skills.description) < 12_000
+
+
+async def test_many_invalid_skills_are_counted(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(13):
+        add_skill(folder, f"s{number}", "Odd.")
+    entries = folder.parent / "entry.json"
+    invalid = {f"skill://s{number}/SKILL.md": {"resources": []} for number in range(13)}
+    entries.write_text(json.dumps(invalid))
+    async with session({"docs": config(folder, f"entry={entries}")}) as mcp:
+        assert len(skills_in(mcp)) == 2
+    assert caplog.text.count("is left out") == 10
+    assert "3 more skills of the MCP server docs are left out" in caplog.text
+
+
+async def test_names_in_an_error_are_cut() -> None:
+    async def never(_: Any) -> Any: ...
+
+    skills = ServerSkills("docs", never, never, never)
+    uris = [f"{ROOT}SKILL.md", *(f"{ROOT}{number:0900}" for number in range(500))]
+    fields = {"name": "notes", "description": "Write notes."}
+    files = [{**FILE, "uri": uri} for uri in uris]
+    skill = parse_entry({"uri": uris[0], "frontmatter": fields, "resources": files})
+    skills.skills = {skill.name: skill, **{f"{number:0900}": skill for number in range(500)}}
+    for values in ({"skill": "none"}, {"skill": skill.name, "file": "none"}):
+        with pytest.raises(InvalidInput) as error:
+            await skills.run(values)
+        assert len(str(error.value)) < 9000
 
 
 async def test_the_tool_can_be_left_out_and_is_never_deferred(folder: Path) -> None:

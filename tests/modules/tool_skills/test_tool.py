@@ -103,6 +103,10 @@ def test_the_nearest_of_a_name_counts_and_invalid_ones_are_reported(tmp_path: Pa
     (far / "Upper Case" / "SKILL.md").write_text("---\ndescription: x\n---\n")
     (far / "broken").mkdir()
     (far / "broken" / "SKILL.md").write_text("---\nname: [\n---\n")
+    (far / "bomb").mkdir()
+    aliases = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    bomb = "\n".join(["---", "a0: &a0 [x, x]", *aliases, "name: *a11", "description: x", "---"])
+    (far / "bomb" / "SKILL.md").write_text(bomb)
     (far / "plain").mkdir()
     (far / "plain" / "SKILL.md").write_text("no front matter")
     (far / "pipe").mkdir()
@@ -121,9 +125,10 @@ def test_the_nearest_of_a_name_counts_and_invalid_ones_are_reported(tmp_path: Pa
         "not valid YAML",
         "front matter",
         "pipe",
+        "aliases are not supported",
     ):
         assert reason in reasons
-    assert len(found.problems) == 5
+    assert len(found.problems) == 6
 
 
 def test_links_do_not_lead_out_of_a_project(tmp_path: Path) -> None:

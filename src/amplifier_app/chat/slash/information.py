@@ -101,7 +101,9 @@ async def plan(chat: Chat, argument: str) -> Reply:
     if argument:
         try:
             tree = find(tree, parse_path(argument))
-        except (NoSuchPath, ValueError) as error:
+        except NoSuchPath as error:
+            raise UsageError(f"/plan: {error}", hint=error.hint) from None
+        except ValueError as error:
             raise UsageError(f"/plan: {error}") from None
     text = yaml_text(tree, origins=True)
     return Lines(lambda width: wrapped_source(text, width))

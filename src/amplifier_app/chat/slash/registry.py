@@ -252,10 +252,10 @@ _NAMES_ELSEWHERE = {
 """Commands of other agents → the ones of the same use here, for suggestions."""
 
 _MISSING = {
-    "/bashes": "tool-bash has it. Add it with: amplifier module add tool-bash",
-    "/mcp": "MCP servers have it. Add one with: amplifier mcp add NAME -- COMMAND",
-    "/rules": "Rules for tool calls: /plan approvals. Instruction files: /memory",
-    "/skills": "Skills have it: folders with a SKILL.md, for tool-skills. See: amplifier docs tool-skills",
+    "/bashes": "It is a command of tool-bash; add that with: amplifier module add tool-bash",
+    "/mcp": "It needs an MCP server; add one with: amplifier mcp add NAME -- COMMAND",
+    "/rules": "Rules for tool calls are under 'approvals' in the plan: /plan. Instruction files: /memory",
+    "/skills": "It needs a skill, a folder with a SKILL.md; see: amplifier docs tool-skills",
 }
 """Commands that a session lacks → how to get them."""
 

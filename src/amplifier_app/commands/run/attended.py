@@ -44,7 +44,7 @@ from amplifier_core.events import ORCHESTRATOR_COMPLETE, PROMPT_SUBMIT, PROVIDER
 from amplifier_support.files import FILE_MODE
 
 _SEND_SECONDS = 2
-"""Seconds to wait for a terminal that reads nothing, after which it is left alone."""
+"""Seconds to wait for a terminal that reads nothing, after which it is disconnected."""
 
 _MAX_RECENT = 20_000
 """Events kept for terminals that join later; a loop that reports no model requests may emit more."""
@@ -147,6 +147,25 @@ class _Watched(Renderer):
             peer.notify("event", sent)
 
 
+class _SocketOutput(Output):
+    """Writes to a terminal, and disconnects it if it reads nothing for `_SEND_SECONDS`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection.fileno())
+        self._connection = connection
+
+    def write_bytes(self, data: bytes) -> bool:
+        if self.failure is None:
+            try:
+                self._connection.sendall(data)
+            except OSError as error:
+                self.failure = error
+                # Ends `Peer.serve`, which frees the terminal's place.
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+        return self.failure is None
+
+
 class _Place:
     """The place of the terminal that types; see `amplifier_app.runtime.approvals.Attendant`."""
 
@@ -185,8 +204,8 @@ class _Place:
         def handle(method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
             return self._handle(peer, method, params)
 
-        descriptor = connection.fileno()
-        peer = Peer(descriptor, Output(descriptor), handle, closed="the terminal has left")
+        output = _SocketOutput(connection)
+        peer = Peer(output.fd, output, handle, closed="the terminal has left")
         try:
             await peer.serve()
         finally:

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError, UsageError
@@ -21,7 +23,6 @@ from amplifier_app.sessions.background import (
     LOG,
     SOCKET,
     is_running,
-    read_result,
     restore_outcome,
 )
 from amplifier_app.sessions.removal import AlreadyExists
@@ -29,6 +30,7 @@ from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import RESULT_FILE, short_id
 from amplifier_support.environment import inherited_environment
 from amplifier_support.files import make_private_folder, open_private_in
+from amplifier_support.journal import parse
 
 _PROGRAM = "import sys; from amplifier_app.cli import main; sys.exit(main())"
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.02
@@ -139,54 +141,76 @@ def _begin(words: list[str], folder: Path, *, is_new: bool) -> Outcome:
 
 
 def _start_and_wait(words: list[str], folder: Path, *, is_new: bool) -> Outcome:
-    process = _start(words, folder)
-    end = time.monotonic() + _START_SECONDS
-    while process.poll() is None and time.monotonic() < end:
-        if (folder / "metadata.json").exists() and is_running(folder):
-            break
-        time.sleep(_LOOK_SECONDS)
-    result = read_result(folder) or {}
-    has_session = (folder / "metadata.json").exists() if is_new else result.get("session_id")
-    if process.returncode and not has_session:
-        return _failed(folder, process.returncode, is_new=is_new)
+    with _files(folder) as (log, stdout):
+        process = _start(words, log, stdout)
+        end = time.monotonic() + _START_SECONDS
+        before = _transcript_size(folder)
+        # The session has begun once it can be joined, or has a message where there are no sockets.
+        while process.poll() is None and time.monotonic() < end:
+            if (folder / SOCKET).exists() or _transcript_size(folder) != before:
+                break
+            time.sleep(_LOOK_SECONDS)
+        result = parse(_read(stdout)) or {}
+        has_session = (folder / "metadata.json").exists() if is_new else result.get("session_id")
+        if process.returncode and not has_session:
+            if is_new:
+                shutil.rmtree(folder, ignore_errors=True)
+            return _failed(result, _read(log).decode("utf-8", "replace"), process.returncode)
     to_stderr(
         f"amplifier: running in the background: amplifier session join {short_id(folder.name)}"
     )
     return OK
 
 
-def _start(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def _files(folder: Path) -> Generator[tuple[int, int]]:
+    """The log and the result of a run, which can be read when a run without a message has removed its folder.
+
+    Raises:
+        SessionError: They cannot be written.
+    """
     make_private_folder(folder)
-    try:
-        log = open_private_in(folder, LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        result = open_private_in(folder, RESULT_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    except OSError as error:
-        raise SessionError(f"cannot write {folder}: {error.strerror}") from error
-    try:
-        return subprocess.Popen(
-            # Without the working directory on its path: nothing of an untrusted project is imported.
-            [sys.executable, "-P", "-c", _PROGRAM, *words],
-            stdin=subprocess.DEVNULL if stdin_is_tty() else None,
-            stdout=result,
-            stderr=log,
-            env=inherited_environment(),
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
-        os.close(result)
+    with contextlib.ExitStack() as stack:
+        try:
+            log = open_private_in(folder, LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            stack.callback(os.close, log)
+            result = open_private_in(folder, RESULT_FILE, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            stack.callback(os.close, result)
+            # Of a run that was killed.
+            (folder / SOCKET).unlink(missing_ok=True)
+        except OSError as error:
+            raise SessionError(f"cannot write {folder}: {error.strerror}") from error
+        yield log, result
 
 
-def _failed(folder: Path, code: int, *, is_new: bool) -> Outcome:
+def _read(file: int) -> bytes:
+    return os.pread(file, os.fstat(file).st_size, 0)
+
+
+def _transcript_size(folder: Path) -> int:
+    try:
+        return (folder / "transcript.jsonl").stat().st_size
+    except OSError:
+        return 0
+
+
+def _start(words: list[str], log: int, result: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        # Without the working directory on its path: nothing of an untrusted project is imported.
+        [sys.executable, "-P", "-c", _PROGRAM, *words],
+        stdin=subprocess.DEVNULL if stdin_is_tty() else None,
+        stdout=result,
+        stderr=log,
+        env=inherited_environment(),
+        start_new_session=True,
+    )
+
+
+def _failed(result: Mapping[str, Any], log: str, code: int) -> Outcome:
     """The outcome of a run that failed before it had a session; what it wrote is shown."""
-    result = read_result(folder) or {}
     error = result.get("error") or {"message": f"it ended with code {code}"}
     failure = restore_outcome({**result, "error": error})
-    with contextlib.suppress(OSError):
-        log = (folder / LOG).read_text("utf-8", "replace")
-        # Its last lines are the error, which is reported here.
-        if before := log.partition(f"amplifier: {failure.message}")[0].strip():
-            to_stderr(before)
-    if is_new:
-        shutil.rmtree(folder, ignore_errors=True)
+    # Its last lines are the error, which is reported here.
+    if before := log.partition(f"amplifier: {failure.message}")[0].strip():
+        to_stderr(before)
     return failure._replace(message=f"the run did not start: {failure.message}")

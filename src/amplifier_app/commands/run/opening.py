@@ -282,6 +282,7 @@ def keep_questions(session: OpenSession, approvals: Approvals) -> None:
         SessionError: The questions cannot be read.
     """
     approvals.session_id, parks = session.id, approvals.policy == "park"
+    approvals.is_saved = session.saved is not None
     if parks:
         _end_when_parked(session, approvals)
     if session.saved is None or not (parks or (session.saved.path / WAITING_FILE).exists()):

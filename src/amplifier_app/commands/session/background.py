@@ -52,8 +52,14 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
             f"the connection to session {view.folder.name} was lost",
             hint=f"Watch it again: amplifier session join {short_id(view.folder.name)}",
         )
+    result = read_result(view.folder)
+    if result is None and (view.folder / RESULT_FILE).exists():
+        raise SessionError(
+            f"the run of session {view.folder.name} was killed",
+            hint=f"Resume it with: amplifier run --resume {short_id(view.folder.name)}",
+        )
     invocation: Invocation = context.obj
-    invocation.outcome = restore_outcome(read_result(view.folder) or {})
+    invocation.outcome = restore_outcome(result or {})
 
 
 def _watch(view: _View) -> bool:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.json_rpc import NO_SUCH_METHOD, Peer, RpcError
-from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.base.stdio import Output, to_stderr
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import Output
 from amplifier_app.chat.approval_card import ask_about_tool
 from amplifier_app.chat.ask import Stopped, ask_on_terminal
 from amplifier_app.chat.slash.registry import command_in
@@ -62,7 +62,8 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
                 terminal.listener = None
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-                await serving
+                # Ctrl-C cancels it, too.
+                await asyncio.wait([serving])
                 await watcher.peer.cancel_all()
                 watcher.end()
     if watcher.left.is_set():
@@ -97,11 +98,15 @@ class _Watcher:
         try:
             await self.peer.request("attach", {})
         except RpcError as error:
-            to_stderr(f"amplifier: watching only: {error.message}")
+            self._notify(f"watching only: {error.message}")
             return
-        to_stderr("amplifier: a line you type is a message for the next step; Ctrl-C leaves")
+        self._notify("a line you type is a message for the next step; Ctrl-C leaves")
         self._terminal.listener = self
         self._terminal.set_state(State.BUSY)
+
+    def _notify(self, message: str) -> None:
+        """Show a line of the program between those of the run."""
+        self._renderer.notice(message, "info", "")
 
     def _show(self, event: str, data: dict[str, Any], number: int | None) -> None:
         if number is not None:
@@ -126,7 +131,7 @@ class _Watcher:
             return self._ask_about_tool(ToolApproval(**params["request"]), params["agent"])
         if method == "unused":
             for text in params["texts"]:
-                to_stderr(f"amplifier: not used by the run: {for_terminal(text)}")
+                self._notify(f"not used by the run: {text}")
             return None
         raise RpcError(NO_SUCH_METHOD, f"unknown method '{method}'")
 
@@ -155,9 +160,9 @@ class _Watcher:
         try:
             await self.peer.request("steer", {"text": text})
         except RpcError as error:
-            to_stderr(f"amplifier: not sent: {one_line(for_terminal(text))}: {error.message}")
+            self._notify(f"not sent: {one_line(text)}: {error.message}")
         else:
-            to_stderr("amplifier: queued for the next step")
+            self._notify("queued for the next step")
 
     # Listener
 
@@ -165,9 +170,7 @@ class _Watcher:
         if not sent.text.strip():
             return
         if command := command_in(sent.text):
-            to_stderr(
-                f"amplifier: {command} is a chat command; here a line is a message for the model"
-            )
+            self._notify(f"{command} is a chat command; here a line is a message for the model")
             return
         task = asyncio.create_task(self._send(sent.text))
         self._sending.add(task)

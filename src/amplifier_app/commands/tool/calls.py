@@ -58,7 +58,15 @@ async def tool_session(
         invocation: The invocation.
         renderer: Shows the session.
         replies: The script of the model.
+
+    Raises:
+        UsageError: Questions are to be kept, but nothing is saved.
     """
+    if request.approve == "park":
+        raise UsageError(
+            "--approve park needs a session that is saved",
+            hint="Pass --approve allow or --approve deny.",
+        )
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
     invocation.report = RunReport()
     request = request.validate()._replace(no_save=True)

@@ -48,6 +48,7 @@ from amplifier_app.plan.tree.yaml_reader import read_bytes
 from amplifier_support.claude_names import EVENTS, TOOLS
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import cut_text
 
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.bundles import Bundles
@@ -207,7 +208,9 @@ def _market_entry(fields: Mapping[str, Any], root: str) -> MarketEntry:
         digest = f"#sha256={values['sha256']}" if "sha256" in values else ""
         return MarketEntry(fields, f"{url}{digest}")
     if kind not in ("github", "url", "git-subdir") or not url:
-        return MarketEntry(fields, "", f"its source {json.dumps(source)} is not supported")
+        return MarketEntry(
+            fields, "", f"its source {cut_text(json.dumps(source), 200)} is not supported"
+        )
     if _GITHUB.fullmatch(url):
         url = f"https://github.com/{url}.git"
     url = _SSH.sub(r"ssh://\1/\2", url)

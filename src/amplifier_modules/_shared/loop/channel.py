@@ -155,10 +155,15 @@ class Channel:
             except ValueError as error:
                 if result.action != "inject_context":
                     raise
-                # An injection over the session's size limit; none of it was stored. One hook that
-                # writes too much should not end the turn.
+                # An injection over the session's size limit; nothing was stored. One hook that writes
+                # too much should neither end the turn nor drop the texts of others.
                 logger.warning("Dropped a hook's injection on %s: %s", event, error)
-                return None
+                limit = getattr(self._coordinator, "injection_size_limit", None) or 0
+                fitting = [item for item in _injections(result) if len(item.content) <= limit]
+                if not fitting:
+                    return None
+                rest = result.model_copy(update={"context_injections": fitting})
+                return await self._carry_out(rest, event)
             if result.action == "inject_context":
                 # The coordinator has stored the permanent injections.
                 self._keep_ephemeral(_injections(result))

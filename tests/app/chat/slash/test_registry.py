@@ -84,7 +84,9 @@ async def test_an_unknown_command_suggests_the_nearest() -> None:
     assert (error.value.hint or "").startswith("did you mean '/cost'?")
     with pytest.raises(UsageError) as error:  # as no server is mounted
         await run_command("/mcp", chat)
-    assert (error.value.hint or "").startswith("MCP servers have it. Add one with: amplifier mcp")
+    assert (error.value.hint or "").startswith(
+        "It needs an MCP server; add one with: amplifier mcp"
+    )
 
 
 async def test_contributed_commands_cannot_replace_or_break_others() -> None:

@@ -76,6 +76,7 @@ def test_it_allows_denies_with_a_reason_and_is_asked_only_where_a_person_would_b
         "session_id": result["session_id"],
     }
     assert second["input"] == {"command": "echo b > other"}
+    assert "Allow it with" not in done.stderr
     transcript = next(done.home.glob("**/transcript.jsonl")).read_text()
     assert "the program that decides says: only made" in transcript
 
@@ -162,6 +163,7 @@ def test_it_may_leave_the_answer_to_what_would_answer_otherwise(
     plan(tmp_path, bash("echo a > made"))
     done = run(tmp_path, 'print(\'{"decision": "ask"}\')', *options)
     assert (done.code, (tmp_path / "made").exists()) == (code, code == 0), done.stderr
+    assert ("Allow it with --approve allow" in done.stderr) == (code == 8)
 
 
 def test_calls_of_agents_name_them(tmp_path: Path) -> None:

@@ -364,6 +364,18 @@ async def test_an_injection_over_the_limit_is_dropped_and_logged(
     assert "exceeds 10 characters" in caplog.text
 
 
+async def test_an_injection_over_the_limit_drops_no_other(rig: Rig) -> None:
+    rig.plan["session"]["injection_size_limit"] = 10
+    provider = rig.replies("ok")
+    rig.on("provider:request", inject("x" * 11, ephemeral=True), name="long")
+    rig.on("provider:request", inject("short", ephemeral=True), name="short")
+
+    assert await rig.run() == "ok"
+
+    assert "short" in str(provider.requests[0].messages)
+    assert "xxx" not in str(provider.requests[0].messages)
+
+
 class TestAskUser:
     ASK = HookResult(action="ask_user", approval_prompt="Really?")
 
