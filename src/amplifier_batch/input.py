@@ -39,7 +39,7 @@ from amplifier_support.named_tuple import NamedTuple
 _ROWS_AT_ONCE = 1024
 
 
-def parquet_rows(file: IO[bytes], source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
+def _parquet_rows(file: IO[bytes], source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
     """The rows of a file, read in parts.
 
     Args:
@@ -267,7 +267,7 @@ def _fields(source: Path, *, earlier: bool = False) -> Iterator[tuple[Location, 
     try:
         with open(open_to_read(source), "rb") as data, _decompressed(data, source) as plain:
             if ending == _PARQUET:
-                yield from parquet_rows(plain, source)
+                yield from _parquet_rows(plain, source)
                 return
             file = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
             if ending in _JSON_LINES:

@@ -108,7 +108,7 @@ def import_from_path(path: Path | str) -> ModuleType:
     name = place.name if place.is_dir() else place.stem
     loaded = sys.modules.get(name)
     if loaded is not None:
-        refuse_elsewhere(name, loaded, file.parent)
+        _refuse_elsewhere(name, loaded, file.parent)
         return loaded
     spec = importlib.util.spec_from_file_location(
         name,
@@ -151,11 +151,11 @@ def import_from_folder(name: str, folder: Path) -> ModuleType:
     """
     importlib.invalidate_caches()
     module = importlib.import_module(name)
-    refuse_elsewhere(name, module, folder)
+    _refuse_elsewhere(name, module, folder)
     return module
 
 
-def refuse_elsewhere(name: str, module: ModuleType, folder: Path) -> None:
+def _refuse_elsewhere(name: str, module: ModuleType, folder: Path) -> None:
     """Raise ImportError unless `module` was loaded from `folder`."""
     file = getattr(module, "__file__", None)
     origin = Path(file).resolve() if file else None

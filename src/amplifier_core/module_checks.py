@@ -194,7 +194,7 @@ class _Fault(NamedTuple):
 _MISSING: Final = object()
 
 
-def check_member(kind: Kind, member: Member, instance: object, label: str) -> ValidationCheck:
+def _check_member(kind: Kind, member: Member, instance: object, label: str) -> ValidationCheck:
     """Check one member of ``instance``, called ``label`` in messages."""
     name = kind.check_name(member)
     fault = _look(member, instance)
@@ -287,7 +287,7 @@ def check_instances(kind_name: str, instances: Sequence[tuple[str, Any]]) -> lis
             )
             checks.append(compliance(False, message))
         else:
-            checks += [check_member(kind, member, instance, label) for member in kind.members]
+            checks += [_check_member(kind, member, instance, label) for member in kind.members]
     return checks
 
 

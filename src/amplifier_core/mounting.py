@@ -74,7 +74,7 @@ class ModuleSpec(NamedTuple):
         return self.instance_id or self.module
 
 
-def check_declaration(spec: ModuleSpec, declared: str | None) -> None:
+def _check_declaration(spec: ModuleSpec, declared: str | None) -> None:
     """
     Raises:
         ModuleValidationError: The module declares a different kind than its section requires.
@@ -292,7 +292,7 @@ def _wrong_kind_error(spec: ModuleSpec, kinds: list[str]) -> ModuleValidationErr
     )
 
 
-def required_spec(config: Any, kind: str) -> ModuleSpec:
+def _required_spec(config: Any, kind: str) -> ModuleSpec:
     """The orchestrator or context of a plan, in its long or short form.
 
     The short form is the module's id, with its source in ``session.<kind>_source`` and its
@@ -312,7 +312,7 @@ def required_spec(config: Any, kind: str) -> ModuleSpec:
     return ModuleSpec(kind, str(value), session.get(f"{kind}_source"), settings or {})
 
 
-def optional_specs(config: Any) -> list[ModuleSpec]:
+def _optional_specs(config: Any) -> list[ModuleSpec]:
     """Providers, tools and hooks of a plan, in that order; entries without `module` are skipped.
 
     Raises:
@@ -336,7 +336,7 @@ def _read_entry(kind: str, entry: dict[str, Any]) -> ModuleSpec:
     return ModuleSpec(kind, entry["module"], entry.get("source"), settings, named)
 
 
-def check_provider_ids(specs: list[ModuleSpec]) -> None:
+def _check_provider_ids(specs: list[ModuleSpec]) -> None:
     """Check that entries of the same provider module have different `instance_id`s.
 
     Raises:
@@ -364,13 +364,13 @@ async def initialize_session(config: Any, coordinator: ModuleCoordinator) -> lis
     """
     for kind, title in (("orchestrator", "orchestrator"), ("context", "context manager")):
         try:
-            await mount_module(required_spec(config, kind), coordinator)
+            await mount_module(_required_spec(config, kind), coordinator)
         # A module is foreign code and may raise anything.
         except Exception as error:
             message = f"Cannot initialize without {title}: {error}"
             raise RequiredModuleError(message, kind) from error
-    specs = optional_specs(config)
-    check_provider_ids(specs)
+    specs = _optional_specs(config)
+    _check_provider_ids(specs)
     missing: list[str] = []
     for spec in specs:
         try:
@@ -412,7 +412,7 @@ async def _mount(spec: ModuleSpec, before: Footprint, coordinator: ModuleCoordin
     )
     loaded: LoadedModule | None = getattr(mount, "__amplifier_module__", None)
     if loaded is not None:
-        check_declaration(spec, loaded.declared)
+        _check_declaration(spec, loaded.declared)
     with warnings_logged() as logged, belonging_to(spec.kind, spec.module):
         result = await _call_mount(spec, mount, loaded, coordinator)
         remarks = await place(spec, result, before, coordinator, loaded, logged)

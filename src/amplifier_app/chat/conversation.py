@@ -206,7 +206,7 @@ def show_outcome(renderer: Renderer, outcome: Outcome, level: Level) -> None:
     renderer.notice(f"{outcome.message}{hint}", level, "chat")
 
 
-def show_failure(renderer: Renderer, outcome: Outcome, key: str, *, has_history: bool) -> None:
+def _show_failure(renderer: Renderer, outcome: Outcome, key: str, *, has_history: bool) -> None:
     """Show why a turn failed, and what the user can do next.
 
     Apart from commands, only keys that type nothing are offered: a letter would be taken from the
@@ -229,7 +229,7 @@ def show_failure(renderer: Renderer, outcome: Outcome, key: str, *, has_history:
     show_outcome(renderer, outcome._replace(hint=hint), "error")
 
 
-def show_unfinished(renderer: Renderer, key: str, *, begun: bool) -> None:
+def _show_unfinished(renderer: Renderer, key: str, *, begun: bool) -> None:
     """Show that the last prompt of a session was not finished, and what `key` does.
 
     Args:
@@ -241,7 +241,7 @@ def show_unfinished(renderer: Renderer, key: str, *, begun: bool) -> None:
     renderer.notice(f"the last prompt is {text}", "info", "chat")
 
 
-def show_ending(session: OpenSession, renderer: Renderer, key: str) -> str | None:
+def _show_ending(session: OpenSession, renderer: Renderer, key: str) -> str | None:
     """Show how a turn without an error ended, if not well, and what `key` sends; return that."""
     turn = session.turn
     if turn.status == "cancelled":
@@ -295,14 +295,14 @@ async def begin(chat: Conversation, prompt: str | None, *, greets: bool) -> None
     chat.files.keep(last.text)
     if not last.finished:
         chat.on_empty_line = RETRY
-        show_unfinished(renderer, chat.retry_key(), begun=last.begun)
+        _show_unfinished(renderer, chat.retry_key(), begun=last.begun)
 
 
 _MAX_WAITING = 3
 """Messages shown; the rest is counted."""
 
 
-def waiting_lines(queued: Sequence[str], later: Sequence[str]) -> list[str]:
+def _waiting_lines(queued: Sequence[str], later: Sequence[str]) -> list[str]:
     """Return a line for each message, and one for those that are too many.
 
     Args:
@@ -340,7 +340,7 @@ async def _start_in_background(command: str, coordinator: Any, renderer: Rendere
         renderer.notice(text, "error", "chat")
 
 
-async def run_shell_line(
+async def _run_shell_line(
     text: str, session: OpenSession, renderer: Renderer, terminal: ChatTerminal
 ) -> str | None:
     """Run a shell command, and return what becomes part of the input line; None if it cannot run."""
@@ -638,7 +638,7 @@ class Conversation:
         return self.on_empty_line == RETRY
 
     async def _shell(self, text: str) -> None:
-        output = await run_shell_line(text, self.session, self.renderer, self.terminal)
+        output = await _run_shell_line(text, self.session, self.renderer, self.terminal)
         self.files.ignore_mentions_in(output)
 
     async def command(self, text: str) -> None:
@@ -734,12 +734,12 @@ class Conversation:
             # Providers and modules may raise anything; the chat continues.
             except Exception as error:
                 outcome, has_history = to_outcome(error), not self.is_plain
-                show_failure(self.renderer, outcome, self.retry_key(), has_history=has_history)
+                _show_failure(self.renderer, outcome, self.retry_key(), has_history=has_history)
                 self.on_empty_line = RETRY
         if interrupts.terminated:
             raise Terminated
         if self.on_empty_line is None and self._background is not _Background.LEFT:
-            self.on_empty_line = show_ending(self.session, self.renderer, self.retry_key())
+            self.on_empty_line = _show_ending(self.session, self.renderer, self.retry_key())
         return self.on_empty_line is None and self.session.turn.status == "success"
 
     def retry_key(self) -> str:
@@ -807,7 +807,7 @@ class Conversation:
     def _waiting(self) -> Sequence[str]:
         """Return lines on the messages that were sent and have not been used."""
         display = self._as_shown
-        return waiting_lines(
+        return _waiting_lines(
             [display(text) for text in self.session.steering.waiting()],
             [display(text) for text in self._upcoming],
         )

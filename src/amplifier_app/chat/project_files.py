@@ -161,7 +161,7 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
                 parts.append(f'<folder path="{path}">\n{listing}\n</folder>')
                 notes.append(f"added {one_line(path)}: {describe.count(len(names), 'name')}")
                 continue
-            if is_image_name(path):
+            if _is_image_name(path):
                 images.append(image := _image(folder, path))
                 notes.append(f"added {one_line(path)}: {image.described}")
                 continue
@@ -186,7 +186,7 @@ def dropped_image(pasted: str) -> str | None:
     except ValueError:
         return None
     path = words[0].removeprefix("file://") if len(words) == 1 else ""
-    if not is_image_name(path) or not os.path.isabs(path) or not os.path.isfile(path):
+    if not _is_image_name(path) or not os.path.isabs(path) or not os.path.isfile(path):
         return None
     mention = to_mention(path)
     return None if mention is None else f"@{mention} "
@@ -240,7 +240,7 @@ def _save_image(data: bytes) -> Path:
     return file
 
 
-def is_image_name(path: str) -> bool:
+def _is_image_name(path: str) -> bool:
     """Return True if a file is an image by its name."""
     return path.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".webp"))
 
@@ -271,7 +271,7 @@ def _means_file(folder: str, path: str, mention: re.Match[str]) -> bool:
     """Return true if a missing path was meant to be a file."""
     above = os.path.dirname(path)
     return bool(
-        is_image_name(path)
+        _is_image_name(path)
         or mention["quoted"]
         or path.startswith(("./", "../", "/", "~/"))
         or _TEXT_FILE.search(path)

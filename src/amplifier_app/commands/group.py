@@ -47,7 +47,7 @@ COMMANDS = {
     "report": ("report:report", "Write a file for a bug report."),
     "schema": ("schema:app", "Print the JSON Schemas of what the program reads and writes."),
     "docs": ("docs:docs", "Show the documentation."),
-    "version": ("group:show_version", "Show the version."),
+    "version": ("group:_show_version", "Show the version."),
 }
 """Command name → `MODULE:ATTRIBUTE` of its function or Typer app in `amplifier_app.commands`, and its help line.
 
@@ -280,7 +280,7 @@ class _AllCommands(LazyGroup):
         return f'To send it as a prompt: amplifier run "{prompt}"\n{all_commands}'
 
 
-def show_version() -> None:
+def _show_version() -> None:
     """Show the version."""
     print(version_line())
 
@@ -310,7 +310,7 @@ def amplifier_command() -> Any:
         """
         # `--version` on its own is answered before Typer is imported.
         if version:
-            show_version()
+            _show_version()
             raise typer.Exit
 
     return prepare_command(get_command(app))

@@ -36,7 +36,7 @@ class Update(NamedTuple):
     project: Path | None
 
 
-def find_update() -> Update:
+def _find_update() -> Update:
     """Find out how to update the running program.
 
     Raises:
@@ -70,7 +70,7 @@ def update(yes: YesOption = False) -> None:
     git repository or a clone. In a script it is printed on stdout and runs only with --yes. It never runs
     in the virtual environment of a project, whose versions are the project's own.
     """
-    found = find_update()
+    found = _find_update()
     to_stderr(f"amplifier: {version_line()}, installed with {found.tool} in {sys.prefix}")
     print(" && ".join(shlex.join(step) for step in found.steps), flush=True)
     if found.project:

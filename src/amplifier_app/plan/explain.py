@@ -56,7 +56,7 @@ class Value(NamedTuple):
     gone: str | None = None
 
 
-def values_at(plan: ResolvedPlan, path: Path) -> list[Value]:
+def _values_at(plan: ResolvedPlan, path: Path) -> list[Value]:
     """The scalar values at and below an address, each with its history.
 
     Args:
@@ -236,7 +236,7 @@ def explain(plan: ResolvedPlan, address: str) -> list[Explained]:
         raise ConfigError(str(error), is_usage=True) from None
     schemas = _Schemas(plan)
     try:
-        values, missing = values_at(plan, path), None
+        values, missing = _values_at(plan, path), None
     except NoSuchPath as error:
         values, missing = [], error
     explained = [

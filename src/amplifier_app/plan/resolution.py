@@ -226,7 +226,7 @@ def resolve(
         tree = overrides.without_modules(tree, chosen.without)
     added: list[str] = []
     if _lacks_provider(merged, tree, chosen) and not chosen.traffic.replaces_providers:
-        tree, added = with_provider(merged, tree, chosen.provider, environ)
+        tree, added = _with_provider(merged, tree, chosen.provider, environ)
     tree = _with_fallbacks(tree, problems)
     tree = chosen.traffic.stand_ins(tree)
     conditions = None if chosen.keep_conditions else environ
@@ -491,7 +491,7 @@ class _Offered(NamedTuple):
     profile: Sequence[MapNode]
 
 
-def with_provider(
+def _with_provider(
     merged: MergedPlan, tree: MapNode, name: str | None, environ: Mapping[str, str]
 ) -> tuple[MapNode, list[str]]:
     """Add providers to a plan that has none, or not the one called `name`.

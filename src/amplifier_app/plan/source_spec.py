@@ -182,7 +182,7 @@ def parse_source(text: str, folder: Path) -> Source:
         return parse(text)
     address, _, fragment = text.partition("#")
     if address.lower().endswith(ARCHIVE_SUFFIXES):
-        return parse_archive_path(_absolute(folder, address), fragment)
+        return _parse_archive_path(_absolute(folder, address), fragment)
     return FolderSource(_absolute(folder, text))
 
 
@@ -276,7 +276,7 @@ def _parse_package(text: str) -> PackageSource:
 # -- archives ----------------------------------------------------------------------------
 
 
-def parse_archive_path(path: Path, fragment: str) -> ArchiveSource:
+def _parse_archive_path(path: Path, fragment: str) -> ArchiveSource:
     """Parse the source of a local archive.
 
     Args:
@@ -300,7 +300,7 @@ def _parse_file_url(url: str) -> FolderSource | ArchiveSource:
     archive = path.lower().endswith(ARCHIVE_SUFFIXES)
     if parts.query or (parts.fragment and not archive):
         raise SourceSyntaxError(f"{url!r} has a query or a fragment", "write 'file:///PATH'")
-    return parse_archive_path(Path(path), parts.fragment) if archive else FolderSource(Path(path))
+    return _parse_archive_path(Path(path), parts.fragment) if archive else FolderSource(Path(path))
 
 
 def _parse_archive_url(text: str) -> ArchiveSource:

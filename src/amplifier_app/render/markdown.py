@@ -34,7 +34,7 @@ _NARROWEST_COLUMN = 6
 """Cells of a column below which the table is printed as one line per value."""
 
 
-def may_be_head(line: str) -> bool:
+def _may_be_head(line: str) -> bool:
     """Return True if a line can be the head of a table."""
     return "|" in line.lstrip()[:HEAD_WITHIN]
 
@@ -47,10 +47,10 @@ def read_table(state: StateBlock, startLine: int, endLine: int, silent: bool) ->
     begin = state.bMarks[startLine] + state.tShift[startLine]
     line = state.src[begin : state.eMarks[startLine]]
     is_read = state.env.get("complete") or state.src.find("\n", state.eMarks[startLine] + 1) >= 0
-    return may_be_head(line) and is_read and standard_table(state, startLine, endLine, silent)
+    return _may_be_head(line) and is_read and standard_table(state, startLine, endLine, silent)
 
 
-def table_rows(
+def _table_rows(
     table: Sequence[Sequence[StyledText]], aligned: Sequence[str], width: int
 ) -> tuple[list[str], list[int]]:
     """Return the lines of a table, and the line each of its rows begins at.
@@ -176,7 +176,7 @@ class Rows(NamedTuple):
     final: int
 
 
-def build_nodes(tokens: Sequence[Token]) -> list[Node]:
+def _build_nodes(tokens: Sequence[Token]) -> list[Node]:
     """Return the top-level blocks."""
     roots: list[Node] = []
     path: list[list[Node]] = [roots]
@@ -298,13 +298,13 @@ class BlockRenderer:
             source += "\n"
         complete, _, partial = source.rpartition("\n")
         earlier, _, line = complete.rpartition("\n")
-        if complete and may_be_head(line) and not partial.strip("|:- \t"):
+        if complete and _may_be_head(line) and not partial.strip("|:- \t"):
             return f"{earlier}\n" if earlier else ""
         if line.endswith("\\") and not partial:  # a line break, if another line follows
             source = partial = source.rstrip("\n")
         # The last word can grow.
         end = max(partial.rfind(" "), partial.rfind("\t")) + 1
-        if may_be_head(partial) or len(partial) < HEAD_WITHIN:
+        if _may_be_head(partial) or len(partial) < HEAD_WITHIN:
             end = 0
         return source[: len(source) - len(partial) + end]
 
@@ -365,7 +365,7 @@ class BlockRenderer:
             for row in parts
         ]
         styles = [str(cell.token.attrs.get("style", "")) for cell in parts[0].children]
-        lines, starts = table_rows(cells_of, [style.partition(":")[2] for style in styles], width)
+        lines, starts = _table_rows(cells_of, [style.partition(":")[2] for style in styles], width)
         if self._is_closed(node):
             return Rows(lines, len(lines))
         complete = len(parts) - (self._source[-1] != "")
@@ -500,7 +500,7 @@ class MarkdownStream:
             if _UNDECIDED.fullmatch(_MARKS.sub("", line)):
                 self._text, undecided = before + newline, line
         lines = self._text.split("\n")
-        nodes = build_nodes(parser.parse(self._text, {"complete": complete}))
+        nodes = _build_nodes(parser.parse(self._text, {"complete": complete}))
         renderer = BlockRenderer(
             lines,
             complete=complete,

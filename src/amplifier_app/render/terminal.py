@@ -203,7 +203,7 @@ class Activity:
             return []
         count = f"{done}/{len(self._todo)}"
         first, *rest = checklist_lines(self._todo, width - len(count) - 3, _TODO_LINES)
-        return [with_hint(f" {first}", count, width), *(f" {line}" for line in rest)]
+        return [_with_hint(f" {first}", count, width), *(f" {line}" for line in rest)]
 
 
 def _fitting(running: list[list[str]], max_lines: int) -> list[str]:
@@ -223,7 +223,7 @@ def _running_line(what: _Call | _SubAgent, width: int, hint: str) -> str:
     duration = f" · {describe.duration(seconds)}" if seconds > _SHOWN_AFTER else ""
     keys = cells(hint) + 2 if hint and width >= _ROOM_FOR_KEYS else 0
     text = clip(what.about, max(width - len(duration) - 2 - keys, 8))
-    return with_hint(f"{spinner()} {text}{duration}", hint, width)
+    return _with_hint(f"{spinner()} {text}{duration}", hint, width)
 
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -322,7 +322,7 @@ class Progress:
         if self._characters:
             count = max(1, self._characters // _CHARACTERS_PER_TOKEN)
             text += f" · ↓ {describe.count(count, 'token')}"
-        return with_hint(f"{spinner()} {text}", hint, width)
+        return _with_hint(f"{spinner()} {text}", hint, width)
 
 
 def retry_text(data: dict[str, Any]) -> str:
@@ -370,7 +370,7 @@ def spinner() -> str:
     return paint(SPINNER[int(time.monotonic() / SPINNER_SECONDS) % len(SPINNER)], "accent")
 
 
-def with_hint(line: str, hint: str, width: int) -> str:
+def _with_hint(line: str, hint: str, width: int) -> str:
     """Return a line with a hint at its right end, if there is room."""
     gap = width - cells(line) - cells(hint)
     return f"{line}{' ' * gap}{paint(hint, 'dim')}" if hint and gap >= 2 else clip(line, width)

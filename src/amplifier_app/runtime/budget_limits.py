@@ -27,12 +27,12 @@ SET_PRICES = "Set 'prices', or 'list_prices: true' and a 'model', in the config 
 _LIMITS = {**BUDGET_LIMITS, "max_iterations": ("step limit of the prompt", "{}")}
 
 
-def describe_limit(limit: str) -> str:
+def _describe_limit(limit: str) -> str:
     """Return the name of a limit: "cost budget"."""
     return _LIMITS.get(limit, ("budget", ""))[0]
 
 
-def describe_amount(limit: str, amount: float) -> str:
+def _describe_amount(limit: str, amount: float) -> str:
     """An amount of what a limit counts: "$1.50", "2,000"."""
     form, text = _LIMITS.get(limit, ("", "{}"))[1], amount_text(amount)
     # Cents have two digits: $0.10.
@@ -41,8 +41,8 @@ def describe_amount(limit: str, amount: float) -> str:
 
 def describe_reached(limit: str, allowed: float, spent: float) -> str:
     """That a limit is reached: "cost budget reached: used $2.03, limit $2"."""
-    amounts = f"used {describe_amount(limit, spent)}, limit {describe_amount(limit, allowed)}"
-    return f"{describe_limit(limit)} reached: {amounts}"
+    amounts = f"used {_describe_amount(limit, spent)}, limit {_describe_amount(limit, allowed)}"
+    return f"{_describe_limit(limit)} reached: {amounts}"
 
 
 def assignment(limit: str, amount: float | None) -> str:
@@ -80,7 +80,7 @@ def ask_at_limits(coordinator: Any, renderer: Renderer, *, is_sub_session: bool)
         more = increment(allowed, spent)
         question = (
             f"{describe_reached(limit, allowed, spent)}. "
-            f"Continue with {describe_amount(limit, more)} more?"
+            f"Continue with {_describe_amount(limit, more)} more?"
         )
         asked = HookResult(
             action="ask_user",
@@ -140,8 +140,8 @@ def _warn_before_last_steps(coordinator: Any, renderer: Renderer) -> None:
 
 
 def _warn(renderer: Renderer, limit: str, amount: float, allowed: float) -> None:
-    share = f"{100 * amount / allowed:.0f} % of the {describe_limit(limit)} is used"
-    amounts = f"{describe_amount(limit, amount)} of {describe_amount(limit, allowed)}"
+    share = f"{100 * amount / allowed:.0f} % of the {_describe_limit(limit)} is used"
+    amounts = f"{_describe_amount(limit, amount)} of {_describe_amount(limit, allowed)}"
     renderer.notice(f"{share}: {amounts}", "warning", "session")
 
 

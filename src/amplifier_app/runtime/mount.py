@@ -498,14 +498,14 @@ async def find_pins(plan: ResolvedPlan) -> Pins:
     if not entries:
         return {}
     async with mount_entries(plan, entries, runs_commands=True) as coordinator:
-        pins = await collect_pins(coordinator)
+        pins = await _collect_pins(coordinator)
     for name, parts in pins.items():
         if PIN_PROBLEM in parts:
             raise ConfigError(f"cannot pin {name}: {parts[PIN_PROBLEM]}")
     return pins
 
 
-async def collect_pins(coordinator: Any) -> Pins:
+async def _collect_pins(coordinator: Any) -> Pins:
     """Return what the mounted modules of a session bring."""
     pins: dict[str, Mapping[str, str]] = {}
     for contribution in await coordinator.collect_contributions(PIN_CHANNEL):
@@ -527,7 +527,7 @@ async def check_pins(coordinator: Any, locked: Pins | None, plan: ResolvedPlan) 
     Raises:
         ConfigError: Something differs.
     """
-    pins = await collect_pins(coordinator)
+    pins = await _collect_pins(coordinator)
     if locked is None:
         return [*pins]
     unpinned: list[str] = []

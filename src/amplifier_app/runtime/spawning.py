@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 _PATTERN = frozenset("*?[")
 
 
-async def read_preferences(agent: str, coordinator: Any) -> Any:
+async def _read_preferences(agent: str, coordinator: Any) -> Any:
     """Return the preferences of an agent: its own, as hooks may have changed them, or those of its role.
 
     Args:
@@ -87,7 +87,7 @@ async def read_preferences(agent: str, coordinator: Any) -> Any:
         return None
 
 
-async def with_preferred_provider(
+async def _with_preferred_provider(
     plan: ResolvedPlan, preferences: Any, coordinator: Any
 ) -> ResolvedPlan:
     """Return the plan with the first available preference; unchanged if none is available.
@@ -302,7 +302,7 @@ async def spawn(
         tool_inheritance: `{exclude_tools: […]}` or `{inherit_tools: […]}`, by module.
         hook_inheritance: Likewise for hooks.
         provider_preferences: Providers and models to use, the first available one, instead of those of
-            the agent; see `with_preferred_provider`.
+            the agent; see `_with_preferred_provider`.
         parent_messages: Messages at the start of the conversation.
         self_delegation_depth: Passed to the sub-session's modules as a capability of this name.
         **ignored: Unknown arguments of newer callers.
@@ -381,8 +381,8 @@ async def _plan(
         section: Narrowing.of(narrowed.get(section), section) for section in ("tools", "hooks")
     }
     plan, coordinator = agent_plan(parent.plan, agent, **by_section), parent.session.coordinator
-    preferences = preferences or await read_preferences(agent, coordinator)
-    return await with_preferred_provider(plan, preferences, coordinator)
+    preferences = preferences or await _read_preferences(agent, coordinator)
+    return await _with_preferred_provider(plan, preferences, coordinator)
 
 
 def _new_id(parent: Session, own_id: str | None, agent: str) -> str:

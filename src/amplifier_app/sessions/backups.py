@@ -33,7 +33,7 @@ class FileState(NamedTuple):
     mode: int
 
 
-def backup_records(session: Path) -> list[dict[str, Any]]:
+def _backup_records(session: Path) -> list[dict[str, Any]]:
     """The changes on record in a session's folder, in order; none without copies.
 
     Raises:
@@ -80,7 +80,7 @@ def _is_valid(record: Mapping[str, Any]) -> bool:
     )
 
 
-def parse_state(value: object) -> FileState | None:
+def _parse_state(value: object) -> FileState | None:
     """A state as hooks-backup records it; None if it is unknown."""
     parts = cast("list[Any]", value) if isinstance(value, list) else []
     if len(parts) < 2 or not isinstance(parts[1], int):
@@ -131,13 +131,13 @@ def files_changed_since(session: Path, project: str) -> list[str]:
     """
     index = session / "backups" / "index.jsonl"
     try:
-        records = backup_records(session) if index.stat().st_size <= _LARGEST_INDEX else []
+        records = _backup_records(session) if index.stat().st_size <= _LARGEST_INDEX else []
     except (OSError, SessionError):
         return []
     last: dict[str, FileState | None] = {}
     for record in records:
         for entry in cast("list[dict[str, Any]]", record["files"]):
-            last[str(entry["path"])] = parse_state(entry.get("after"))
+            last[str(entry["path"])] = _parse_state(entry.get("after"))
     folder = os.path.realpath(project)
     known = [
         (path, state)
@@ -218,8 +218,8 @@ def plan_restore(
     for record, is_after in _records(session, conversation, step):
         for entry in cast("list[dict[str, Any]]", record["files"]):
             known = paths.setdefault(str(entry["path"]), _Path())
-            after = parse_state(entry.get("after"))
-            before = parse_state(entry["before"]) if "before" in entry else known.now
+            after = _parse_state(entry.get("after"))
+            before = _parse_state(entry["before"]) if "before" in entry else known.now
             if is_after is None:
                 known.reason = "a sub-agent changed it, before or after this step"
             elif is_after and not known.is_changed:
@@ -258,7 +258,7 @@ def _records(
     calls = [call for call in conversation.calls if call.id is not None]
     after = {call.id for call in calls if call.step > step}
     before = {call.id for call in calls if call.step <= step}
-    records = backup_records(session)
+    records = _backup_records(session)
     last_before = max(
         (n for n, entry in enumerate(records) if entry.get("call") in before), default=-1
     )

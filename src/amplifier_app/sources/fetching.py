@@ -54,7 +54,7 @@ _MAX_FILES = 500
 _MAX_BYTES = 1 << 20
 
 
-def package_of_repository(
+def _package_of_repository(
     source: GitSource, checkout: Checkout, layout: Layout
 ) -> PlanRequirement | None:
     """Return the requirement of the package at the root, at the same commit; None if it is not imported.
@@ -84,7 +84,7 @@ def package_of_repository(
     return PlanRequirement(text, without_password(text), Location(source.shown))
 
 
-def without_unused(requires: Sequence[PlanRequirement], layout: Layout) -> list[PlanRequirement]:
+def _without_unused(requires: Sequence[PlanRequirement], layout: Layout) -> list[PlanRequirement]:
     """Leave out packages of bundles that a module does not import, or that it requires itself."""
     others = {requirement_name(require.text) for require in requires if not require.if_imported}
     others |= set(map(requirement_name, layout.dependencies))
@@ -263,9 +263,9 @@ class Fetcher:
             root, facts = self._from_index(source, locked)
         extras = source.extras if isinstance(source, PackageSource) else ()
         layout = find_layout(root, module_id, extras=extras)
-        requires = without_unused(requires, layout)
+        requires = _without_unused(requires, layout)
         if isinstance(source, GitSource) and checkout is not None:
-            shared = package_of_repository(source, checkout, layout)
+            shared = _package_of_repository(source, checkout, layout)
             names = {requirement_name(require.text) for require in requires}
             if shared is not None and requirement_name(shared.text) not in names:
                 requires = [*requires, shared]

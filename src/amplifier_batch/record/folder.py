@@ -78,7 +78,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     """
     file = path / "batch.json"
     try:
-        facts = read_json(file)
+        facts = _read_json(file)
     except (FileNotFoundError, NotADirectoryError):
         label = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         hint = f"Start one: amplifier batch run PLAN INPUT -o {shlex.quote(str(label))}"
@@ -104,7 +104,7 @@ def fixed_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in _CHANGEABLE}
 
 
-def read_version(file: Path) -> tuple[int, int] | None:
+def _read_version(file: Path) -> tuple[int, int] | None:
     """A value that changes when a file is replaced."""
     try:
         status = file.stat()
@@ -129,7 +129,7 @@ def relative_to(folder: Path, file: str) -> str:
     return Path(file).name if Path(file).parent == folder else file
 
 
-def read_json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     """The content of a JSON file. Raises OSError, ValueError or RecursionError."""
     with open(open_to_read(path), "rb") as file:
         return json.load(file)
@@ -155,7 +155,7 @@ class BatchFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.shown = str(path)
-        self._version = read_version(self._file)
+        self._version = _read_version(self._file)
         self.facts = self._read()
 
     @classmethod
@@ -203,7 +203,7 @@ class BatchFolder:
         Raises:
             AppError: They cannot be read.
         """
-        version = read_version(self._file)
+        version = _read_version(self._file)
         if version != self._version:
             self._version, self.facts = version, self._read()
 
@@ -383,7 +383,7 @@ class BatchFolder:
 
     def _snapshot(self) -> tuple[Counts, int]:
         try:
-            data = read_json(self.path / "status.json")
+            data = _read_json(self.path / "status.json")
             if data["journal_size"] <= (self.path / "journal.jsonl").stat().st_size:
                 return Counts.from_dict(data["counts"]), int(data["journal_size"])
         # Missing, or of a crash: the journal has it all.

@@ -82,7 +82,7 @@ class SentBatch(NamedTuple):
     id: str | None = None
 
 
-def follow_batch(batches: dict[str, SentBatch], record: Mapping[str, Any]) -> None:
+def _follow_batch(batches: dict[str, SentBatch], record: Mapping[str, Any]) -> None:
     """Add a batch to those by key, or its id to it, if the record of the journal is about one.
 
     Raises:
@@ -137,9 +137,9 @@ class Counts:
     def add(self, record: Record) -> None:
         """Count a record of the journal."""
         event = record.get("event")
-        self.cost += read_cost(record)
+        self.cost += _read_cost(record)
         if event == "sending" or record.get("key") in self.open_batches:
-            follow_batch(self.open_batches, record)
+            _follow_batch(self.open_batches, record)
         if event == "claimed":
             self.running += 1
         elif event == "released":
@@ -154,7 +154,7 @@ class Counts:
                 self.seconds += float(record["seconds"])
             if record.get("cost") is not None:
                 self.priced += 1
-                self.ended_cost += (cost := float(read_cost(record)))
+                self.ended_cost += (cost := float(_read_cost(record)))
                 self.squares += cost**2
             if "runs" in record:
                 self._count_run(*record["runs"], has_passed=_has_passed(record))
@@ -263,7 +263,7 @@ class SentRequests:
     def add(self, record: Mapping[str, Any]) -> None:
         """Apply a record of the journal."""
         event = record.get("event")
-        follow_batch(self.batches, record)
+        _follow_batch(self.batches, record)
         if event == "sending":
             for number, (row, session, step) in enumerate(record["items"]):
                 place = Place(record["key"], number, step)
@@ -342,7 +342,7 @@ class Progress:
             self._set(record["id"], RowState(int(record["attempt"]), None, True))
         elif event == "released":
             self.running.discard(record["id"])
-            if cost := read_cost(record):
+            if cost := _read_cost(record):
                 self.recorded[record["id"]] = self.recorded.get(record["id"], Decimal(0)) + cost
         elif event == "ended":
             self.running.discard(record["id"])
@@ -354,7 +354,7 @@ class Progress:
                 goes_on = row["outcome"] in _GO_ON
                 self._set(row_id, RowState(self.rows[row_id].attempt, None, goes_on))
                 if goes_on:
-                    self.recorded[row_id] = read_cost(row)
+                    self.recorded[row_id] = _read_cost(row)
                 self._move(row_id, -1, row)
             self.counts.cells = Counter(self.cells.values())
 
@@ -388,7 +388,7 @@ def _has_passed(record: Mapping[str, Any]) -> bool:
     return record["outcome"] == Ending.OK.value
 
 
-def read_cost(record: Mapping[str, Any]) -> Decimal:
+def _read_cost(record: Mapping[str, Any]) -> Decimal:
     """The cost in a record of the journal; 0 if it has none."""
     cost = record.get("cost")
     dollars = Decimal(str(cost)) if cost is not None else Decimal(0)

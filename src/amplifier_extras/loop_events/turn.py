@@ -128,17 +128,17 @@ Answer only with a JSON array of at most {MAX_PLANNED} objects in the order of t
 If the task does not need to be divided, return an array of one step."""
 
 
-def step_data(steps: list[Step]) -> list[dict[str, Any]]:
+def _step_data(steps: list[Step]) -> list[dict[str, Any]]:
     """Steps as event data, without unset keys."""
     return [{key: value for key, value in step if value is not None} for step in steps]
 
 
-def only_prompt() -> list[Step]:
+def _only_prompt() -> list[Step]:
     """The steps of a turn without a plan: the prompt itself."""
     return [Step.model_construct(name="prompt")]
 
 
-def steps_from(value: Any, event: str) -> list[Step]:
+def _steps_from(value: Any, event: str) -> list[Step]:
     """Steps returned by a handler of `event`.
 
     Raises:
@@ -150,7 +150,7 @@ def steps_from(value: Any, event: str) -> list[Step]:
         raise ConfigurationError(str(error)) from None
 
 
-def steps_in(text: str) -> list[Step]:
+def _steps_in(text: str) -> list[Step]:
     """The steps in a model's answer.
 
     Raises:
@@ -173,7 +173,7 @@ def steps_in(text: str) -> list[Step]:
     return parse_config(EventsConfig, {"steps": steps}, "the model's plan").steps
 
 
-def follower(step: Step, steps: list[Step]) -> str | None:
+def _follower(step: Step, steps: list[Step]) -> str | None:
     """Name of the step after `step` in the plan; None at the end."""
     if step.next is not None:
         return None if step.next == END else step.next
@@ -182,7 +182,7 @@ def follower(step: Step, steps: list[Step]) -> str | None:
     return names[place] if place < len(names) else None
 
 
-def step_named(name: str, steps: list[Step], event: str) -> Step:
+def _step_named(name: str, steps: list[Step], event: str) -> Step:
     """The step that a handler of `event` chose.
 
     Raises:
@@ -408,7 +408,7 @@ class EventsTurn(Turn):
         self._tools = parts.tools
         exchanges.runner = self._dispatcher.runner
         self._choices = exchanges
-        self._choices.step = only_prompt()[0]
+        self._choices.step = _only_prompt()[0]
         self._steps: list[Step] = []
         self._step_began = 0  # provider calls before it
         self._jump: str | None = None
@@ -427,7 +427,7 @@ class EventsTurn(Turn):
 
     async def _plan(self, prompt: str) -> list[Step]:
         ids = self.span.child().fields
-        declared = step_data(self._settings.steps)
+        declared = _step_data(self._settings.steps)
         data: dict[str, Any] = {
             "prompt": prompt,
             "steps": declared,
@@ -443,13 +443,13 @@ class EventsTurn(Turn):
             failed = {"prompt": prompt, "steps": [], "source": None, **_failure_data(error)}
             await finish_despite_cancellation(self._report(PLAN_END, {**failed, **ids}))
             raise
-        steps = step_data(planned)
+        steps = _step_data(planned)
         ended = await self._channel.emit_or_raise(
             PLAN_END, {"prompt": prompt, "steps": steps, "source": source, **ids}
         )
         if ended.get("steps", steps) == steps:
             return planned
-        return steps_from(ended["steps"], PLAN_END) or only_prompt()
+        return _steps_from(ended["steps"], PLAN_END) or _only_prompt()
 
     async def _make_plan(
         self, final: Mapping[str, Any], declared: list[dict[str, Any]]
@@ -457,15 +457,15 @@ class EventsTurn(Turn):
         """The steps of the turn, and their source: `config`, `handler`, `model` or `prompt`."""
         plan: Any = final.get("steps", declared)
         if plan != declared:
-            steps = steps_from(plan, PLAN_START)
-            return (steps, "handler") if steps else (only_prompt(), "prompt")
+            steps = _steps_from(plan, PLAN_START)
+            return (steps, "handler") if steps else (_only_prompt(), "prompt")
         if declared:
             return self._settings.steps, "config"
         if self._settings.planning == "model" and self._has_room():
             steps = await self._ask_for_steps()
             if steps:
                 return steps, "model"
-        return only_prompt(), "prompt"
+        return _only_prompt(), "prompt"
 
     async def _ask_for_steps(self) -> list[Step]:
         """The steps the model plans for the task; none if it returns no valid plan."""
@@ -476,7 +476,7 @@ class EventsTurn(Turn):
             self._count_lost()
         text = join_text(reply.blocks)
         try:
-            return steps_in(text)
+            return _steps_in(text)
         except ValueError as error:
             logger.warning("The model returned no plan (%s); continuing without one", error)
             return []
@@ -486,13 +486,13 @@ class EventsTurn(Turn):
     async def _run_step(self, step: Step, run: int) -> tuple[Step | None, TurnOutcome]:
         """Run a step to its end; returns the next step and the outcome."""
         ids = self.span.child().fields
-        about = {"step": step_data([step])[0], "run": run, "count": len(self._steps), **ids}
+        about = {"step": _step_data([step])[0], "run": run, "count": len(self._steps), **ids}
         self._step_began, self._jump = self._cycles, None
         try:
             final = await self._channel.emit_or_raise(STEP_START, about)
             if final.get("step", about["step"]) != about["step"]:
-                step = steps_from([final["step"]], STEP_START)[0]
-                about["step"] = step_data([step])[0]
+                step = _steps_from([final["step"]], STEP_START)[0]
+                about["step"] = _step_data([step])[0]
             self._choices.step = step
             text = step.prompt or (None if run == 1 else f"Next step: {step.name}")
             if text is not None:
@@ -506,7 +506,7 @@ class EventsTurn(Turn):
 
     async def _is_kept_going(self) -> bool:
         """Only the last step ends the turn."""
-        following = self._jump or follower(self._choices.step, self._steps)
+        following = self._jump or _follower(self._choices.step, self._steps)
         return following in (None, END) and await super()._is_kept_going()
 
     async def _report(self, event: str, data: dict[str, Any]) -> None:
@@ -519,7 +519,7 @@ class EventsTurn(Turn):
         """Emit a step's end and determine the next step."""
         following = self._jump
         if following is None and outcome.status == "success":
-            following = follower(step, self._steps)
+            following = _follower(step, self._steps)
         data = {
             "status": outcome.status,
             "reason": outcome.reason,
@@ -530,7 +530,7 @@ class EventsTurn(Turn):
         target = final.get("next", following)
         if target in (None, END) or outcome.reason not in REDIRECTABLE:
             return None, outcome
-        return step_named(str(target), self._steps, STEP_END), outcome
+        return _step_named(str(target), self._steps, STEP_END), outcome
 
     def _has_room(self) -> bool:
         limit = self._choices.step.max_iterations
@@ -571,7 +571,7 @@ class EventsTurn(Turn):
             if outcome is None or changed:
                 return TurnOutcome("success", cast("str", response) if changed else text)
             return outcome
-        self._jump = step_named(str(target), self._steps, LOOP_NEXT).name
+        self._jump = _step_named(str(target), self._steps, LOOP_NEXT).name
         return TurnOutcome("success", text)
 
 

@@ -78,7 +78,7 @@ class Player:
         priority: int | None = None,
     ) -> None:
         self.name: str = described["name"]
-        changed = model if model and model not in model_names(described) else None
+        changed = model if model and model not in _model_names(described) else None
         self.model: str = changed or described.get("model") or described.get("default_model") or ""
         self.priority = (
             described.get("priority", DEFAULT_PRIORITY) if priority is None else priority
@@ -191,7 +191,7 @@ class StreamingPlayer(Player):
                 yield chunk
 
 
-def model_names(described: Plain) -> list[str]:
+def _model_names(described: Plain) -> list[str]:
     """The names of a provider's model: in the plan, and from the provider."""
     return [described[name] for name in _MODEL_NAMES if name in described]
 
@@ -290,7 +290,7 @@ class StreamingRecorder(Recorder):
                 call.record_response(last, self._own_calls(last))
 
 
-def recorder_for(
+def _recorder_for(
     inner: Any, name: str, recording: Recording, *, configured_model: str | None = None
 ) -> Recorder:
     """Create a recorder with the same methods as the provider."""
@@ -418,7 +418,7 @@ async def _record(coordinator: Any, file: str) -> Cleanup | None:
     async def put_in_front() -> None:
         for name, provider in list(providers.items()):
             if not isinstance(provider, Recorder):
-                recorder = recorder_for(
+                recorder = _recorder_for(
                     provider, name, recording, configured_model=_configured_model(coordinator, name)
                 )
                 await coordinator.mount("providers", recorder, name=name)
@@ -494,7 +494,7 @@ def _players(coordinator: Any, config: ReplayConfig, tape: Tape) -> dict[str, Pl
     chosen: dict[str, Plain] = {}
     for described in tape.providers:
         name = described["name"]
-        fits = config.model is not None and config.model in model_names(described)
+        fits = config.model is not None and config.model in _model_names(described)
         if config.provider in (None, name) and (name not in chosen or fits):
             chosen[name] = described
     redactor = Redactor(session_secrets(coordinator))

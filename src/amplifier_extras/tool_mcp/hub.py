@@ -255,7 +255,7 @@ class MountedTool:
             await self.server.report_unanswered(self.name, before)
 
 
-def remote_tool(
+def _remote_tool(
     name: str, server: Server, results: Results, remote: Any, emit: Emit
 ) -> MountedTool:
     """A tool that runs on the server.
@@ -287,7 +287,7 @@ def remote_tool(
     return MountedTool(name, text[:_MAX_DESCRIPTION], schema, server, run)
 
 
-def resource_tools(
+def _resource_tools(
     server: Server, results: Results, skills: ServerSkills | None = None
 ) -> Iterator[tuple[str, _Described]]:
     """Yield the tools for the resources of a server, by the ends of their names.
@@ -321,7 +321,7 @@ def resource_tools(
     yield "read_resource", (about, one_uri, read_resource)
 
 
-def prompt_tools(server: Server, results: Results) -> Iterator[tuple[str, _Described]]:
+def _prompt_tools(server: Server, results: Results) -> Iterator[tuple[str, _Described]]:
     """Yield the tools for the prompts of a server, by the ends of their names."""
     nothing = _object()
 
@@ -698,14 +698,14 @@ class Hub(Listener):
         for remote in offers.tools:
             if _is_wanted(remote.name, server.config) and remote.name not in refused:
                 name = tool_name(server.name, remote.name, {*others, *tools})
-                tools[name] = remote_tool(name, server, results, remote, self._emit)
+                tools[name] = _remote_tool(name, server, results, remote, self._emit)
         extra: list[tuple[str, _Described]] = []
         skills = self._update_skills(server, offers, refused)
         if offers.has_resources and server.config.resources:
             directories = skills if offers.reads_directories else None
-            extra += resource_tools(server, results, directories)
+            extra += _resource_tools(server, results, directories)
         if offers.has_prompts and server.config.prompts:
-            extra += prompt_tools(server, results)
+            extra += _prompt_tools(server, results)
         for ending, (about, schema, run) in extra:
             name = tool_name(server.name, ending, {*others, *tools})
             tools[name] = MountedTool(name, about, schema, server, run)

@@ -170,10 +170,10 @@ def _files(place: Path) -> Iterator[Path]:
     if place.is_dir():
         for folder, folders, names in os.walk(place):
             folders[:] = sorted(name for name in folders if name[0] != "." and name not in _SKIPPED)
-            yield from (Path(folder, name) for name in sorted(names) if is_test_file(name))
+            yield from (Path(folder, name) for name in sorted(names) if _is_test_file(name))
     elif not place.exists():
         raise UsageError(f"{place} does not exist")
-    elif not is_test_file(place.name):
+    elif not _is_test_file(place.name):
         raise UsageError(
             f"{place} is not a test file", hint=f"Its name must end with {SUFFIXES[0]}"
         )
@@ -181,7 +181,7 @@ def _files(place: Path) -> Iterator[Path]:
         yield place
 
 
-def is_test_file(name: str) -> bool:
+def _is_test_file(name: str) -> bool:
     """Return True for the name of a test file."""
     return name.endswith(SUFFIXES)
 

@@ -236,7 +236,7 @@ class RecordedResults:
     def __init__(self, file: Path) -> None:
         self._left: dict[str, deque[str]] = {}
         calls: dict[str, str] = {}
-        for line in recorded_lines(file):
+        for line in _recorded_lines(file):
             request = line.get("request")
             messages = request.get("messages") if isinstance(request, dict) else None
             for message in messages if isinstance(messages, list) else ():
@@ -261,7 +261,7 @@ class RecordedResults:
         return left.popleft() if left else None
 
 
-def recorded_lines(file: Path) -> list[dict[str, Any]]:
+def _recorded_lines(file: Path) -> list[dict[str, Any]]:
     """The lines of a recording; invalid lines are left out.
 
     Raises:
@@ -711,7 +711,7 @@ class _Run:
         """Report replies that no request used."""
         sent = self._doubles.sent
         if self._traffic.replay is not None:
-            lines = recorded_lines(Path(self._traffic.replay))
+            lines = _recorded_lines(Path(self._traffic.replay))
             planned, used = sum(line.get("type") == "request" for line in lines), len(sent)
         elif self._traffic.script is not None:
             planned, used = self._case.replies, sum(not request.by_agent for request in sent)

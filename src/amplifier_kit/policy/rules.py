@@ -57,7 +57,7 @@ class SavedCall(NamedTuple):
     was_denied: bool
 
 
-def parse_call(call: str, document: str | None) -> tuple[str, dict[str, Any]]:
+def _parse_call(call: str, document: str | None) -> tuple[str, dict[str, Any]]:
     """The tool and input of a call: `bash: ls -l`, or a tool and its input as JSON.
 
     Raises:
@@ -184,10 +184,10 @@ def show_decision(
     chosen = chosen_plan(request)
     if programs is not None:
         calls = _calls(call, input, sessions)
-        if show_guards(chosen, read_programs(programs), calls, output):
+        if _show_guards(chosen, _read_programs(programs), calls, output):
             raise typer.Exit(Ending.DENIED.exit_code)
         return
-    tool, values = parse_call(call or "", input)
+    tool, values = _parse_call(call or "", input)
     decision = run_loop(_decision(chosen, tool, values, mode))
     facts = _facts(chosen, decision)
     if output == "json":
@@ -204,7 +204,7 @@ def show_decision(
 
 def _calls(call: str | None, input: str | None, sessions: list[str] | None) -> list[Call]:
     if call is not None:
-        calls = [parse_call(call, input)]
+        calls = [_parse_call(call, input)]
     else:
         calls = [(saved.tool, dict(saved.input)) for saved in saved_calls(sessions or [])]
     return [(describe_call(tool, values), tool, values) for tool, values in calls]
@@ -317,7 +317,7 @@ Call = tuple[str, str, Mapping[str, Any]]
 """A call as one line, its tool and its input."""
 
 
-def read_programs(text: str) -> list[str]:
+def _read_programs(text: str) -> list[str]:
     """Return the programs in the value of `--as`.
 
     Raises:
@@ -331,7 +331,7 @@ def read_programs(text: str) -> list[str]:
     return names
 
 
-def show_guards(
+def _show_guards(
     plan: ResolvedPlan, programs: Sequence[str], calls: Sequence[Call], output: Format
 ) -> bool:
     """Print the decision of each guard of a plan on calls in the format of each program.

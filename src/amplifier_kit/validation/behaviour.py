@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from amplifier_kit.validation.isolation import Findings, Request
 
 
-async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]]) -> None:
+async def _check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]]) -> None:
     """Mount the module, check the promises of its kind, and clean up."""
     kind = str(findings.request.kind)
     findings.say(stage="mount")
@@ -406,7 +406,7 @@ def check_behaviour(findings: Findings) -> None:
     if not findings.failed:
         target, _, attribute = (findings.request.entry_point or "").partition(":")
         package = import_package(target or Path(findings.request.package))
-        asyncio.run(check_promises(findings, getattr(package, attribute or "mount")))
+        asyncio.run(_check_promises(findings, getattr(package, attribute or "mount")))
 
 
 def _run_suite(findings: Findings) -> None:

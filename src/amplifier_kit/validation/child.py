@@ -34,7 +34,7 @@ from amplifier_kit.validation.isolation import NOT_REPORTED, Findings
 from amplifier_support.environment import forbid_inspection
 
 
-def place_now(root: Path, thread: int) -> str:
+def _place_now(root: Path, thread: int) -> str:
     """The line below `root` that a thread, or a task waiting in it, is at; empty if none."""
     frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] - it is documented
     tasks: list[asyncio.Task[Any]] = []
@@ -137,7 +137,7 @@ def _report_places(findings: Findings) -> None:
     root, main_thread = findings.request.root, threading.main_thread().ident or 0
     pause, last = threading.Event(), ""
     while not pause.wait(_SAMPLE_SECONDS):
-        place = place_now(root, main_thread)
+        place = _place_now(root, main_thread)
         if place and place != last:
             last = place
             findings.say(place=place)

@@ -61,7 +61,7 @@ _MORE = {"ToolResult": {"is_error"}}
 """Arguments that a model reads although they are not fields."""
 
 
-def check_keywords(package: Path) -> Check:
+def _check_keywords(package: Path) -> Check:
     """Check the calls of the kernel's models in a package or a single file."""
     faults = [
         f"{file.relative_to(package.parent)}, line {line}: {fault}"
@@ -243,7 +243,7 @@ def validate_module(
     if layout is None or _has_errors(checks):
         entry_point = layout.entry_point if layout is not None else None
         return Report(subject.shown, kind, entry_point, tuple(checks))
-    checks.append(check_keywords(layout.package))
+    checks.append(_check_keywords(layout.package))
     request: dict[str, Any] = {
         "mode": "contract",
         # An installed module is already on the child's path.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from amplifier_kit.validation.isolation import Findings
 
 
-def check_config_schema(findings: Findings, package: ModuleType) -> list[str]:
+def _check_config_schema(findings: Findings, package: ModuleType) -> list[str]:
     """Check that the module's `config_schema()` is valid and that the config matches it.
 
     Returns:
@@ -88,7 +88,7 @@ def _check_config(findings: Findings, schema: dict[str, Any]) -> list[str]:
     findings.settings = tuple(map(str, schema.get("properties") or ()))
     required: list[Any] = schema.get("required", [])
     missing = [str(key) for key in required if key not in config]
-    problems = mismatches(schema, config)
+    problems = _mismatches(schema, config)
     if not problems:
         settings = describe.count(len(schema.get("properties") or ()), "setting")
         findings.good("config_schema", f"a JSON Schema with {settings}; the config matches it")
@@ -108,7 +108,7 @@ def _as_options(keys: list[str]) -> str:
     return " ".join(f"--config {key}=…" for key in keys)
 
 
-def check_tool_schema(findings: Findings, name: str, tool: Any) -> None:
+def _check_tool_schema(findings: Findings, name: str, tool: Any) -> None:
     """Check that a tool's schema is a JSON Schema of an object; calls are validated against it."""
     label = f"schema of {name!r}"
     try:
@@ -148,7 +148,7 @@ def _undeclared_keys(schema: dict[str, Any]) -> list[str]:
     return [str(key) for key in required if key not in properties]
 
 
-def mismatches(schema: dict[str, Any], config: dict[str, Any]) -> list[str]:
+def _mismatches(schema: dict[str, Any], config: dict[str, Any]) -> list[str]:
     """Mismatches between a config and the schema, without values, which may be secrets."""
     errors = Draft202012Validator(schema).iter_errors(config)
     problems: list[str] = []
@@ -178,7 +178,7 @@ def check_contract(findings: Findings) -> None:
         return
     findings.say(kind=kind)
     findings.say(stage="config_schema()")
-    missing = check_config_schema(findings, package)
+    missing = _check_config_schema(findings, package)
     findings.say(stage="mount")
     asyncio.run(_check_mounting(findings, kind, package, attribute, missing))
 
@@ -285,7 +285,7 @@ async def _check_mounting(
     await _check_ready(findings, package, coordinator)
     await _check_events(findings, coordinator)
     for tool_name, tool in coordinator.get("tools").items():
-        check_tool_schema(findings, tool_name, tool)
+        _check_tool_schema(findings, tool_name, tool)
         if not re.fullmatch(TOOL_NAME, tool_name):
             message = f"the tool is mounted as {tool_name!r}, a name that model services reject"
             advice = "use at most 64 letters, digits, '_' and '-'"

@@ -122,7 +122,7 @@ class Range(NamedTuple):
     rule: Rule | None = None
 
 
-def find_ranges(call: Call, redactor: Redactor) -> tuple[list[Range], int]:
+def _find_ranges(call: Call, redactor: Redactor) -> tuple[list[Range], int]:
     """The ranges that an answer about a call may have, from narrow to wide, and the position of the usual one.
 
     Args:
@@ -334,7 +334,7 @@ def question_about(call: Call, verdict: Verdict) -> tuple[str, bool]:
     return question, whole
 
 
-def with_folder(call: Call, why: str | None) -> str | None:
+def _with_folder(call: Call, why: str | None) -> str | None:
     """The reason to ask, including the folder a command runs in if the call does not show it."""
     if call.command is None or call.start == call.base:
         return why
@@ -356,7 +356,7 @@ def refusal(policy: Policy, call: Call, verdict: Verdict, *, asked: bool) -> str
     return f"{why}. Do not try to reach the same in another way; go on without it or ask the user.{hint}"
 
 
-async def calls_of_last_message(context: Any) -> list[ModelCall]:
+async def _calls_of_last_message(context: Any) -> list[ModelCall]:
     """The tool calls of the model's last message."""
     messages = context.get_messages() if context is not None else []
     if inspect.isawaitable(messages):
@@ -524,7 +524,7 @@ class ApprovalHook:
         if asked and await self._is_futile(call, data):
             verdict = Verdict("allow", "no question, as the call cannot succeed")
         elif asked:
-            verdict = verdict._replace(why=with_folder(call, verdict.why))
+            verdict = verdict._replace(why=_with_folder(call, verdict.why))
             verdict = await self._ask(call, verdict, data)
         if verdict.changed is not None:
             call = self._call(call.tool, verdict.changed, call.base, call.start)
@@ -542,7 +542,7 @@ class ApprovalHook:
     async def _is_futile(self, call: Call, data: Mapping[str, Any]) -> bool:
         """Return true if a call can only fail, which its tool then guarantees by the span."""
         span = data.get("span_id")
-        calls = await calls_of_last_message(self._coordinator.get("context"))
+        calls = await _calls_of_last_message(self._coordinator.get("context"))
         return isinstance(span, str) and await self._cannot_succeed(
             call, calls, data.get("tool_call_id"), span
         )
@@ -642,7 +642,7 @@ class ApprovalHook:
         options = self._options(whole=True)
         if call.is_sandboxed and isinstance(data.get("span_id"), str):
             options.insert(-1, OUTSIDE)
-        ranges, usual = find_ranges(call, self._redactor())
+        ranges, usual = _find_ranges(call, self._redactor())
         position, total = await self._position(call, data)
         request = ToolApproval(
             question=question,
@@ -665,7 +665,7 @@ class ApprovalHook:
     async def _position(self, call: Call, data: Mapping[str, Any]) -> tuple[int, int]:
         """The position of a call among those of the model's last message that ask, and their number."""
         this = data.get("tool_call_id")
-        calls = await calls_of_last_message(self._coordinator.get("context"))
+        calls = await _calls_of_last_message(self._coordinator.get("context"))
         asking: list[str] = []
         for id, name, values in calls:
             other = self._call(name, values, call.base, self._find_start(name))

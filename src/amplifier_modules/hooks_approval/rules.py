@@ -70,7 +70,7 @@ class Place(NamedTuple):
     written: str
 
 
-def places_in(
+def _places_in(
     values: Mapping[str, Any], base: str, mentions: MentionResolver | None = None
 ) -> list[Place]:
     """The paths in a tool's input, each once, also inside lists and objects.
@@ -102,7 +102,7 @@ def _paths_in(value: Any, *, named: bool) -> Iterator[str]:
             yield from _paths_in(item, named=str(key).lower() in _KEYS)
 
 
-def places_in_words(words: Iterable[str], base: str) -> Iterator[Place]:
+def _places_in_words(words: Iterable[str], base: str) -> Iterator[Place]:
     """The paths that words of a command may mean, as a whole or in part."""
     for word in words:
         for text in _path_texts(word):
@@ -110,7 +110,7 @@ def places_in_words(words: Iterable[str], base: str) -> Iterator[Place]:
                 yield place(_without_tilde(text, base), base)
 
 
-def places_read(
+def _places_read(
     segments: Sequence[Sequence[str]], start: str, *, expands: bool
 ) -> list[Place] | None:
     """The paths that a command that only reads names; None if that is uncertain.
@@ -388,7 +388,7 @@ class Call:
         self.words: list[str] | None = None
         self.unclear: str | None = None
         try:
-            self.places = places_in(values, self.start, mentions)
+            self.places = _places_in(values, self.start, mentions)
         except (ValueError, OSError) as error:
             self.unclear = f"its paths cannot be read: {error}"
         self._read_command()
@@ -450,7 +450,7 @@ class Call:
             words = words_in(self.command)
         known = dict.fromkeys(words)
         folders = self.folders or [self.start]
-        return [p for folder in folders for p in places_in_words(known, folder)]
+        return [p for folder in folders for p in _places_in_words(known, folder)]
 
     def _read_command(self) -> None:
         values = [self.values[key] for key in _COMMAND_KEYS if key in self.values]
@@ -587,7 +587,7 @@ def _reads_allowed_files(policy: Policy, call: Call, folders: Iterable[str]) -> 
         for pattern in listed(rule.path)
     ]
     for folder in folders:
-        places = places_read(segments, folder, expands=expands)
+        places = _places_read(segments, folder, expands=expands)
         if places is None:
             return False
         for place in places:

@@ -19,7 +19,7 @@ FOLDER = "backups"
 INDEX = "index.jsonl"
 
 
-def writing_tools() -> dict[str, list[str]]:
+def _writing_tools() -> dict[str, list[str]]:
     """Tools that change files, with the input keys that name the files."""
     path = ["path", "file_path"]
     return {
@@ -58,7 +58,7 @@ class BackupConfig(ModuleConfig):
         ),
     }
 
-    tools: dict[str, list[str]] = Field(default_factory=writing_tools)
+    tools: dict[str, list[str]] = Field(default_factory=_writing_tools)
     commands: dict[str, str] = Field(default_factory=lambda: {"bash": "command"})
     paths: list[str] | None = None
     max_file_bytes: int = Field(default=10_000_000, ge=1)

@@ -119,7 +119,7 @@ class Call(NamedTuple):
     ids: dict[str, Any]
 
 
-def paths_under(values: object, keys: Iterable[str]) -> Iterator[str]:
+def _paths_under(values: object, keys: Iterable[str]) -> Iterator[str]:
     """The texts under `keys` in a tool's input, also in nested lists and objects."""
     names = frozenset(keys)
 
@@ -163,7 +163,7 @@ def find(guard: PathGuard, path: str) -> Place:
     return Place(real, folders)
 
 
-async def state_at(path: str, guard: PathGuard, max_bytes: int) -> Seen:
+async def _state_at(path: str, guard: PathGuard, max_bytes: int) -> Seen:
     """The state of the file at a path, even if a folder in the path is missing.
 
     Raises:
@@ -285,7 +285,7 @@ class Keeper:
         if any(before.place.path == path for before in call.files):
             return
         try:
-            seen = await state_at(path, self._backed_up.guard, self._limit)
+            seen = await _state_at(path, self._backed_up.guard, self._limit)
         except (FileProblem, PathError):
             return  # A folder or device, which file tools do not change.
         except OSError as error:
@@ -323,7 +323,7 @@ class Keeper:
             # The file could not be read. If the tool has changed it, report that later.
             return {**before.as_entry(), "after": _UNKNOWN} if succeeded else None
         try:
-            state = (await state_at(path, self._backed_up.guard, self._limit)).state
+            state = (await _state_at(path, self._backed_up.guard, self._limit)).state
         except (FileProblem, PathError, OSError):
             return {**before.as_entry(), "after": _UNKNOWN}
         known = self._followed.get(path)
@@ -343,7 +343,7 @@ class Keeper:
             return None
         try:
             place = find(self._backed_up.guard, path)
-            state = (await state_at(place.path, self._backed_up.guard, self._limit)).state
+            state = (await _state_at(place.path, self._backed_up.guard, self._limit)).state
         except (FileProblem, PathError, OSError):
             return None
         known = self._followed.get(place.path)
@@ -534,7 +534,7 @@ def _remove_folders(folders: Sequence[str]) -> None:
             os.rmdir(location.name, dir_fd=location.dir_fd)
 
 
-def note_for_model(undone: Sequence[Mapping[str, Any]], base: str) -> str:
+def _note_for_model(undone: Sequence[Mapping[str, Any]], base: str) -> str:
     """The note for the model on files restored since its last turn."""
     restored: dict[str, str] = {}
     for record in undone:
@@ -672,7 +672,7 @@ class BackupHook:
             return None
         return HookResult(
             action="inject_context",
-            context_injection=note_for_model(unreported, self._base()),
+            context_injection=_note_for_model(unreported, self._base()),
             context_injection_role="user",
         )
 
@@ -697,7 +697,7 @@ class BackupHook:
                     await self._keeper.look_at_named(call, self._paths_named_by(tool, inputs))
                 else:
                     keys = self._config.tools[tool]
-                    paths = dict.fromkeys(p for item in inputs for p in paths_under(item, keys))
+                    paths = dict.fromkeys(p for item in inputs for p in _paths_under(item, keys))
                     await self._keeper.look_at(call, list(paths))
                 self._calls[call_id] = call
                 self._keeper.note_intent(call)

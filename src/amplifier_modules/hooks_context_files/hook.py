@@ -221,7 +221,7 @@ _GONE = "There are no such files any more: what <context-files> said before no l
 _NESTED = "Instructions from a file of the folder that was just worked in; they apply there."
 
 
-def already_given(messages: Iterable[Any]) -> tuple[str, set[str]]:
+def _already_given(messages: Iterable[Any]) -> tuple[str, set[str]]:
     """Find the texts of this module in the messages of a conversation.
 
     Returns:
@@ -269,7 +269,7 @@ def as_text(files: Sequence[ContextFile], *, again: bool) -> str:
     return "\n".join([*lines, "</context-files>"])
 
 
-def as_nested_text(folder: str, file: ContextFile) -> str:
+def _as_nested_text(folder: str, file: ContextFile) -> str:
     """The text of a file of one folder."""
     opening = f'<context-files folder="{shown(folder)}" digest="{compute_digest([file])}">'
     return "\n".join([opening, _NESTED, _element(file), "</context-files>"])
@@ -312,7 +312,7 @@ class ContextFilesHook:
         Stored messages stay where they are, so that all requests start the same and providers can
         use their caches.
         """
-        known, self._nested = already_given(await self._messages())
+        known, self._nested = _already_given(await self._messages())
         reader = Reader(self._config, self._most())
         files = self._files(reader)
         digest = compute_digest(files)
@@ -342,7 +342,7 @@ class ContextFilesHook:
             if file is not None:
                 self._nested.add(shown(folder))
                 files.append(file)
-                texts.append(as_nested_text(folder, file))
+                texts.append(_as_nested_text(folder, file))
         self._warn(reader.problems)
         if not files:
             return HookResult.model_construct()

@@ -261,7 +261,7 @@ TWINS = (("input", "tool_input"), ("result", "tool_result"))
 """Keys with the same value as another one, for readers of either contract."""
 
 
-def log_path(config: LoggingConfig, coordinator: Any) -> Path | None:
+def _log_path(config: LoggingConfig, coordinator: Any) -> Path | None:
     """The file to write: the configured path, otherwise in the session's folder, otherwise None."""
     if config.path is not None:
         working_dir = WORKING_DIR.of(coordinator) or "."
@@ -377,7 +377,7 @@ async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None]
         A cleanup function that stops listening and closes the file; None if the session is not
         saved and no path is configured, so there is no file to write to.
     """
-    path = log_path(settings, coordinator)
+    path = _log_path(settings, coordinator)
     if path is None:
         logger.debug("%s: the session has no folder and no path is configured", MODULE_ID)
         return None

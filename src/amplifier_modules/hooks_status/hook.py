@@ -114,7 +114,7 @@ async def git_state(folder: str, seconds: float) -> GitState | None:
         None if there is no repository, no git, or no answer within `seconds`.
     """
     try:
-        repository = find_repository(folder)
+        repository = _find_repository(folder)
         # Asked for with every request: most of the time goes into looking for git, so that comes last.
         git = None if repository is None else find_program("git", folder)
         if git is None or repository is None:
@@ -145,7 +145,7 @@ async def git_state(folder: str, seconds: float) -> GitState | None:
     return None if status is None else read_status(status)
 
 
-def find_repository(folder: str) -> Repository | None:
+def _find_repository(folder: str) -> Repository | None:
     """Find the repository around a folder, if all its parts are in that place.
 
     Linked worktrees and submodules are found like any other repository.

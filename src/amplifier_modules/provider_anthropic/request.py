@@ -27,7 +27,7 @@ _DATA_URL = lazy_pattern(r"data:(?P<media_type>image/[\w.+-]+);base64,(?P<data>.
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
-def split_system(messages: list[Message]) -> tuple[list[Block], list[Message]]:
+def _split_system(messages: list[Message]) -> tuple[list[Block], list[Message]]:
     """The system prompt's blocks, from the leading messages, and the conversation after them."""
     begin = next(
         (at for at, m in enumerate(messages) if m.role not in _SYSTEM_ROLES), len(messages)
@@ -65,7 +65,7 @@ def conversation(
 _REMINDER = "<system-reminder"
 
 
-def mark_for_caching(
+def _mark_for_caching(
     system: list[Block], tools: list[Block], turns: list[dict[str, Any]], *, long: bool
 ) -> None:
     """Set the four breakpoints a request may have: tools, system, and two in the conversation.
@@ -317,7 +317,7 @@ class _Builder:
         self.degradations: list[Degradation] = []
 
     def build(self) -> Prepared:
-        system, messages = split_system(self.request.messages)
+        system, messages = _split_system(self.request.messages)
         tool_refs = self._found_tools()
         turns = conversation(messages, tool_refs)
         tools, choice = self._tools(turns, {name for names in tool_refs.values() for name in names})
@@ -331,7 +331,7 @@ class _Builder:
         sampling = self._sampling(thinking)
         output = self._output(system, self._fitting_effort(effort, thinking))
         if self.config.prompt_caching:
-            mark_for_caching(system, tools, turns, long=self.config.prompt_caching == "1h")
+            _mark_for_caching(system, tools, turns, long=self.config.prompt_caching == "1h")
         optional = {
             "system": system,
             "tools": tools,

@@ -78,7 +78,7 @@ class Engine:
             params.model_alias = {name}
             params.n_ctx = context_window
             for cpu in (params.cpuparams, params.cpuparams_batch):
-                cpu.n_threads = threads or default_threads()
+                cpu.n_threads = threads or _default_threads()
             if gpu_layers is not None:
                 params.n_gpu_layers = gpu_layers
             params.fit_params = fit_memory
@@ -103,7 +103,7 @@ class Engine:
         self._server = None
 
 
-def default_threads() -> int:
+def _default_threads() -> int:
     """Half the cores this process may use, at least one."""
     try:
         cores = len(os.sched_getaffinity(0))

@@ -451,7 +451,7 @@ def _text(message: Message) -> str:
     return "".join(text for text in texts if text)
 
 
-def read_replies(config: MockConfig, working_dir: str | None) -> list[Reply]:
+def _read_replies(config: MockConfig, working_dir: str | None) -> list[Reply]:
     """The scripted replies, from the config itself or from its script file.
 
     Args:
@@ -494,6 +494,6 @@ async def mount(coordinator: Any, settings: MockConfig) -> None:
     Raises:
         ValueError: The config or the script file is invalid.
     """
-    replies = read_replies(settings, WORKING_DIR.of(coordinator))
+    replies = _read_replies(settings, WORKING_DIR.of(coordinator))
     provider = create(settings, replies, coordinator)
     await coordinator.mount("providers", provider, name="mock")

@@ -70,7 +70,7 @@ def wire_input(messages: Sequence[Message], found: Found | None = None) -> list[
     return items
 
 
-def wire_options(request: ChatRequest, found: Found | None = None) -> Item:
+def _wire_options(request: ChatRequest, found: Found | None = None) -> Item:
     """The options of a request that the API accepts, under its names, without the conversation."""
     body: Item = {}
     if request.tools:
@@ -274,7 +274,7 @@ def build_body(
         "stream": True,
         "store": False,
         **{key: value for key, value in optional.items() if value is not None},
-        **wire_options(request, found),
+        **_wire_options(request, found),
         **config.extra_body,
     }
 

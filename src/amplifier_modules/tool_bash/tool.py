@@ -31,7 +31,7 @@ from amplifier_support.session_capabilities import START_BACKGROUND, tool_sandbo
 # -- the module that tool-bash mounts ----------------------------------------------------
 
 
-def commands_of_chat(background: Background) -> list[dict[str, Any]]:
+def _commands_of_chat(background: Background) -> list[dict[str, Any]]:
     """The slash commands; only a chat asks for them."""
     from amplifier_modules.tool_bash.bashes import chat_commands
 
@@ -59,7 +59,7 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
         tools += [BashOutputTool(background), BashKillTool(background)]
         events += [BACKGROUND_START, BACKGROUND_END]
         coordinator.register_contributor(
-            "chat.commands", MODULE_ID, lambda: commands_of_chat(background)
+            "chat.commands", MODULE_ID, lambda: _commands_of_chat(background)
         )
         START_BACKGROUND.register(coordinator, background.start_own)
     for tool in tools:

@@ -218,7 +218,7 @@ MAX_ENTRIES = 1000
 """Most entries in one listing."""
 
 
-def list_folder(location: Location) -> list[str]:
+def _list_folder(location: Location) -> list[str]:
     """The folder's entries, folders first: `name/`, `name  <n> bytes`, `name -> target`.
 
     Raises:
@@ -314,7 +314,7 @@ class ListDirectory(FilesystemTool):
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
         with self._workspace.locate_for_reading(values.get("path", ".")) as location:
-            entries = list_folder(location)
+            entries = _list_folder(location)
         if not entries:
             return ToolResult(output="[the folder is empty]")
         text = "\n".join(entries[:MAX_ENTRIES])

@@ -202,7 +202,7 @@ _REASONS = {
 }
 
 
-def os_problem(error: OSError, path: str) -> str:
+def _os_problem(error: OSError, path: str) -> str:
     """Describe `error` using the path the model gave, not the resolved one."""
     reason = _REASONS.get(error.errno or 0) or error.strerror
     if reason is None:
@@ -325,4 +325,4 @@ class FilesystemTool(CheckedTool):
         path = values.get("file_path") or values.get("path", ".")
         if isinstance(error, FileProblem):
             return f"{path!r}: {error}"
-        return os_problem(error, path) if isinstance(error, OSError) else str(error)
+        return _os_problem(error, path) if isinstance(error, OSError) else str(error)

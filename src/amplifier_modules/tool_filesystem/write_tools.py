@@ -185,7 +185,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> Edited:
                 raise
             which = f"edit {number} of {len(edits)}"
             raise type(error)(f"{which}: {error}\nNo edit was made.") from None
-        combined = combine_changes(combined, step, outcome)
+        combined = _combine_changes(combined, step, outcome)
         outcome = apply(outcome, step)
         places += len(step)
     if outcome == text:
@@ -232,7 +232,7 @@ def apply(text: str, changes: Sequence[Change]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def combine_changes(
+def _combine_changes(
     first: Sequence[Change], second: Sequence[Change], between: str
 ) -> list[Change]:
     """The changes equal to `first` followed by `second` on its result, `between`.

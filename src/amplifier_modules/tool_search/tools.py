@@ -167,7 +167,7 @@ class Walker:
         return [sys.executable, "-I", str(_WALKER), json.dumps(request)]
 
 
-def choose_engine(config: SearchConfig, folder: str) -> Ripgrep | Walker:
+def _choose_engine(config: SearchConfig, folder: str) -> Ripgrep | Walker:
     """Choose the engine by the config.
 
     Args:
@@ -190,7 +190,7 @@ def choose_engine(config: SearchConfig, folder: str) -> Ripgrep | Walker:
     return Walker(config)
 
 
-def levels_above(folder: str) -> list[str]:
+def _levels_above(folder: str) -> list[str]:
     """Folder names from the top of the repository down to `folder`; empty outside one."""
     path = Path(folder)
     for top in (path, *path.parents):
@@ -252,7 +252,7 @@ def _decoded(file: Iterable[bytes]) -> Iterator[bytes]:
     yield from text.encode("utf-8", "replace").split(b"\n")
 
 
-def files_missing_in(folder: int, paths: Iterable[str]) -> set[str]:
+def _files_missing_in(folder: int, paths: Iterable[str]) -> set[str]:
     """Those of `paths` that are not regular files in the open folder."""
     missing: set[str] = set()
     for path in paths:
@@ -333,7 +333,7 @@ def read_line(record: bytes) -> Line | None:
     start: int = data["submatches"][0]["start"] if is_match and data["submatches"] else 0
     column = len(text.encode("utf-8", "replace")[:start].decode("utf-8", "replace"))
     return Line(
-        path=to_path(_bytes(data["path"])),
+        path=_to_path(_bytes(data["path"])),
         number=data["line_number"],
         text=text.rstrip("\r\n"),
         is_match=is_match,
@@ -349,12 +349,12 @@ def _bytes(value: dict[str, str]) -> bytes:
     return base64.b64decode(value["bytes"])
 
 
-def to_path(name: bytes) -> str:
+def _to_path(name: bytes) -> str:
     """The path in a record of either kind."""
     return os.fsdecode(name).removeprefix("./")
 
 
-def format_lines(lines: list[Line], longest: int, *, context: bool) -> Iterator[str]:
+def _format_lines(lines: list[Line], longest: int, *, context: bool) -> Iterator[str]:
     """`path:12:text` for matches, `path-13-text` for context, `--` where lines are left out."""
     last: Line | None = None
     for line in lines:
@@ -456,7 +456,7 @@ class Place:
         flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
         if self.file is None:
             self.folder = location.open(flags)
-            self.levels = levels_above(location.path)
+            self.levels = _levels_above(location.path)
         else:
             here = Location(location.path, location.dir_fd, ".")
             self.folder = here.open(flags)
@@ -477,7 +477,7 @@ class Searcher:
         self._readable = Grants(
             coordinator, config.allowed_read_paths, setting="allowed_read_paths"
         )
-        self.engine = choose_engine(config, self._readable.base)
+        self.engine = _choose_engine(config, self._readable.base)
         self._runner = ProcessRunner()
 
     async def close(self) -> None:
@@ -688,7 +688,7 @@ class _Found:
     def report(self, longest: int, *, context: bool) -> list[str]:
         if self._mode == "content":
             lines = [line for line in self._lines if line.path not in self._missing]
-            return list(format_lines(lines, longest, context=context))
+            return list(_format_lines(lines, longest, context=context))
         if self._mode == "files":
             return [printable(path) for path in self._shown()]
         return [f"{printable(path)}:{self._counts[path]}" for path in self._shown()]
@@ -724,7 +724,7 @@ class Glob(SearchTool):
         paths: list[str] = []
 
         def take(record: bytes) -> bool:
-            path = to_path(record)
+            path = _to_path(record)
             if path_filter(path):
                 paths.append(path)
             return len(paths) > offset + most
@@ -735,7 +735,7 @@ class Glob(SearchTool):
         missing: set[str] = set()
 
         def confirm() -> int:
-            missing.update(files_missing_in(place.folder, page))
+            missing.update(_files_missing_in(place.folder, page))
             return len(missing)
 
         notes = await self._confirm(confirm)

@@ -51,7 +51,7 @@ class Rules(NamedTuple):
     spec: Any
 
 
-def is_ignored(path: str, rules: list[Rules]) -> bool:
+def _is_ignored(path: str, rules: list[Rules]) -> bool:
     """Return True if the nearest rules that match `path`, from the top, ignore it."""
     for rule in reversed(rules):
         verdict = rule.spec.check_file(path[len(rule.folder) :]).include
@@ -60,7 +60,7 @@ def is_ignored(path: str, rules: list[Rules]) -> bool:
     return False
 
 
-def read_rules(folder: str, opened: int | None) -> Rules | None:
+def _read_rules(folder: str, opened: int | None) -> Rules | None:
     """The `.gitignore` of a folder: `opened` is its descriptor, None for the current one."""
     import pathspec
 
@@ -75,7 +75,7 @@ def read_rules(folder: str, opened: int | None) -> Rules | None:
     return Rules(folder, pathspec.GitIgnoreSpec.from_lines(lines))
 
 
-def rules_above(levels: list[str]) -> list[Rules]:
+def _rules_above(levels: list[str]) -> list[Rules]:
     """The rules of the folders above the current one, outermost first.
 
     Args:
@@ -85,7 +85,7 @@ def rules_above(levels: list[str]) -> list[Rules]:
     for up in range(len(levels), 0, -1):
         opened = os.open("/".join([".."] * up), os.O_RDONLY)
         try:
-            rules = read_rules("".join(f"{name}/" for name in levels[: len(levels) - up]), opened)
+            rules = _read_rules("".join(f"{name}/" for name in levels[: len(levels) - up]), opened)
         finally:
             os.close(opened)
         if rules is not None:
@@ -102,7 +102,7 @@ def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iter
         prefix: The path of the root of the search below the top of the repository, likewise.
         rules: What to skip; None skips nothing.
     """
-    if rules is not None and (own := read_rules(prefix + here, opened)) is not None:
+    if rules is not None and (own := _read_rules(prefix + here, opened)) is not None:
         rules = [*rules, own]
     with os.scandir(opened) as entries:
         children = sorted(entries, key=lambda entry: os.fsencode(entry.name))
@@ -111,7 +111,7 @@ def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iter
         if entry.name == ".git":
             continue
         if entry.is_dir(follow_symlinks=False):
-            if rules and is_ignored(f"{prefix}{path}/", rules):
+            if rules and _is_ignored(f"{prefix}{path}/", rules):
                 continue
             try:
                 below = os.open(entry.name, _FLAGS | os.O_DIRECTORY, dir_fd=opened)
@@ -123,7 +123,7 @@ def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iter
             finally:
                 os.close(below)
         elif entry.is_file(follow_symlinks=False) and not (
-            rules and is_ignored(prefix + path, rules)
+            rules and _is_ignored(prefix + path, rules)
         ):
             yield File(path, opened, entry.name)
 
@@ -172,11 +172,11 @@ def matches(
             before.append((number, line))
 
 
-def print_line(kind: str, path: str, number: int, line: str, column: int) -> None:
+def _print_line(kind: str, path: str, number: int, line: str, column: int) -> None:
     """Print one line in the form of `rg --json`; columns count bytes."""
     start = len(line[:column].encode("utf-8", "replace"))
     data = {
-        "path": encode_name(path),
+        "path": _encode_name(path),
         "lines": {"text": line},
         "line_number": number,
         "submatches": [{"start": start}] if kind == "match" else [],
@@ -184,7 +184,7 @@ def print_line(kind: str, path: str, number: int, line: str, column: int) -> Non
     print(json.dumps({"type": kind, "data": data}))
 
 
-def encode_name(path: str) -> dict[str, str]:
+def _encode_name(path: str) -> dict[str, str]:
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
@@ -195,7 +195,7 @@ def encode_name(path: str) -> dict[str, str]:
 def files(request: dict[str, Any]) -> Iterator[File]:
     """The files to search."""
     levels: list[str] = request["levels"]
-    rules = rules_above(levels) if request["gitignore"] else None
+    rules = _rules_above(levels) if request["gitignore"] else None
     here = os.open(".", os.O_RDONLY)
     try:
         if request["file"] is not None:
@@ -223,7 +223,7 @@ def main(request: dict[str, Any]) -> int:
         text = read_text(file, request["max_file_size"])
         if text is not None:
             for match in matches(text, pattern, request["context"], request["max_matches"]):
-                print_line(match[0], file.path, *match[1:])
+                _print_line(match[0], file.path, *match[1:])
     return 0
 
 

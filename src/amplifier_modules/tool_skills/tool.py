@@ -137,7 +137,7 @@ class SkillTool(CheckedTool):
         ]
 
 
-async def list_as_text(coordinator: Any) -> str:
+async def _list_as_text(coordinator: Any) -> str:
     """List the skills of a session for the chat, also those of MCP servers."""
     skills = [
         skill
@@ -173,7 +173,7 @@ async def mount(coordinator: Any, settings: SkillsConfig) -> None:
     command = {
         "name": "skills",
         "summary": "List the skills; * marks those that were loaded",
-        "handler": lambda _: list_as_text(coordinator),
+        "handler": lambda _: _list_as_text(coordinator),
         "during_turn": True,
     }
     coordinator.register_contributor("chat.commands", MODULE_ID, lambda: command)

@@ -175,7 +175,7 @@ def read_url(text: str) -> httpx.URL:
     return url
 
 
-def resolve_redirect(url: httpx.URL, location: str) -> httpx.URL:
+def _resolve_redirect(url: httpx.URL, location: str) -> httpx.URL:
     """Resolve a redirect from `url`.
 
     Raises:
@@ -338,7 +338,7 @@ class Web:
             location = answer.headers.get("location")
             if answer.status not in _REDIRECTS or not location:
                 return answer
-            url = resolve_redirect(url, location)
+            url = _resolve_redirect(url, location)
         raise BadAnswer(f"{url} redirects more than {self._config.max_redirects} times")
 
     def _check_domain(self, url: httpx.URL) -> None:

@@ -133,15 +133,15 @@ async def as_text(body: bytes, content_type: str, url: str) -> Text:
         kind = _guessed(body)
     charset = _HEADER_CHARSET.search(content_type)
     if kind in _HTML:
-        html = decode_body(body, charset and charset[1], in_markup=True)
+        html = _decode_body(body, charset and charset[1], in_markup=True)
         return await _markdown(html, url)
     if not _TEXT.fullmatch(kind):
         raise NoText(f"{url} is {kind}, {len(body)} bytes, which cannot be shown as text")
     in_markup = kind.endswith("xml")
-    return Text(decode_body(body, charset and charset[1], in_markup=in_markup), kind)
+    return Text(_decode_body(body, charset and charset[1], in_markup=in_markup), kind)
 
 
-def decode_body(body: bytes, charset: str | None, *, in_markup: bool) -> str:
+def _decode_body(body: bytes, charset: str | None, *, in_markup: bool) -> str:
     """Decode a body; invalid bytes become U+FFFD.
 
     A byte order mark takes precedence over the header, which does over the markup.
@@ -314,7 +314,7 @@ class Page(NamedTuple):
         return {name: value for name, value in headers.items() if value}
 
 
-def freshness(headers: Any, max_seconds: float) -> tuple[float, bool]:
+def _freshness(headers: Any, max_seconds: float) -> tuple[float, bool]:
     """For how many seconds a response may be reused, and whether it may be stored."""
     control = str(headers.get("cache-control", "")).lower()
     storable = "no-store" not in control
@@ -490,7 +490,7 @@ class WebFetch(WebTool):
             return kept, "cache"
         asked = {"accept": _ACCEPT, **(kept.validators() if kept is not None else {})}
         answer = await self._web.fetch(url, asked)
-        fresh_for, storable = freshness(answer.headers, self._config.cache_seconds)
+        fresh_for, storable = _freshness(answer.headers, self._config.cache_seconds)
         now = time.time()
         if answer.status == HTTPStatus.NOT_MODIFIED and kept is not None:
             page = kept._replace(fetched=now, fresh_for=fresh_for, storable=storable)

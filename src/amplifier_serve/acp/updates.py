@@ -213,7 +213,7 @@ class Updates(EventStream):
         self.running.pop(id, None)
         diff = self._diffs.pop(id, None) if success else None
         update = {"toolCallId": id, "status": "completed" if success else "failed"}
-        update |= {"content": diff or result_content(output), "rawOutput": _cut(output)}
+        update |= {"content": diff or _result_content(output), "rawOutput": _cut(output)}
         self.send("tool_call_update", update)
 
 
@@ -228,7 +228,7 @@ def count_tokens(session: OpenSession) -> dict[str, int]:
     return {name: tokens[key] for name, key in _TOKENS.items() if key in tokens}
 
 
-def result_content(text: str) -> list[dict[str, Any]]:
+def _result_content(text: str) -> list[dict[str, Any]]:
     """The content of a tool call that has this result."""
     return [{"type": "content", "content": text_block(_cut(text))}] if text else []
 
@@ -280,7 +280,7 @@ def _replay_call(call: Call, updates: Updates) -> None:
     details = updates.describe_call(call.name, call.input)
     result = call.shown
     # Not the change of a file, which is another one by now.
-    details["content"] = result_content(result or "")
+    details["content"] = _result_content(result or "")
     status = "failed" if result is None else "completed"
     updates.send(
         "tool_call", {"toolCallId": call.id or f"call-{call.number}", "status": status} | details

@@ -117,7 +117,7 @@ def inside(folder: int) -> int:
     return opened
 
 
-def start_confined(
+def _start_confined(
     argv: list[bytes],
     environment: dict[bytes, bytes],
     folder: int,
@@ -185,7 +185,7 @@ class Monitor:
             self._say(self._report + "idle")
             if not select.select([self._control], [], [], IDLE_SECONDS)[0]:
                 return
-            received = receive_descriptors(self._control, 6)
+            received = _receive_descriptors(self._control, 6)
             if received is None:
                 return
             descriptors = (*received,)
@@ -202,7 +202,7 @@ class Monitor:
                 *streams, rules = own
                 if self._is_inside:
                     permit_own_mounts(rules)
-                self._command, problem, self._connections = start_confined(
+                self._command, problem, self._connections = _start_confined(
                     argv, environment, folder, (output, *streams), (rules, filter, places)
                 )
             elif self._is_inside:
@@ -314,7 +314,7 @@ def _counted(fields: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     return fields[1:end], fields[end:]
 
 
-def receive_descriptors(connection: _socket.socket, max_count: int) -> list[int] | None:
+def _receive_descriptors(connection: _socket.socket, max_count: int) -> list[int] | None:
     """The descriptors that come with the next byte; None at the end of the connection."""
     flags = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
     space = _socket.CMSG_SPACE(max_count * _INT)
@@ -354,7 +354,7 @@ class Supervisor:
         self._is_inside = is_inside
         self._adopt = adopter()
         self._monitors: set[int] = set()
-        self._wakeup = watch_children()
+        self._wakeup = _watch_children()
         self._forwarder = 0
 
     def forward(self, path: str) -> None:
@@ -397,7 +397,7 @@ class Supervisor:
 
     def _take(self) -> bool:
         """Fork a monitor for the next command; False when there will be none."""
-        descriptors = receive_descriptors(self._channel, 7)
+        descriptors = _receive_descriptors(self._channel, 7)
         if descriptors is None:
             return False
         try:
@@ -416,7 +416,7 @@ class Supervisor:
         code = 1
         try:
             self._channel.close()
-            wakeup = watch_children()
+            wakeup = _watch_children()
             socket = _socket.socket(fileno=control)
             monitor = Monitor(socket, wakeup, self._adopt(), self._is_inside)
             monitor.run(*descriptors)
@@ -455,7 +455,7 @@ class Supervisor:
         return descendants(os.getpid(), spared=frozenset({*self._monitors, self._forwarder}))
 
 
-def watch_children() -> int:
+def _watch_children() -> int:
     """A descriptor that becomes readable when a child ends."""
     reading, writing = os.pipe()
     for descriptor in (reading, writing):

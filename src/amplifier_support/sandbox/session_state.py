@@ -98,7 +98,7 @@ _MAX_SEARCHED = 20_000
 _CREDENTIALS = Path(__file__).with_name("credentials.txt")
 
 
-def list_credentials(folder: str) -> list[str]:
+def _list_credentials(folder: str) -> list[str]:
     """Files and folders that commands cannot read, even where `read: host` is set, as absolute paths.
 
     One that a variable names is left out if it is in `folder`, the working directory, or contains it: a
@@ -168,7 +168,7 @@ class SessionState:
 
         What starts them is not among it: the interpreter may be part of a snap.
         """
-        expanded = map(os.path.expanduser, (*list_credentials(self.folder), *self._hidden))
+        expanded = map(os.path.expanduser, (*_list_credentials(self.folder), *self._hidden))
         own = [os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, __file__)]
         paths = dict.fromkeys(map(os.path.realpath, (*expanded, *self._find_denied())))
         paths |= dict.fromkeys([*other_paths(paths)])

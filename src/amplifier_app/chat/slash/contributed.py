@@ -87,7 +87,7 @@ def _words(argument: str) -> list[str]:
         return argument.split()
 
 
-def markdown_commands(
+def _markdown_commands(
     session: OpenSession, taken: Collection[str], renderer: Renderer
 ) -> dict[str, SlashCommand]:
     """Return the commands of files by name; report those that cannot be used.
@@ -307,7 +307,7 @@ async def contributed_commands(
             commands.setdefault(command.name, command)
     commands |= file_commands(session, {*taken, *commands}, renderer)
     # A module may have read the same files.
-    own = markdown_commands(session, taken, renderer)
+    own = _markdown_commands(session, taken, renderer)
     return own | commands
 
 

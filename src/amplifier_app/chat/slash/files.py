@@ -47,7 +47,7 @@ _MAX_SHOWN = 50
 async def undo(chat: Chat, argument: str) -> Reply:
     argument = parse_choice("/undo", argument, ("", "list", "force"))
     capability = UNDO_LIST if argument == "list" else UNDO
-    function = of_copies(chat, capability, "undo")
+    function = _of_copies(chat, capability, "undo")
     try:
         answer = await ask_module(function, **({"force": True} if argument == "force" else {}))
     # A module may raise anything; the chat continues.
@@ -58,7 +58,7 @@ async def undo(chat: Chat, argument: str) -> Reply:
     return _describe(answer) if answer else "No file changes to undo."
 
 
-def of_copies(chat: Chat, capability: Capability[_Function], doing: str) -> _Function:
+def _of_copies(chat: Chat, capability: Capability[_Function], doing: str) -> _Function:
     """Return a capability of the module that keeps copies of changed files.
 
     Raises:
@@ -135,7 +135,7 @@ _LARGEST = 1_000_000
 )
 async def diff(chat: Chat, argument: str) -> Reply:
     whole = parse_choice("/diff", argument, ("", "session")) == "session"
-    listing = of_copies(chat, UNDO_LIST, "compare")
+    listing = _of_copies(chat, UNDO_LIST, "compare")
     try:
         turns = [turn for turn in listing() if not turn.get("undone")]
     # A module may raise anything; the chat continues.

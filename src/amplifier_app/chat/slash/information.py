@@ -84,7 +84,7 @@ async def cost(chat: Chat, argument: str) -> Reply:
     return Rows([*counts, ("cost", price)], numbers=True)
 
 
-def short_place(place: str) -> str:
+def _short_place(place: str) -> str:
     """Return `file:line` with the file's name alone."""
     return place.replace("\\", "/").rpartition("/")[2]
 
@@ -112,7 +112,7 @@ async def plan(chat: Chat, argument: str) -> Reply:
 @command("/modules", "Modules of the session and where the plan has them", during_turn=True)
 async def modules(chat: Chat, argument: str) -> Reply:
     return Rows(
-        (f"{entry.kind:<12}  {entry_key(entry.node)}", short_place(describe_place(entry.node)))
+        (f"{entry.kind:<12}  {entry_key(entry.node)}", _short_place(describe_place(entry.node)))
         for entry in module_entries(chat.session.plan.tree)
         if entry.agent is None
     )
@@ -191,7 +191,7 @@ def _describe_rule(chat: Chat, call: Any) -> str:
     decision = decide(call.name, call.input if isinstance(call.input, dict) else {})
     place = place_of_rule(chat.session.plan, decision)
     by = "it only reads" if decision.by == "read_only" else decision.by
-    at = f" ({short_place(place)})" if place else ""
+    at = f" ({_short_place(place)})" if place else ""
     because = f": {one_line(decision.reason, 200)}" if decision.reason else ""
     changed = "" if decision.action == "allow" else f"; now it would be: {decision.action}"
     return f"{by}{at}{because}{changed}"
@@ -214,7 +214,7 @@ def _find_module(chat: Chat, tool_name: str) -> str:
     tool = chat.session.session.coordinator.get("tools").get(tool_name)
     entry = find_tool_entry(chat.session.plan.tree, tool)
     if entry is not None:
-        return f"{read_text(entry.items.get('module'))} ({short_place(describe_place(entry))})"
+        return f"{read_text(entry.items.get('module'))} ({_short_place(describe_place(entry))})"
     code = find_module(tool) if tool is not None else None
     return one_line(code.__name__, 80) if code is not None else "no tool of this session"
 

@@ -220,7 +220,7 @@ _modes_listed: WeakKeyDictionary[Any, Sequence[ModuleMode]] = WeakKeyDictionary(
 """Coordinator → its modes, once asked by completion; every key asks again."""
 
 
-def listed_modes(session: OpenSession) -> Sequence[ModuleMode]:
+def _listed_modes(session: OpenSession) -> Sequence[ModuleMode]:
     """Return the modes for completion."""
     coordinator = session.session.coordinator
     if coordinator not in _modes_listed:
@@ -257,15 +257,15 @@ def _is_trusted(session: OpenSession) -> bool:
 def _command(word: str, mode: ModuleMode) -> SlashCommand:
     async def run(chat: Chat, argument: str) -> Reply:
         if not argument or argument in ("on", OFF):
-            return switch_mode(chat, f"{mode.name} {argument}")
-        reply = switch_mode(chat, f"{mode.name} on")
+            return _switch_mode(chat, f"{mode.name} {argument}")
+        reply = _switch_mode(chat, f"{mode.name} on")
         chat.send(argument)
         return reply
 
     return SlashCommand(f"/{word}", mode.summary, run, "[PROMPT]", module="modes")
 
 
-def switch_mode(chat: Chat, argument: str) -> str:
+def _switch_mode(chat: Chat, argument: str) -> str:
     """Do what follows `/mode`: NAME, which again ends it, NAME on, NAME off or off.
 
     Raises:
@@ -310,7 +310,7 @@ def answered(coordinator: Any) -> str:
 
 def _complete_mode(chat: Chat, argument: str) -> Iterable[tuple[str, str]]:
     coordinator = chat.session.session.coordinator
-    listed = listed_modes(chat.session)
+    listed = _listed_modes(chat.session)
     return (
         *(() if mode_control(coordinator) is None else MEANINGS.items()),
         *listed,
@@ -349,7 +349,7 @@ async def mode(chat: Chat, argument: str) -> Reply:
         return lines(approval, "", others) if modes else others
     if not of_module:
         parse_choice("/mode", argument, modes)
-    return switch_mode(chat, argument)
+    return _switch_mode(chat, argument)
 
 
 @command(

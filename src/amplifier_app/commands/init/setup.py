@@ -329,7 +329,7 @@ class Saved(NamedTuple):
     asked_first: bool
 
 
-def build_changes(choice: Choice) -> dict[str, Any]:
+def _build_changes(choice: Choice) -> dict[str, Any]:
     """The changes to the provider's entry in the settings: address → value.
 
     Other providers' entries are never changed: the provider gets a priority ahead of theirs. A
@@ -400,7 +400,7 @@ def save(choice: Choice, where: Where | None = None) -> Saved:
     """
     file = settings_path(USER)
     assert file is not None
-    changes = build_changes(choice)
+    changes = _build_changes(choice)
     variable = choice.offer.variable if choice.key is not None else None
     store = KeyStore()
     before = _before(store, variable) if variable is not None else None

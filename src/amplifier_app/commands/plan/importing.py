@@ -52,7 +52,7 @@ def import_bundle(
     except ConfigError as error:
         error.is_usage = error.location == argument
         raise
-    text = flat_plan(merged, Path.cwd() if file is None else file.absolute().parent)
+    text = _flat_plan(merged, Path.cwd() if file is None else file.absolute().parent)
     for warning in merged.warnings:
         to_stderr(f"amplifier: {one_line(warning, 1000)}")
     if file is None:
@@ -62,7 +62,7 @@ def import_bundle(
     to_stderr(one_line(f"amplifier: wrote {file}", 1000))
 
 
-def flat_plan(merged: MergedPlan, folder: Path) -> str:
+def _flat_plan(merged: MergedPlan, folder: Path) -> str:
     """A plan with everything it extends and includes, as the text of one file.
 
     Args:

@@ -86,7 +86,7 @@ def fork_with(
     from amplifier_app.sessions.fork import fork_session
     from amplifier_app.sessions.store import SessionStore
 
-    is_saved = uses_saved_plan(request, source)
+    is_saved = _uses_saved_plan(request, source)
     changed = not is_saved or request.provider or request.model or request.sets
     facts = {} if is_saved or project is None else project.session_metadata(plan)
     if request.model:
@@ -115,7 +115,7 @@ async def open_sources(request: Request, chosen: Chosen) -> AppModuleSourceResol
         return resolver_for(plan)
     from amplifier_app.sources.plan_lock import strict_sources
 
-    if request.locked and request.lock is None and uses_saved_plan(request, chosen.resume):
+    if request.locked and request.lock is None and _uses_saved_plan(request, chosen.resume):
         raise ConfigError(
             "the plan saved with the session has no lock",
             hint="Pass --plan, --profile or --lock FILE.",
@@ -154,7 +154,7 @@ def _project(
     request: Request, resume: SessionFolder | None, stdout: Output
 ) -> TrustedProject | None:
     """The project whose settings, profiles and modules apply."""
-    of_session = uses_saved_plan(request, resume)
+    of_session = _uses_saved_plan(request, resume)
     if not of_session and (request.no_project or project_dir() is None):
         return None
     from amplifier_app.runtime.saved.saved_plan import choose_project
@@ -176,7 +176,7 @@ def _project(
     )
 
 
-def uses_saved_plan(request: Request, resume: SessionFolder | None) -> bool:
+def _uses_saved_plan(request: Request, resume: SessionFolder | None) -> bool:
     """Return True if a session is resumed with the plan it was started with."""
     return resume is not None and request.plan is None and request.profile is None
 
@@ -200,7 +200,7 @@ def _plan(
     if request.replay is not None and provider is not None:
         # A replay is mounted under the names of the plan's providers.
         provider = provider.removeprefix("provider-")
-    if resume is not None and uses_saved_plan(request, resume):
+    if resume is not None and _uses_saved_plan(request, resume):
         from amplifier_app.runtime.saved.resume import settings_to_restore
         from amplifier_app.runtime.saved.saved_plan import saved_plan, with_secrets
 
@@ -229,7 +229,7 @@ def _plan(
             lock=request.lock,
             plugins=not request.no_plugins,
         ),
-        adds_provider=uses_saved_plan(request, resume),
+        adds_provider=_uses_saved_plan(request, resume),
         without=request.without,
         reads_project=True if request.trust else False if request.no_project else None,
     )

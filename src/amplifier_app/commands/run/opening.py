@@ -116,7 +116,7 @@ class _Lines:
         renderer.printed(line)
 
 
-def module_with_display(hooks: Any) -> str | None:
+def _module_with_display(hooks: Any) -> str | None:
     """Return a module that receives what a display shows: parts of answers, and tool calls."""
     receivers = [
         {name.partition(".")[0] for name in hooks.list_handlers(event)[event] if "." in name}
@@ -133,7 +133,7 @@ _FEW = 3
 _MAX_PLANS = 500
 
 
-def show_plan_notices(plan: ResolvedPlan, renderer: Renderer, command: str) -> None:
+def _show_plan_notices(plan: ResolvedPlan, renderer: Renderer, command: str) -> None:
     """Show the notices about a plan; `command` lists them all."""
     notices = plan.warnings
     if len(notices) > _FEW and _are_known(plan, notices):
@@ -254,10 +254,10 @@ async def open_requested_session(
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
-        renderer.other_display = module_with_display(session.session.coordinator.hooks)
+        renderer.other_display = _module_with_display(session.session.coordinator.hooks)
         logs.show_held(session.mounting.not_mounted)
         invocation.report.note_session(session)
-        show_plan_notices(plan, renderer, _check_command(request))
+        _show_plan_notices(plan, renderer, _check_command(request))
         _notice_unread_instructions(session, renderer)
         if request.provider is None and not request.is_set_up:
             _notify_provider(plan, session, renderer)

@@ -31,7 +31,7 @@ class ProfileFile(NamedTuple):
     scope: str
 
 
-def profile_folders(project: Path | None = None) -> list[tuple[str, Path]]:
+def _profile_folders(project: Path | None = None) -> list[tuple[str, Path]]:
     """The scopes with their profile folders, the nearest first.
 
     Args:
@@ -43,7 +43,7 @@ def profile_folders(project: Path | None = None) -> list[tuple[str, Path]]:
 
 def profile_files(project: Path | None = None) -> Iterator[ProfileFile]:
     """Every profile, the nearest scope first; of several with one name, the first wins."""
-    for scope, folder in profile_folders(project):
+    for scope, folder in _profile_folders(project):
         if folder.is_dir():
             for path in sorted(folder.iterdir(), key=_by_name_and_suffix):
                 if path.suffix in SUFFIXES and path.is_file():
@@ -66,7 +66,7 @@ def find_profile(
         extended_by: The file that extends it. If it has the same name, the profile that it shadows
             is meant: a user's `default` extends the bundled `default`.
     """
-    folders = [folder for _, folder in profile_folders(project)]
+    folders = [folder for _, folder in _profile_folders(project)]
     if extended_by is not None and extended_by.stem == name and extended_by.parent in folders:
         folders = folders[folders.index(extended_by.parent) + 1 :]
     for folder in folders:

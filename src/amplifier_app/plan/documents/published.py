@@ -75,11 +75,11 @@ def lists_in(root: MapNode, problems: Problems, *, includes: bool) -> tuple[MapN
     if isinstance(folder, Scalar) and isinstance(folder.value, str):
         start = Listed(folder.value, folder.at)
         del items["namespace_root"]
-    root, context = without_context(with_items(root, items), problems)
+    root, context = _without_context(with_items(root, items), problems)
     return root, Lists(tuple(named), context, start)
 
 
-def without_context(root: MapNode, problems: Problems) -> tuple[MapNode, tuple[Listed, ...]]:
+def _without_context(root: MapNode, problems: Problems) -> tuple[MapNode, tuple[Listed, ...]]:
     """A document or an agent without `context.include`, and the files listed there.
 
     All other keys of `context` configure the context manager.

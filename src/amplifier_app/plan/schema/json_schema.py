@@ -40,7 +40,7 @@ def embed(schema: Any, place: str) -> Any:
     return moved
 
 
-def for_files(schema: Schema) -> Schema:
+def _for_files(schema: Schema) -> Schema:
     """A config schema as it applies to files, which may leave values empty or use `${VARIABLES}`."""
     allowed = _with_references(schema)
     kind = schema.get("type")
@@ -148,7 +148,7 @@ class Definitions:
     def configs(self) -> Schema:
         """The definitions of the config of every module."""
         return {
-            name: for_files(embed(module.config, f"#/$defs/{name}"))
+            name: _for_files(embed(module.config, f"#/$defs/{name}"))
             for module in self._modules
             if module.config is not None and (name := _definition(module))
         }

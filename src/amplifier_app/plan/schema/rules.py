@@ -62,7 +62,7 @@ class Check:
 
     def wrong(self, node: Node, where: str, expected: str) -> None:
         """Report a value of the wrong type; there is nothing to read from it."""
-        self.problems.add(f"{where!r} is {describe_kind(node)}", node.at, f"expected {expected}")
+        self.problems.add(f"{where!r} is {_describe_kind(node)}", node.at, f"expected {expected}")
 
     def unknown(
         self, key: str, node: MapNode, known: Sequence[str], where: str, *, open: bool = False
@@ -389,7 +389,7 @@ class ByName(Rule):
         }
 
 
-def describe_kind(node: Node) -> str:
+def _describe_kind(node: Node) -> str:
     """The type of a value, in words."""
     if isinstance(node, MapNode):
         return "a mapping"
@@ -541,7 +541,7 @@ def _report_no_mapping(root: Node | None, file: str, problems: Problems, shape: 
     if root is None and problems:
         # It could not be parsed, which has been reported.
         return
-    fault = "is empty" if root is None or empty else f"is {describe_kind(root)}, not a mapping"
+    fault = "is empty" if root is None or empty else f"is {_describe_kind(root)}, not a mapping"
     at = root.at if root is not None else Location(file, 1, 1)
     problems.add(f"{shape.what} {fault}", at, shape.start)
 

@@ -64,7 +64,7 @@ class Span:
         return list(self.entries.values()) if self.kind == "mapping" else self.items
 
 
-def read_spans(text: str, file: str) -> Span | None:
+def _read_spans(text: str, file: str) -> Span | None:
     """The values of a text that is a valid YAML document; None if it is empty."""
     # Without libyaml: its marks count bytes or characters, depending on how it was built.
     events = iter(list(yaml.parse(text, Loader=yaml.SafeLoader)))
@@ -154,7 +154,7 @@ class NotEditable(Exception):
         self.at = at
 
 
-def entry_index(names: Sequence[tuple[str | None, str | None]], key: str) -> int | None:
+def _entry_index(names: Sequence[tuple[str | None, str | None]], key: str) -> int | None:
     """The position of a list entry.
 
     Args:
@@ -171,7 +171,7 @@ class _Editor:
     def __init__(self, text: str, file: str) -> None:
         self._text = text
         self._newline = "\r\n" if "\r\n" in text else "\n"
-        self._root = read_spans(text, file)
+        self._root = _read_spans(text, file)
         self._file = file
 
     def _find(self, keys: Sequence[str]) -> Span | None:
@@ -312,7 +312,7 @@ def _child(span: Span, key: str) -> tuple[int, Span] | None:
         return span.entries.get(key)
     if span.kind != "list":
         return None
-    index = entry_index([_names(item) for _, item in span.items], key)
+    index = _entry_index([_names(item) for _, item in span.items], key)
     return None if index is None else span.items[index]
 
 
@@ -540,7 +540,7 @@ def _place(data: Any, key: str) -> Any:
         else (None, entry)
         for entry in data
     ]
-    return entry_index(names, key)
+    return _entry_index(names, key)
 
 
 def _set(data: Any, keys: Sequence[str], value: Any) -> None:

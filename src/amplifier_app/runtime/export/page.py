@@ -65,7 +65,7 @@ _ENDS = {
 }
 
 
-def group_turns(events: Iterable[Mapping[str, Any]]) -> list[Turn]:
+def _group_turns(events: Iterable[Mapping[str, Any]]) -> list[Turn]:
     """The turns of a session, in order; events that are incomplete are left out."""
     turns: list[Turn] = []
     begun: dict[tuple[str, str], float] = {}
@@ -142,7 +142,7 @@ def _session(session: Exported, *, level: int) -> Iterator[str]:
     yield f"<header><h{level}>{_text(heading.title)}</h{level}>\n<ul class=facts>"
     yield "".join(f"<li>{_text(fact)}</li>" for fact in heading.facts)
     yield "</ul></header>\n"
-    turns = group_turns(session.events)
+    turns = _group_turns(session.events)
     prompts = 0
     for item in conversation:
         if isinstance(item, Prompt):

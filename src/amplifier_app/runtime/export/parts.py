@@ -81,7 +81,7 @@ def build_parts(items: Iterable[Item], visibility: Visibility) -> Iterator[Part]
             before = switch
             yield from _answer(item, visibility)
             for call in item.calls:
-                yield Part("call", call_line(call))
+                yield Part("call", _call_line(call))
         elif note := _note(item, whole=visibility.level == "internal"):
             yield Part("note", note)
 
@@ -145,7 +145,7 @@ def _note(note: Note, *, whole: bool) -> str:
     return "" if note.is_instruction else f"{name}: {len(text):,} characters"
 
 
-def call_line(call: Call) -> str:
+def _call_line(call: Call) -> str:
     """A tool call in one line: `7 bash pytest -q · 12 lines`."""
     about = describe.tool_input({"tool_input": call.input})
     result = call.shown

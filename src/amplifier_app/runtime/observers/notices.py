@@ -28,21 +28,21 @@ def retry_text(data: dict[str, Any], limit: int) -> str:
     return f"{about}; retrying{wait}{count}"
 
 
-def fallback_text(data: dict[str, Any], limit: int) -> str:
+def _fallback_text(data: dict[str, Any], limit: int) -> str:
     """Describe a switch to another provider in one line; the cause is cut to `limit` characters."""
     name, instead = (
         one_line(str(peek(data, key) or "another provider"), 60) for key in ("provider", "fallback")
     )
     model = one_line(str(peek(data, "fallback_model") or ""), 60)
-    about = ", ".join(filter(None, (model, price_text(peek(data, "price")))))
+    about = ", ".join(filter(None, (model, _price_text(peek(data, "price")))))
     text = f"{name} is not available: {error_text(data, limit)}; using {instead} instead"
     return f"{text}{f' ({about})' if about else ''}{_until(data)}"
 
 
-def switch_text(data: dict[str, Any], limit: int) -> str:
-    """Describe the change of the answering model in one line; empty if `fallback_text` has."""
+def _switch_text(data: dict[str, Any], limit: int) -> str:
+    """Describe the change of the answering model in one line; empty if `_fallback_text` has."""
     cause, model = peek(data, "cause"), _name(data, "")
-    price = price_text(peek(data, "price"))
+    price = _price_text(peek(data, "price"))
     about = f" ({price})" if price else ""
     if cause is None:
         return f"{model} answers again{about}"
@@ -52,7 +52,7 @@ def switch_text(data: dict[str, Any], limit: int) -> str:
     return f"{model}{about} answers instead of {_name(data, 'requested_')}{_until(data)}: {why}"
 
 
-def price_text(price: Any) -> str:
+def _price_text(price: Any) -> str:
     """A price of input and output tokens, as events have it; empty if it is unknown."""
     amounts = [peek(price, key) for key in ("input", "output")]
     if not all(isinstance(amount, (int, float)) for amount in amounts):
@@ -70,7 +70,7 @@ def _until(data: dict[str, Any]) -> str:
     return f" until the {until}" if until else ""
 
 
-def overflow_text(data: dict[str, Any], limit: int) -> str:
+def _overflow_text(data: dict[str, Any], limit: int) -> str:
     """Describe a request that was too long in one line."""
     before, after = peek(data, "before_tokens"), peek(data, "after_tokens")
     model = one_line(str(peek(data, "model") or peek(data, "provider") or "the model"), 60)
@@ -82,7 +82,7 @@ def overflow_text(data: dict[str, Any], limit: int) -> str:
     return f"the conversation is too long for {model} and cannot be shortened"
 
 
-def notification_text(data: dict[str, Any]) -> str:
+def _notification_text(data: dict[str, Any]) -> str:
     """Return the message of a `user:notification` event."""
     return str(peek(data, "message") or peek(data, "text") or "")
 
@@ -102,7 +102,7 @@ def compaction_text(data: dict[str, Any], limit: int) -> str:
     return "context compacted"
 
 
-def step_text(data: dict[str, Any], limit: int) -> str:
+def _step_text(data: dict[str, Any], limit: int) -> str:
     """Name the step that begins; empty if there is only one step."""
     step, count = peek(data, "step"), peek(data, "count")
     if not isinstance(count, int) or count < 2:
@@ -112,10 +112,10 @@ def step_text(data: dict[str, Any], limit: int) -> str:
 
 _NOTICES: dict[str, tuple[Callable[[dict[str, Any], int], str], Level, str]] = {
     "provider:retry": (retry_text, "warning", "provider"),
-    "provider:fallback": (fallback_text, "warning", "provider"),
-    "provider:switched": (switch_text, "info", "provider"),
-    "context:overflow": (overflow_text, "warning", "context"),
-    "step:start": (step_text, "info", "loop"),
+    "provider:fallback": (_fallback_text, "warning", "provider"),
+    "provider:switched": (_switch_text, "info", "provider"),
+    "context:overflow": (_overflow_text, "warning", "context"),
+    "step:start": (_step_text, "info", "loop"),
     "context:post_compact": (compaction_text, "info", "context"),
 }
 """Text, level and source by event; an empty text shows nothing."""
@@ -136,7 +136,7 @@ def notice_handlers(renderer: Renderer) -> dict[str, EventHandler]:
 
     def notify(event: str, data: dict[str, Any]) -> None:
         level = peek(data, "level")
-        text = notification_text(data)
+        text = _notification_text(data)
         if text:
             renderer.notice(text, level if level in ("warning", "error") else "info", "module")
 

@@ -44,7 +44,7 @@ UNREPORTED = "app-unreported-blocks"
 """The `source` in the events of such blocks."""
 
 
-def report_unreported_blocks(coordinator: Any) -> None:
+def _report_unreported_blocks(coordinator: Any) -> None:
     """Emit `content_block:end` for the text of answers of which nothing is reported."""
     reports = False
     done: tuple[int, dict[str, Any]] | None = None
@@ -178,10 +178,10 @@ def _key(data: dict[str, Any]) -> Any:
 def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None:
     """Register the handlers of both on the events of a session."""
     hooks = coordinator.hooks
-    report_unreported_blocks(coordinator)
+    _report_unreported_blocks(coordinator)
     for event, handler in recorder.handlers().items():
         # The recorder keeps the text of errors; of other events only names and numbers.
-        handler = with_redaction(coordinator, handler) if event == TOOL_ERROR else handler
+        handler = _with_redaction(coordinator, handler) if event == TOOL_ERROR else handler
         handler = _of_named_tools(handler) if event in _ENDS else handler
         hooks.register(event, handler, FIRST, name="app-recorder")
     asked, allowed = recorder.denial_handlers()
@@ -193,13 +193,13 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
 
 def observe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None:
     """Register the handlers of a renderer on the events of a session that `recorder` records."""
-    for event, handler in canonical_handlers(renderer, recorder).items():
+    for event, handler in _canonical_handlers(renderer, recorder).items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
-        handler = with_redaction(coordinator, handler)
+        handler = _with_redaction(coordinator, handler)
         coordinator.hooks.register(event, handler, priority, name="app-renderer")
 
 
-def canonical_handlers(renderer: Renderer, recorder: TurnRecorder) -> dict[str, EventHandler]:
+def _canonical_handlers(renderer: Renderer, recorder: TurnRecorder) -> dict[str, EventHandler]:
     """Return handlers that pass the events of any loop to a renderer, each call complete.
 
     Every event of a call has the call's id and its tool, and a call that began ends once.
@@ -237,7 +237,7 @@ def _of_named_tools(handler: EventHandler) -> EventHandler:
     return lambda event, data: handler(event, data) if peek(data, "tool_name") else None
 
 
-def with_redaction(coordinator: Any, handler: EventHandler) -> EventHandler:
+def _with_redaction(coordinator: Any, handler: EventHandler) -> EventHandler:
     """Wrap `handler` so that it receives events redacted by the session, if it redacts.
 
     Hooks cannot redact some events, because a tool or the model needs their data.

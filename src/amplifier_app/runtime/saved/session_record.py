@@ -62,7 +62,7 @@ def note_sub_session(parent: SavedSession, session_id: str) -> None:
     parent.update(**{_KEY: [*others, session_id][-_MOST:]})
 
 
-def answers_after_a_crash(
+def _answers_after_a_crash(
     saved: SavedSession, messages: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """`answers_to_interrupted`, but for tasks the answer of the sub-agent, or its session to be continued.
@@ -205,7 +205,7 @@ class SessionRecord:
         self._unrecorded = not_in(messages, held)
         recording = RecordingContext(context, self._record)
         await coordinator.mount("context", recording)
-        for answer in answers_after_a_crash(self.saved, held):
+        for answer in _answers_after_a_crash(self.saved, held):
             await recording.add_message(answer)
         return self._remarks()
 

@@ -81,7 +81,7 @@ class Limited:
         return data
 
 
-def open_decompressed(file: IO[bytes], name: str) -> Stream:
+def _open_decompressed(file: IO[bytes], name: str) -> Stream:
     """The bytes of a tar archive.
 
     Args:
@@ -326,7 +326,7 @@ def _check_directory(archive: Path) -> None:
 def _tar_entries(archive: Path, name: str) -> Iterator[Entry]:
     with archive.open("rb") as file:
         # This mode only needs a stream, despite the annotation.
-        stream: Any = Limited(open_decompressed(file, name), MAX_BYTES + _TAR_OVERHEAD)
+        stream: Any = Limited(_open_decompressed(file, name), MAX_BYTES + _TAR_OVERHEAD)
         # As a stream, without seeking, so that nothing is read twice.
         with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as opened:
             for info in opened:
@@ -347,14 +347,14 @@ def _tar_entries(archive: Path, name: str) -> Iterator[Entry]:
             pass
 
 
-def only_folder(root: Path) -> Path:
+def _only_folder(root: Path) -> Path:
     """The single top folder, as in source archives; `root` if there is none."""
     inside = [path for path in root.iterdir() if path.name != "pax_global_header"]
     alone = len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink()
     return inside[0] if alone else root
 
 
-def spread_wheel(root: Path) -> None:
+def _spread_wheel(root: Path) -> None:
     """Move the code in a wheel's `.data` folders to where an installer would put it."""
     for data in root.glob("*.data"):
         for part in ("purelib", "platlib"):
@@ -530,7 +530,7 @@ class ArchiveCache:
 
     def _unpack(self, source: ArchiveSource, home: Path, sha256: str) -> Unpacked:
         content = home / "content"
-        root = content if source.is_wheel else only_folder(content)
+        root = content if source.is_wheel else _only_folder(content)
         folder = (root / source.subdirectory).resolve()
         if not folder.is_relative_to(root.resolve()) or not folder.is_dir():
             raise SourceError(
@@ -603,7 +603,7 @@ class ArchiveCache:
             content.mkdir(parents=True)
             unpack(archive, source.file_name, content)
             if source.is_wheel:
-                spread_wheel(content)
+                _spread_wheel(content)
             record = {
                 "source": source.shown,
                 "sha256": sha256,

@@ -72,10 +72,10 @@ def separate(target: Path, present: Mapping[str, str]) -> None:
     """Move distributions that the environment has in another version to `PREFERRED`."""
     for name, version in distributions([str(target)]).items():
         if present.get(name, version) != version:
-            move_distribution(target, name, target / PREFERRED)
+            _move_distribution(target, name, target / PREFERRED)
 
 
-def move_distribution(folder: Path, name: str, target: Path) -> None:
+def _move_distribution(folder: Path, name: str, target: Path) -> None:
     """Move the files of one distribution, as listed in its RECORD, to another folder."""
     for info in folder.glob("*.dist-info"):
         if normalised(info.name.partition("-")[0]) != name:

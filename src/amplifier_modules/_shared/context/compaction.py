@@ -85,7 +85,7 @@ def share(sizes: Sequence[int], room: int) -> int:
     return max(cap, LEAST, ordered[-1] if ordered else 0)
 
 
-def shortenable(message: Mapping[str, Any] | BaseModel) -> int:
+def _shortenable(message: Mapping[str, Any] | BaseModel) -> int:
     """Estimated tokens of the message's text and images, which may be cut."""
     return _size(_plain(message).get("content"))
 
@@ -352,7 +352,7 @@ class Choice:
     ) -> int:
         """Cut the messages at `indices`; returns what remains of `total`."""
         stored = self.ledger.messages
-        sizes = {index: shortenable(stored[index]) for index in indices}
+        sizes = {index: _shortenable(stored[index]) for index in indices}
         cap = share(list(sizes.values()), room - (total - sum(sizes.values())))
         for index, size in sizes.items():
             if size > cap:

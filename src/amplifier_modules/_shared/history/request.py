@@ -117,7 +117,7 @@ def to_chat_request(
         TypeError: An item of `messages` is not a message.
         pydantic.ValidationError: A field does not fit `ChatRequest`.
     """
-    whole, repairs = make_whole(messages, parsed)
+    whole, repairs = _make_whole(messages, parsed)
     if tools is not None:
         fields["tools"] = [_tool_spec(tool) for tool in tools]
     return NormalisedRequest.build(whole, repairs, fields)
@@ -240,7 +240,7 @@ class _Pairs:
         return wire_id
 
 
-def make_whole(
+def _make_whole(
     messages: Iterable[object], parsed: ParsedMessages | None = None
 ) -> tuple[list[Message], list[str]]:
     """The messages as a valid conversation, and a line for each repair.

@@ -119,7 +119,7 @@ def _base_name(model: str) -> str:
     return _RELEASE.sub("", name)
 
 
-def find_price(provider: Any, model: str | None) -> dict[str, float] | None:
+def _find_price(provider: Any, model: str | None) -> dict[str, float] | None:
     """The price of a model of a mounted provider, if the provider has the method `model_pricing`."""
     method = getattr(provider, "model_pricing", None)
     pricing = method(model) if callable(method) and model is not None else None
@@ -161,8 +161,8 @@ def identify_model(
         cause, reason = "hook", "a hook of provider:request chose the model"
     elif not is_same_model(used.model, model):
         cause, reason = "service", f"the service answered with it when asked for {used.model}"
-    price = find_price(providers[used.provider], model)
-    before = find_price(providers[requested.provider], requested.model) if cause else price
+    price = _find_price(providers[used.provider], model)
+    before = _find_price(providers[requested.provider], requested.model) if cause else price
     return Answered(used.provider, model, *requested, cause, reason, price, before)
 
 
@@ -176,7 +176,7 @@ def fallback_event(
         "fallback": following,
         "error": error_data(error),
         "fallback_model": model,
-        "price": find_price(providers[following], model),
+        "price": _find_price(providers[following], model),
         "until": GOES_BACK["fallback"],
     }
 
@@ -211,7 +211,7 @@ class Fallbacks:
 
     def after(self, name: str, error: Exception) -> str | None:
         """The provider to use after `name` failed; None if the error ends the turn."""
-        if not self._chain or not is_unavailable(error):
+        if not self._chain or not _is_unavailable(error):
             return None
         self._away[name] = error
         return self._next()
@@ -220,7 +220,7 @@ class Fallbacks:
         return next((name for name in self._chain if name not in self._away), None)
 
 
-def is_unavailable(error: Exception) -> bool:
+def _is_unavailable(error: Exception) -> bool:
     """Return True if another provider may answer the same request.
 
     True if the network or the service is down, overloaded or slow, if a rate limit or the credit is

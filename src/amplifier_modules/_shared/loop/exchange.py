@@ -72,7 +72,7 @@ def choose_provider(providers: Mapping[str, Any], preference: str | None) -> tup
     return name, providers[name]
 
 
-def with_injections(messages: list[Any], injections: list[Injection]) -> list[Any]:
+def _with_injections(messages: list[Any], injections: list[Injection]) -> list[Any]:
     """A copy of `messages` with texts for this request only; the originals are not changed."""
     if not injections:
         return messages
@@ -280,7 +280,7 @@ class Exchanges:
     ) -> tuple[Any, str | None]:
         """The request to the provider after hooks, and the model it will use."""
         name, provider, requested = target.name, target.provider, target.requested
-        messages = with_injections(view, injections)
+        messages = _with_injections(view, injections)
         offer = await self._offer_tools(name, span)
         offer = await self._loop.tool_search.select(offer, self._parts.context)
         tools = offered_tools(provider, offer, self._loop.checker)
@@ -298,7 +298,7 @@ class Exchanges:
         if isinstance(final.get("model"), str) and final["model"] != model:
             model = requested = final["model"]
         late = self._channel.take_ephemeral()
-        messages = with_injections(messages, late)
+        messages = _with_injections(messages, late)
         texts = [(text.source, text.content) for text in (*injections, *late)]
         self._log(SentRequest(name, model, tools, view, messages, texts, changes))
         request = to_chat_request(

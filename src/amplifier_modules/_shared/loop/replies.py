@@ -289,16 +289,16 @@ def read_metadata(response: Any) -> Mapping[str, Any]:
 
 
 def lost_usage(usages: Iterable[Usage]) -> dict[str, Any]:
-    """The usage of attempts without an answer, as one; see `summed_usage`."""
-    return summed_usage(map(plain_usage, usages))
+    """The usage of attempts without an answer, as one; see `_summed_usage`."""
+    return _summed_usage(map(plain_usage, usages))
 
 
 def with_lost(usage: dict[str, Any], lost: list[Usage]) -> dict[str, Any]:
     """The usage of an answer and of the attempts before it; unknown if that of the answer is."""
-    return summed_usage([usage, lost_usage(lost)]) if lost and usage else usage
+    return _summed_usage([usage, lost_usage(lost)]) if lost and usage else usage
 
 
-def summed_usage(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _summed_usage(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The usage of several requests as one; its cost only if that of each is known."""
     total = UsageTotal()
     known = True

@@ -49,7 +49,7 @@ def offered_tools(provider: Any, tools: Mapping[str, Any], checker: InputChecker
     """The tools to offer as `ToolSpec`s; none to a provider that does not support tools."""
     if not tools or not getattr(provider, "supports_tools", True):
         return []
-    names = offered_names(tools)
+    names = _offered_names(tools)
     specs: list[ToolSpec] = []
     for mounted, tool in tools.items():
         schema = checker.schema(tool, mounted)
@@ -63,7 +63,7 @@ def offered_tools(provider: Any, tools: Mapping[str, Any], checker: InputChecker
     return specs
 
 
-def offered_names(tools: Mapping[str, Any]) -> dict[str, str]:
+def _offered_names(tools: Mapping[str, Any]) -> dict[str, str]:
     """The unique name each tool is offered under, by the name it is mounted as."""
     legal = {name for name in tools if _is_legal(name)}
     taken = set(legal)
@@ -80,11 +80,11 @@ def offered_names(tools: Mapping[str, Any]) -> dict[str, str]:
     return names
 
 
-def tool_called(name: str, tools: Mapping[str, Any]) -> str | None:
+def _tool_called(name: str, tools: Mapping[str, Any]) -> str | None:
     """The mount name of the tool that a model calls `name`; None if there is no such tool."""
     if name in tools:
         return name
-    for mounted, offered in offered_names(tools).items():
+    for mounted, offered in _offered_names(tools).items():
         if offered == name:
             return mounted
     own = [mounted for mounted, tool in tools.items() if _own_name(tool) == name]
@@ -105,7 +105,7 @@ def input_aliases(tool: Any) -> Mapping[str, str]:
     return to_mapping(getattr(tool, "input_aliases", None))
 
 
-def without_aliases(
+def _without_aliases(
     aliases: Mapping[str, str], arguments: dict[str, Any], original: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The input with each parameter under its own name.
@@ -137,7 +137,7 @@ def without_aliases(
     return values
 
 
-def with_aliases(aliases: Mapping[str, str], arguments: dict[str, Any]) -> dict[str, Any]:
+def _with_aliases(aliases: Mapping[str, str], arguments: dict[str, Any]) -> dict[str, Any]:
     """The input with each parameter under all of its names."""
     named = {alias: arguments[name] for alias, name in aliases.items() if name in arguments}
     return {**arguments, **named} if named else arguments
@@ -191,7 +191,7 @@ class Runner:
                 raise InvalidInput(call.problem)
             aliases = input_aliases(tool)
             arguments = self._fitting(tool, call.name, aliases, call.arguments)
-            original = with_aliases(aliases, arguments)
+            original = _with_aliases(aliases, arguments)
             data = {**data, "tool_input": original, "input": original}
             denied, final = await self._channel.emit_and_apply("tool:pre", data, hold_results=True)
             if denied is not None:
@@ -200,7 +200,7 @@ class Runner:
             if changed is not original:
                 data = {**data, "tool_input": changed, "input": changed}
                 arguments = self._fitting(tool, call.name, aliases, changed, original)
-                changed = with_aliases(aliases, arguments)
+                changed = _with_aliases(aliases, arguments)
                 data = {**data, "tool_input": changed, "input": changed}
         except InvalidInput as error:
             message = f"invalid arguments for tool '{call.name}': {error}"
@@ -225,7 +225,7 @@ class Runner:
             raise InvalidInput(
                 f"a hook replaced the input with {type(values).__name__}, expected an object"
             )
-        arguments = without_aliases(aliases, cast("dict[str, Any]", values), original)
+        arguments = _without_aliases(aliases, cast("dict[str, Any]", values), original)
         problem = self._checker.problem(tool, name, arguments)
         if problem is not None:
             raise InvalidInput(problem)
@@ -235,7 +235,7 @@ class Runner:
         """The tool to run, or the result if none can run."""
         if call.name == TOOL_SEARCH and self._search.is_offered:
             return self._search
-        mounted = tool_called(call.name, self.tools)
+        mounted = _tool_called(call.name, self.tools)
         if mounted is not None:
             if mounted != call.name:
                 # Policies use the mount name of a tool, whatever name the model used.

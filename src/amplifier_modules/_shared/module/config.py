@@ -72,7 +72,7 @@ class PublishedKeyError(Exception):
     """The value of a published key is not supported; the message starts with the key."""
 
 
-def with_own_names(
+def _with_own_names(
     table: Mapping[str, Published], config: Mapping[str, Any], module_id: str
 ) -> dict[str, Any]:
     """Replace published keys in a config with the module's own; warn of ignored ones.
@@ -169,7 +169,7 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
         return model.model_construct(None, **own)
     try:
         if issubclass(model, ModuleConfig) and model.published:
-            own = with_own_names(model.published, own, module_id)
+            own = _with_own_names(model.published, own, module_id)
         return model.model_validate(own)
     except PublishedKeyError as error:
         problems = [str(error)]

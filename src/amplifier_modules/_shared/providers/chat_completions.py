@@ -58,7 +58,7 @@ _PERSON = re.compile(r"[^\s<|\\/>]{1,64}")
 _IMAGES_FOLLOW = "[the images of this result are in the next message]"
 
 
-def wire_messages(messages: Sequence[Message], *, developer_role: bool) -> list[dict[str, Any]]:
+def _wire_messages(messages: Sequence[Message], *, developer_role: bool) -> list[dict[str, Any]]:
     """The conversation as the API's `messages`.
 
     Args:
@@ -639,7 +639,7 @@ class ChatCompletionsProvider(HTTPProvider):
         defaults = self._defaults
         body: dict[str, Any] = {
             "model": model,
-            "messages": wire_messages(request.messages, developer_role=self._developer_role),
+            "messages": _wire_messages(request.messages, developer_role=self._developer_role),
             "stream": True,
         }
         if taste.stream_usage:
