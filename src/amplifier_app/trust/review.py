@@ -17,7 +17,7 @@ from amplifier_app.trust.selection import collect_facts
 _CONTEXT = 3
 
 
-INSTRUCTIONS = "Instructions, also when they change:"
+INSTRUCTIONS = "Instruction files (later changes are trusted, too):"
 """The heading of the files that a trusted project gives the model."""
 
 
