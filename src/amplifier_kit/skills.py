@@ -24,7 +24,7 @@ from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.describe import count
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.trust import folder_if_trusted, trusted_dir
-from amplifier_modules.tool_skills.catalogue import (
+from amplifier_modules._shared.skills import (
     FILE,
     Catalogue,
     InvalidSkill,

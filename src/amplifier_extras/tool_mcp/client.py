@@ -30,7 +30,7 @@ from amplifier_extras.tool_mcp.connection import (
     shorten,
 )
 from amplifier_extras.tool_mcp.skills import EXTENSION, ServedSkill, parse_entry
-from amplifier_modules.tool_skills.catalogue import InvalidSkill
+from amplifier_modules._shared.skills import InvalidSkill
 from amplifier_support.fields import to_mapping
 from amplifier_support.text import cut_text, printable
 

@@ -17,7 +17,7 @@ from typing import Any, TypeGuard, cast
 from amplifier_core.utils.truncate import sanitize_text
 from amplifier_extras.tool_mcp.connection import ServerRefused
 from amplifier_modules._shared.module.tools import InvalidInput, read_input
-from amplifier_modules.tool_skills.catalogue import (
+from amplifier_modules._shared.skills import (
     FILE,
     InvalidSkill,
     parse_skill,

@@ -11,7 +11,7 @@ from pydantic import Field
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.tools import CheckedTool
-from amplifier_modules.tool_skills.catalogue import (
+from amplifier_modules._shared.skills import (
     FILE,
     Catalogue,
     InvalidSkill,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules.tool_skills.catalogue import Root, find_skills, list_roots
+from amplifier_modules._shared.skills import Root, find_skills, list_roots
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.plans import mock_plan
