@@ -112,6 +112,11 @@ class NodeServices:
         except AppError as error:
             self._fail(error)
             return
+        # Nothing that a node sends may leave its row waiting for a reply without a message.
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            self._fail(SessionError(f"cannot answer a message of a Ray node: {problem}"))
+            return
         await self._send(json.dumps(reply).encode() + b"\n")
 
     def _check(self, row: str, changes: list[Change]) -> None:

@@ -55,6 +55,10 @@ async def test_a_node_changes_only_the_folders_of_its_row(tmp_path: Path) -> Non
     assert services.takes({"id": "r1", "ask": 2, "changes": [change]})
     assert isinstance(await replies.get(), AppError)
     assert not (tmp_path / "work/s1/late").exists()
+    # A message that cannot be understood ends the batch instead of leaving the row without a reply.
+    assert services.takes({"id": "r1", "ask": 3, "changes": [{}]})
+    async with asyncio.timeout(10):
+        assert "cannot answer a message of a Ray node: KeyError" in (await replies.get()).message
 
 
 async def test_what_is_being_stored_is_stored_when_the_services_end(tmp_path: Path) -> None:
