@@ -155,7 +155,7 @@ class Plan:
         digest: Identifies what it does: the `sha256:…` that results contain, too.
         functions: The functions that are offered as tools; None if there are none.
         data: The plan as it was given, if that was as data, which no file has.
-        workdir: The folder its sessions work in, absolute; None for that of the process.
+        workdir: The absolute path of the folder its sessions work in; None for the current directory of the process.
         opened: Opens sessions; use `open_session`.
         loaded: What it was loaded from; see `batch`.
     """

@@ -58,7 +58,7 @@ class BatchStopped(AppError):
 
     def __init__(self, stop: Stop) -> None:
         hint = stop.hint
-        # That of the command names its commands.
+        # The hint of the command names its commands.
         if hint is None or "FOLDER" in hint:
             hint = "Continue it with the same call and folder."
             if stop.ending is Ending.BUDGET:

@@ -395,7 +395,7 @@ class Dispatcher:
         return next((option for limit, option in limits if limit is not None), None)
 
     async def stop_without_price(self) -> None:
-        """Stop if the cost is limited: that of the model is not known."""
+        """Stop if the cost is limited, because the price of the model is unknown."""
         self.lacks_price = True
         if option := self.cost_option:
             await self.stop(stop_for_price(option))

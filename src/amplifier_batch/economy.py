@@ -1,6 +1,6 @@
 """Batch prices: collect the requests of all rows, send them to the batch services, and deliver the answers.
 
-The services are those of the plan's providers, each mounted without a session. A batch is sent once every
+Each provider of the plan that has a batch service is mounted without a session. A batch is sent once every
 running row waits for an answer. A request that a batch leaves unanswered is reported to the provider of its
 row as a temporary failure: its retry is in the next batch. Many rows wait, but only a few work at a time:
 all answers of a batch arrive together, and each row then runs its tool calls.

@@ -84,7 +84,7 @@ def add(
         str,
         typer.Argument(
             metavar="[NAME@]SOURCE",
-            help="Its folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER. With NAME@, those of a marketplace.",
+            help="Its folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER. With NAME@, the folder or repository of a marketplace.",
         ),
     ],
     as_: Annotated[

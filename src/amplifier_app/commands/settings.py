@@ -195,7 +195,7 @@ def remove_override(module: str, where: Target) -> Changed:
     """Remove the override of a module's source.
 
     Raises:
-        UsageError: There is no override.
+        UsageError: The settings have no such override.
         ConfigError: The settings cannot be read or written.
     """
     if edit.remove_value(where.file, ("sources", module)):

@@ -1,6 +1,6 @@
 """The types of the events of a prompt: the lines of `--output stream-json`, as `schemas/events.schema.json` describes them.
 
-Each is a dictionary; `event["type"]` tells them apart, also for a type checker.
+Each is a dictionary; type checkers distinguish them by `event["type"]`, too.
 """
 
 from __future__ import annotations

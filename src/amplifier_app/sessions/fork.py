@@ -148,7 +148,7 @@ def fork_session(
 
 
 def _titles(metadata: Mapping[str, Any], step: int) -> dict[str, str]:
-    """The titles of a fork, which lists show next to that of the source."""
+    """The title and the name of a fork, different from those of its source."""
     return {
         key: f"Fork at step {step}: {_FORK.sub('', title)}"
         for key in ("title", "name")

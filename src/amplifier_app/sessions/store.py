@@ -125,7 +125,7 @@ class SessionStore:
         return self.find(session_id).open()
 
     def get(self, session_id: object) -> SessionFolder | None:
-        """The session with exactly this id, created to the end; None without one, or if it is no id."""
+        """The completely created session with exactly this id; None if it is missing or the id is invalid."""
         if not isinstance(session_id, str) or not ID.fullmatch(session_id):
             return None
         path = self.root / session_id

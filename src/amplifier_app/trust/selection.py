@@ -3,8 +3,8 @@
 Documents are only read as data: nothing is imported, fetched or mounted, and they have no effect
 yet. Errors in them are ignored here; using the document reports them.
 
-The `pyproject.toml` of a module can require local folders, archives and repositories. Trust covers those of
-the project, because their code runs when they are built and when they are imported.
+The `pyproject.toml` of a module can require local folders, archives and repositories. Trust covers the
+project's own, because their code runs when they are built and when they are imported.
 """
 
 from __future__ import annotations

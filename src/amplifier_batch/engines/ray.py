@@ -270,7 +270,7 @@ async def ray_engine(
         workdirs: Where the rows run.
 
     Raises:
-        ConfigError: Ray is not installed, there is no token for the cluster, or the plan cannot be packed.
+        ConfigError: Ray is not installed, the token of the cluster is missing, or the plan cannot be packed.
         AppError: The cluster cannot be reached.
     """
     folder, facts = writer.folder.path, writer.folder.facts

@@ -29,7 +29,7 @@ Ask: TypeAlias = Callable[..., Awaitable[Mapping[str, Any]]]
 
 
 def take_keys(values: Mapping[str, str | None]) -> None:
-    """Set the variables with the plan's secrets; one without a value is that of the node, if it has one."""
+    """Set the variables with the plan's secrets; a variable without a value gets the node's own, if it has one."""
     stored = keys.environment()
     found = {name: value or stored.get(name) for name, value in values.items()}
     os.environ.update({name: value for name, value in found.items() if value})

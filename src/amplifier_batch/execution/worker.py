@@ -14,7 +14,7 @@ and writes `{"ready": true}` and for its rows
     {"id", "stopped"}    it was stopped, and can be continued
     {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
 
-`keys` are variables with secrets, for a worker on a cluster. `node` and `files` are those of a node that does not share
+`keys` are variables with secrets, for a worker on a cluster. `node` and `files` are for a node that does not share
 the disk of the batch, which asks the parent for more, see
 `amplifier_batch.engines.services`; `problem` is why such a row has no files, and a hint.
 

@@ -171,7 +171,7 @@ class Choice(NamedTuple):
 
     @property
     def address_of_key(self) -> Address | None:
-        """The address to store with the new key; None if there is no new key, or the settings name both."""
+        """The address to store with the new key; None without a new key, or if the settings contain both."""
         field = address_field(self.offer.info)
         if not self.key or not self.offer.reads_variable or field is None or not field.env_var:
             return None
@@ -179,7 +179,7 @@ class Choice(NamedTuple):
 
     @property
     def lacks_key(self) -> bool:
-        """True if the stored key is for another address, and there is no new one."""
+        """True if the stored key is for a different address and the user has entered no new key."""
         stored = self.offer.stored
         return (
             self.key is None

@@ -9,7 +9,7 @@ The socket in the session's folder speaks JSON-RPC. A terminal calls
 and the run calls
 
     begin {size}                    (notification) the transcript up to a size in bytes is what happened before
-    event {event, data, number}     (notification) what happens; `number` is that of a tool call
+    event {event, data, number}     (notification) what happens; `number` is the number of a tool call
     ask {prompt, options}           → the option
     ask_about_tool {request, agent} → the fields of a `ToolApprovalAnswer`
     unused {texts}                  (notification) messages that the run has not used

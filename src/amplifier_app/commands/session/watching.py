@@ -105,7 +105,7 @@ class _Watcher:
         self._terminal.set_state(State.BUSY)
 
     def _notify(self, message: str) -> None:
-        """Show a line of the program between those of the run."""
+        """Show a line of this program between the lines of the run."""
         self._renderer.notice(message, "info", "")
 
     def _show(self, event: str, data: dict[str, Any], number: int | None) -> None:
@@ -149,7 +149,9 @@ class _Watcher:
     async def _ask(self, prompt: str, options: list[str]) -> str:
         async with self._asking():
             answer = await ask_on_terminal(_STDOUT, prompt, options, None)
-        return answer or next((one for one in options if one.lower().startswith("deny")), "Deny")
+        return answer or next(
+            (option for option in options if option.lower().startswith("deny")), "Deny"
+        )
 
     async def _ask_about_tool(self, request: ToolApproval, agent: str) -> dict[str, Any]:
         async with self._asking():

@@ -156,7 +156,7 @@ class MarketEntry(NamedTuple):
     """A plugin as a marketplace lists it.
 
     Attributes:
-        fields: The fields of the entry, which are those of a manifest and some more.
+        fields: The fields of the entry: the fields of a manifest and a few more.
         source: Its source; a path that starts with `./` is relative to the marketplace's folder.
         problem: Why its source cannot be used.
     """
@@ -240,7 +240,7 @@ def read_plugin(
     """Read a plugin.
 
     Args:
-        folder: Its folder, absolute, or that of its marketplace.
+        folder: The absolute path of its folder, or of the folder of its marketplace.
         shown: The name of the folder in messages.
         name: The name to use instead of its own.
         listed: Its name in the marketplace in the folder.
