@@ -284,9 +284,8 @@ def _load(
         if data is not None:
             request = request._replace(plan=resources.enter_context(_as_file(data)))
         chosen = choose(request, Output(-1))
-    if (
-        request.plan is not None
-    ):  # It is read again for other folders, and by the workers of batches.
+    # It is read again for other folders, and by the workers of batches.
+    if request.plan is not None:
         request = request._replace(plan=request.plan.expanduser().absolute())
     return Plan(chosen, request, functions, data=data, workdir=folder)
 
