@@ -16,4 +16,7 @@ async def main() -> int:
     return answer.exit_code
 
 
-sys.exit(asyncio.run(main()))
+try:
+    sys.exit(asyncio.run(main()))
+except api.AppError as error:  # No prompt could be sent: no such plan, folder, module …
+    sys.exit(f"error: {error}")

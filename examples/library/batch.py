@@ -17,4 +17,7 @@ async def main() -> None:
         print(f"{row.id}: {row.answer.text if row.answer.is_ok else row.answer.error}")
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except api.AppError as error:  # It cannot begin, or it stopped early.
+    sys.exit(f"error: {error}")

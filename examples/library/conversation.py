@@ -20,4 +20,7 @@ async def main() -> None:
         print(f"\nContinue with: amplifier run --resume {session.id}")
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except api.AppError as error:  # No prompt could be sent: no such plan, folder, module …
+    sys.exit(f"error: {error}")

@@ -28,4 +28,7 @@ async def main() -> None:
         print(f"{folder}: {answer.text if answer.is_ok else answer.error}")
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except api.AppError as error:  # No prompt could be sent: no such plan, folder, module …
+    sys.exit(f"error: {error}")

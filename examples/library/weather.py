@@ -19,7 +19,10 @@ def weather(city: str) -> str:
 
 if len(sys.argv) != 3:
     sys.exit(__doc__)
-plan = api.load_plan(sys.argv[1], functions=[weather])
-answer = api.run_sync(plan, f"What is the weather in {sys.argv[2]}?", answer_type=Forecast)
+try:
+    plan = api.load_plan(sys.argv[1], functions=[weather])
+    answer = api.run_sync(plan, f"What is the weather in {sys.argv[2]}?", answer_type=Forecast)
+except api.AppError as error:  # No prompt could be sent: no such plan, folder, module …
+    sys.exit(f"error: {error}")
 print(answer.data if answer.is_ok else answer.error)
 sys.exit(answer.exit_code)

@@ -261,6 +261,7 @@ def load_plan(
         provider=provider,
         model=model,
         sets=list(sets),
+        folder=os.getcwd() if sets else None,
         tools=None if tools is None else ",".join(tools),
         mode=mode,
         trust=trust,

@@ -286,6 +286,42 @@ async def test_a_plan_stays_the_same_file_when_the_process_changes_its_directory
             assert (await api.run(plan, "hi", save=False, workdir=tmp_path)).text == "hello"
 
 
+MINE = """
+class Mine:
+    name, description, input_schema = "mine", "Says who it is.", {"type": "object"}
+
+    async def execute(self, input):
+        from amplifier_core import ToolResult
+
+        return ToolResult(output="this is mine")
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("tools", Mine(), name="mine")
+"""
+
+
+@pytest.mark.usefixtures("warm_workers")
+async def test_sources_in_changes_start_at_the_directory_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, work = tmp_path / "program", tmp_path / "work"
+    work.mkdir()
+    module_folder(program, MINE, "amplifier_module_tool_mine")
+    mock_plan(program, [{"tool_calls": [{"name": "mine", "input": {}}]}, "done"])
+    monkeypatch.chdir(program)
+    sets = ["tools=[{module: tool-mine, source: ./amplifier-module-tool-mine}]"]
+    plan = api.load_plan("plan.yaml", sets=sets, workdir=work)
+    monkeypatch.chdir("/")
+    results = [
+        (await api.run(plan, "go", save=False)).result,
+        (await api.run(plan, "go", save=False, workdir=program)).result,
+        *[row.answer.result async for row in api.batch(plan, [{"id": "a"}], prompt="go")],
+    ]
+    assert [result["outcome"] for result in results] == ["ok"] * 3, results
+    assert [[tool["name"] for tool in result["tools"]] for result in results] == [["mine"]] * 3
+
+
 async def test_a_plan_has_the_project_of_its_working_directory(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name / ".amplifier" / "profiles").mkdir(parents=True)
@@ -378,6 +414,23 @@ async def test_a_batch_yields_each_answer_once_and_continues_in_its_folder(tmp_p
         assert session["project"] == str(place)
         status = run_amplifier("batch", "status", folder)
         assert "6 of 6 rows, ended" in status.stdout
+
+
+@pytest.mark.usefixtures("warm_workers")
+async def test_a_batch_that_an_earlier_version_began_continues(tmp_path: Path) -> None:
+    plan, folder = api.load_plan("mock"), tmp_path / "out"
+    before = await answers(plan, folder)
+    file = folder / "batch.json"
+    facts = json.loads(file.read_text())
+    # It did not have this option.
+    del facts["request"]["no_skills"]
+    file.write_text(json.dumps(facts))
+    begun, *records = (folder / "journal.jsonl").read_text().splitlines()
+    begun = json.loads(begun)
+    del begun["facts"]["request"]["no_skills"]
+    (folder / "journal.jsonl").write_text("\n".join([json.dumps(begun), *records, ""]))
+    (folder / "status.json").unlink()
+    assert await answers(plan, folder) == before
 
 
 @pytest.mark.usefixtures("key", "warm_workers")
@@ -505,6 +558,28 @@ def test_an_example_without_arguments_prints_its_usage(name: str, tmp_path: Path
     done = run_python(program, EXAMPLES / name, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert f": python {name} PLAN" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("ask.py", "nope", "hello"), "unknown profile 'nope'\n"),
+        (("conversation.py", "nope"), "unknown profile 'nope'\n"),
+        (("batch.py", "mock", "/dev/null/out"), "cannot create /dev/null/out: Not a directory"),
+        (("folders.py", "mock", "hello", "/nowhere"), "workdir: /nowhere is not a folder\n"),
+        (("many.py", "nope"), "unknown profile 'nope'\n"),
+        (("weather.py", "nope", "Rome"), "unknown profile 'nope'\n"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_an_example_reports_what_it_cannot_open(
+    arguments: tuple[str, ...], error: str, tmp_path: Path
+) -> None:
+    program = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = run_python(program, EXAMPLES / arguments[0], *arguments[1:], cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: {error}")
     assert "Traceback" not in done.stderr
 
 

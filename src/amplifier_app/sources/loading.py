@@ -137,6 +137,7 @@ def load(
     adds_provider: bool = False,
     without: Collection[str] = (),
     reads_project: bool | None = None,
+    folder: Path | None = None,
 ) -> ResolvedPlan:
     """Load and resolve the plan that a command asks for, or else the default profile.
 
@@ -155,6 +156,7 @@ def load(
         adds_provider: See `amplifier_app.plan.overrides.Overrides`.
         without: See `amplifier_app.plan.overrides.Overrides`.
         reads_project: See `amplifier_app.plan.overrides.Overrides`.
+        folder: See `amplifier_app.plan.documents.plan_files.MergedPlan`.
 
     Raises:
         ConfigError: Both a plan and a profile are given, or one cannot be found.
@@ -175,6 +177,7 @@ def load(
             profile, environ=environ, project=project, fetching=fetching, keep_problems=True
         )
     changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
+    changed.merged = changed.merged._replace(folder=folder)
     changed.keep_unset, changed.lenient = keep_unset, lenient
     changed.chosen = changed.chosen._replace(
         traffic=traffic,

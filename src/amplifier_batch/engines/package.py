@@ -140,6 +140,7 @@ def _request_of_nodes(request: Request) -> Request:
         schema=None if request.schema is None else Path(FOLDER, "schema.json"),
         profile=None,
         sets=None,
+        folder=None,
         max_steps=None,
         locked=False,
         lock=None,

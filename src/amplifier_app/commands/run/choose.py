@@ -232,6 +232,7 @@ def _plan(
         adds_provider=_uses_saved_plan(request, resume),
         without=request.without,
         reads_project=True if request.trust else False if request.no_project else None,
+        folder=None if request.folder is None else Path(request.folder),
     )
     if project is not None:
         project.check(loaded)

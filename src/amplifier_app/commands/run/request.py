@@ -37,12 +37,14 @@ class Request(NamedTuple):
         is_set_up: Whether a provider was set up just before the run.
         module_mode: The mode of a module to switch to, see `amplifier_app.runtime.module_modes`.
         timeout: Seconds the prompt may take.
+        folder: The folder that relative sources in `sets` start at; None for the current directory of the process.
     """
 
     prompt: str | None = None
     whole_stdin: bool = False
     is_set_up: bool = False
     module_mode: str | None = None
+    folder: str | None = None
     profile: Annotated[
         str | None, _plan("--profile", "-P", metavar="NAME", help="Profile to use.")
     ] = None

@@ -79,6 +79,7 @@ class MergedPlan(NamedTuple):
         fetched: The sources of the fetched bundles, with what each was resolved to.
         problems: Everything that is wrong with the documents; left out of the tree.
         plugins: The plugins by name.
+        folder: The folder that relative sources start at if no file names them; None for the current directory.
     """
 
     name: str
@@ -99,6 +100,7 @@ class MergedPlan(NamedTuple):
     fetched: Mapping[str, Any] = MappingProxyType({})
     problems: tuple[Problem, ...] = ()
     plugins: Mapping[str, Plugin] = MappingProxyType({})
+    folder: Path | None = None
 
     def source(self, text: str, file: str) -> str:
         """Resolve a source relative to the file that names it.
@@ -110,7 +112,7 @@ class MergedPlan(NamedTuple):
         Raises:
             SourceSyntaxError: It is invalid or not allowed.
         """
-        folder = self.folders.get(file) or Path.cwd()
+        folder = self.folders.get(file) or self.folder or Path.cwd()
         parsed = parse_source(text, folder)
         if isinstance(parsed, FolderSource):
             for checkout in self.checkouts:
