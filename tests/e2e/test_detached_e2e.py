@@ -150,6 +150,25 @@ def test_a_session_that_cannot_be_opened_is_an_error_at_once(
     assert not background.session.exists()
 
 
+def test_a_run_that_streams_events_ends_as_its_last_one_says(background: Background) -> None:
+    plan = mock_plan(background.folder, ["the answer"])
+    background.detach(plan, "go", "--output", "stream-json")
+    joined = background.amplifier("session", "join", ID)
+    assert joined.code == 0, joined.stderr
+    assert "the answer" in joined.stdout
+    assert background.state() == ""
+
+
+def test_a_killed_run_is_known_to_be_dead_although_its_lock_file_is_there(
+    background: Background,
+) -> None:
+    plan = held_plan(background.folder, ["late"])
+    background.detach(plan, "go")
+    assert is_locked(background.session / "run.json")
+    background.kill()
+    wait_until(lambda: not is_locked(background.session / "run.json"))
+
+
 def test_a_stopped_run_can_be_resumed(background: Background) -> None:
     plan = held_plan(background.folder, ["late"])
     background.detach(plan, "go")
@@ -216,8 +235,7 @@ def hold_places(background: Background, number: int) -> ExitStack:
     for index in range(number):
         folder = background.home / "sessions" / f"held-{index}"
         folder.mkdir(parents=True)
-        (folder / "run.json").touch()
-        lock = SessionLock(folder / "lock", folder.name)
+        lock = SessionLock(folder / "run.json", folder.name)
         held.callback(lock.release)
     return held
 

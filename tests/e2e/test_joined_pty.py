@@ -274,7 +274,7 @@ def test_odd_messages_do_no_harm(run: Run) -> None:
     assert run.wait_for_result()["outcome"] == "ok"
 
 
-def test_a_terminal_that_reads_nothing_is_disconnected_and_frees_its_place(run: Run) -> None:
+def test_a_terminal_that_reads_nothing_gives_way_to_the_next_one(run: Run) -> None:
     calls = [ToolCall("bash", {"command": "echo one >> made"})]
     run.detach([Reply("x" * 1_000_000, calls), "all done"], "--approve", "allow")
     with socket_address(run.session) as address, socket.socket(socket.AF_UNIX) as stuck:

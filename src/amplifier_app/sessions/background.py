@@ -52,9 +52,12 @@ def socket_address(folder: Path) -> Generator[str]:
 def read_result(folder: Path) -> dict[str, Any] | None:
     """The result of the last detached run of a session; None without one, or if it was killed."""
     try:
-        return parse((folder / RESULT_FILE).read_bytes())
+        data = (folder / RESULT_FILE).read_bytes()
     except OSError:
         return None
+    # That of `--output stream-json` is the last event.
+    result = parse(data) or parse(data.rstrip().rpartition(b"\n")[2])
+    return result if result is not None and "outcome" in result else None
 
 
 def restore_outcome(result: Mapping[str, Any]) -> Outcome:

@@ -13,6 +13,7 @@ and the run calls
     ask {prompt, options}           → the option
     ask_about_tool {request, agent} → the fields of a `ToolApprovalAnswer`
     unused {texts}                  (notification) messages that the run has not used
+    end {}                          (notification) nothing follows
 
 A terminal that is gone frees its place. What it was asked, and everything while there is none, is up to `--approve`.
 """
@@ -24,7 +25,6 @@ import contextlib
 import dataclasses
 import os
 import socket
-import struct
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
@@ -43,9 +43,13 @@ from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 from amplifier_core.events import ORCHESTRATOR_COMPLETE, PROMPT_SUBMIT, PROVIDER_REQUEST
 from amplifier_support.files import FILE_MODE
 
-_SEND_SECONDS = 2
-"""Seconds to wait for a terminal that reads nothing, after which it is disconnected."""
+_MAX_UNREAD = 16 * 1024 * 1024
+"""Bytes kept for a terminal that reads more slowly than the run writes; beyond, it is disconnected."""
 
+_END_SECONDS = 0.5
+"""Seconds that terminals have to read the rest when the run has ended."""
+
+_CHUNK = 1 << 16
 _MAX_RECENT = 20_000
 """Events kept for terminals that join later; a loop that reports no model requests may emit more."""
 
@@ -79,7 +83,7 @@ async def attended(
         yield
     finally:
         approvals.attendant = None
-        place.close()
+        await place.close()
         accepting.cancel()
         listener.close()
         (folder / SOCKET).unlink(missing_ok=True)
@@ -147,23 +151,56 @@ class _Watched(Renderer):
             peer.notify("event", sent)
 
 
-class _SocketOutput(Output):
-    """Writes to a terminal, and disconnects it if it reads nothing for `_SEND_SECONDS`."""
+class SocketOutput(Output):
+    """Writes to a terminal without ever waiting for it, in the thread of the event loop.
+
+    Attributes:
+        sent: Set while nothing is left to send.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         super().__init__(connection.fileno())
+        self.sent = asyncio.Event()
+        self.sent.set()
         self._connection = connection
+        self._unread = bytearray()
+        self._loop = asyncio.get_running_loop()
 
     def write_bytes(self, data: bytes) -> bool:
         if self.failure is None:
-            try:
-                self._connection.sendall(data)
-            except OSError as error:
-                self.failure = error
-                # Ends `Peer.serve`, which frees the terminal's place.
-                with contextlib.suppress(OSError):
-                    self._connection.shutdown(socket.SHUT_RDWR)
+            if len(self._unread) > _MAX_UNREAD:
+                self._fail(TimeoutError("the terminal reads too slowly"))
+                return False
+            is_idle = not self._unread
+            self._unread += data
+            if is_idle:
+                self._send()
         return self.failure is None
+
+    def _send(self) -> None:
+        self.sent.clear()
+        try:
+            while self._unread:
+                sent = self._connection.send(self._unread[:_CHUNK], socket.MSG_DONTWAIT)
+                del self._unread[:sent]
+        except BlockingIOError:
+            self._loop.add_writer(self.fd, self._send)
+        except OSError as error:
+            self._fail(error)
+        else:
+            self._loop.remove_writer(self.fd)
+            self.sent.set()
+
+    def _fail(self, error: OSError) -> None:
+        self.failure = error
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect the terminal, which ends `Peer.serve` and frees its place."""
+        self._loop.remove_writer(self.fd)
+        self.sent.set()
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Place:
@@ -174,7 +211,8 @@ class _Place:
         self._watched = watched
         self._writer: Peer | None = None
         self._is_over = False
-        self._connections: dict[asyncio.Task[None], socket.socket] = {}
+        self._outputs: dict[Peer, SocketOutput] = {}
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def accept(self, listener: socket.socket) -> None:
         """Serve connections until it is cancelled."""
@@ -182,13 +220,11 @@ class _Place:
         while True:
             connection, _ = await loop.sock_accept(listener)
             connection.setblocking(True)
-            seconds = struct.pack("ll", _SEND_SECONDS, 0)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
             task = asyncio.create_task(self._serve(connection))
-            self._connections[task] = connection
-            task.add_done_callback(self._connections.pop)
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Take nothing more, and return what was not used."""
         self._is_over = True
         unused = self._session.steering.take_back()
@@ -196,24 +232,31 @@ class _Place:
             to_stderr(f"warning: not used: {text}")
         if self._writer is not None and unused:
             self._writer.notify("unused", {"texts": unused})
-        for connection in self._connections.values():
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        for peer in self._watched.peers:
+            peer.notify("end", {})
+        outputs = list(self._outputs.values())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                for output in outputs:
+                    await output.sent.wait()
+        for output in outputs:
+            output.close()
 
     async def _serve(self, connection: socket.socket) -> None:
         def handle(method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
             return self._handle(peer, method, params)
 
-        output = _SocketOutput(connection)
+        output = SocketOutput(connection)
         peer = Peer(output.fd, output, handle, closed="the terminal has left")
+        self._outputs[peer] = output
         try:
             await peer.serve()
         finally:
+            del self._outputs[peer]
             self._watched.peers.discard(peer)
             if self._writer is peer:
                 self._writer = None
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+            output.close()
             connection.close()
 
     def _handle(self, peer: Peer, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +265,8 @@ class _Place:
         if method == "watch":
             self._watched.add(peer)
         elif method == "attach":
-            if self._writer not in (None, peer):
+            # One that does not read, such as a stopped process, gives way.
+            if self._writer not in (None, peer) and self._outputs[self._writer].sent.is_set():
                 raise RpcError(INVALID_REQUEST, "another terminal types in this session")
             self._writer = peer
         elif method != "steer":

@@ -25,11 +25,12 @@ from amplifier_app.sessions.background import (
     is_running,
     restore_outcome,
 )
+from amplifier_app.sessions.lock import is_locked
 from amplifier_app.sessions.removal import AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import RESULT_FILE, short_id
 from amplifier_support.environment import inherited_environment
-from amplifier_support.files import make_private_folder, open_private_in
+from amplifier_support.files import make_private_folder, open_private_in, try_lock
 from amplifier_support.journal import parse
 
 _PROGRAM = "import sys; from amplifier_app.cli import main; sys.exit(main())"
@@ -108,22 +109,11 @@ def go_on(request: Request, prompt: str) -> Outcome:
 
 def find_obstacle() -> str | None:
     """Why no further run can go to the background; None if one can."""
-    files = (
-        file for name in (RESULT_FILE, SOCKET) for file in SessionStore().root.glob(f"*/{name}")
-    )
-    # The socket comes after the result's file; the result itself, except for a stream, at the end.
-    going = {file.parent for file in files if _is_empty(file)}
-    running = sum(map(is_running, going))
+    # Each holds a lock on the file of its result.
+    running = sum(map(is_locked, SessionStore().root.glob(f"*/{RESULT_FILE}")))
     if running < MAX_DETACHED:
         return None
     return f"{running} runs are in the background already, the most at a time"
-
-
-def _is_empty(file: Path) -> bool:
-    try:
-        return not file.stat().st_size
-    except OSError:  # Its run has just ended.
-        return False
 
 
 def _begin(words: list[str], folder: Path, *, is_new: bool) -> Outcome:
@@ -174,10 +164,12 @@ def _files(folder: Path) -> Generator[tuple[int, int]]:
         try:
             log = open_private_in(folder, LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             stack.callback(os.close, log)
-            result = open_private_in(folder, RESULT_FILE, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            # Of a run before.
+            for name in (SOCKET, RESULT_FILE):
+                (folder / name).unlink(missing_ok=True)
+            result = open_private_in(folder, RESULT_FILE, os.O_RDWR | os.O_CREAT)
             stack.callback(os.close, result)
-            # Of a run that was killed.
-            (folder / SOCKET).unlink(missing_ok=True)
+            try_lock(result)  # The run inherits the lock, and holds it until its process ends.
         except OSError as error:
             raise SessionError(f"cannot write {folder}: {error.strerror}") from error
         yield log, result

@@ -23,12 +23,15 @@ from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.background import SOCKET, is_running, read_result, restore_outcome
 from amplifier_app.sessions.conversation import Step
 from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.lock import is_locked
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import RESULT_FILE, short_id
 
 _LOOK_SECONDS = 0.3
 _STOP_SECONDS = 30.0
 _RESULT_SECONDS = 5.0
+_LOST_SECONDS = 0.5
+"""Seconds until a killed process has surely released its locks."""
 _PIPE_WIDTH = 100
 
 
@@ -44,15 +47,18 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
     exit code of the run.
     """
     view = _View(SessionStore().find(session_id))
-    while view.show() and not _watch(view):
+    is_complete: bool | None = True
+    while view.show() and (is_complete := _watch(view)) is None:
         time.sleep(_LOOK_SECONDS)
-    _wait_for_result(view.folder)
-    if is_running(view.folder):
+    _wait_for_result(view.folder, _LOST_SECONDS if is_complete is False else _RESULT_SECONDS)
+    runs = is_running(view.folder)
+    result = read_result(view.folder)
+    if runs or (result is not None and is_complete is False):
+        again = "join" if runs else "show"
         raise SessionError(
             f"the connection to session {view.folder.name} was lost",
-            hint=f"Watch it again: amplifier session join {short_id(view.folder.name)}",
+            hint=f"See the rest: amplifier session {again} {short_id(view.folder.name)}",
         )
-    result = read_result(view.folder)
     if result is None and (view.folder / RESULT_FILE).exists():
         raise SessionError(
             f"the run of session {view.folder.name} was killed",
@@ -62,10 +68,10 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
     invocation.outcome = restore_outcome(result or {})
 
 
-def _watch(view: _View) -> bool:
-    """Show a detached run until it ends; False if it is not one, or has not begun."""
+def _watch(view: _View) -> bool | None:
+    """Show a detached run until it ends, see `watch`; None if it is not one, or has not begun."""
     if not (view.folder / SOCKET).exists():
-        return False
+        return None
     from amplifier_app.commands.session.watching import watch
 
     return run_loop(watch(view.folder, view.show_to, types=_can_type()))
@@ -112,13 +118,16 @@ class _View:
             print(flush=True)
 
 
-def _wait_for_result(folder: Path) -> None:
-    """Wait until a detached run, which closes its session first, has written its result; a killed one never does."""
-    end = time.monotonic() + _RESULT_SECONDS
-    while (
-        (folder / RESULT_FILE).exists() and read_result(folder) is None and time.monotonic() < end
-    ):
+def _wait_for_result(folder: Path, seconds: float = _RESULT_SECONDS) -> None:
+    """Wait until a detached run has closed its session and written its result, or its process is gone."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and (is_running(folder) or _is_result_due(folder / RESULT_FILE)):
         time.sleep(_LOOK_SECONDS / 10)
+
+
+def _is_result_due(file: Path) -> bool:
+    # The process that writes it holds a lock on the file.
+    return file.exists() and read_result(file.parent) is None and is_locked(file)
 
 
 def stop(session_id: SessionArgument) -> None:

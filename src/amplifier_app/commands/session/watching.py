@@ -25,7 +25,7 @@ from amplifier_core.events import ORCHESTRATOR_COMPLETE, PROMPT_SUBMIT
 _STDOUT = 1
 
 
-async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bool:
+async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bool | None:
     """Show a detached run as it happens until it ends, and type in it unless another terminal does.
 
     Args:
@@ -34,7 +34,8 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
         types: Whether this process has the keyboard.
 
     Returns:
-        False if the run cannot be watched: it has just ended, or was killed.
+        True if it was shown to its end, False if the connection was lost before; None if the run cannot be
+        watched: it has just ended, or was killed.
 
     Raises:
         KeyboardInterrupt: The user leaves.
@@ -45,7 +46,7 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
             with socket_address(folder) as address:
                 connection.connect(address)
         except OSError:
-            return False
+            return None
         async with PlainTerminal(Output(_STDOUT)) as terminal:
             watcher = _Watcher(terminal, connection.fileno(), show)
             serving = asyncio.create_task(watcher.peer.serve())
@@ -57,7 +58,7 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
                 await asyncio.wait([serving, leaving], return_when=asyncio.FIRST_COMPLETED)
                 leaving.cancel()
             except RpcError:
-                return False
+                return None
             finally:
                 terminal.listener = None
                 with contextlib.suppress(OSError):
@@ -68,7 +69,7 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
                 watcher.end()
     if watcher.left.is_set():
         raise KeyboardInterrupt
-    return True
+    return watcher.is_complete
 
 
 class _Watcher:
@@ -79,6 +80,7 @@ class _Watcher:
     ) -> None:
         self.peer = Peer(descriptor, Output(descriptor), self._handle, closed="the run has ended")
         self.left = asyncio.Event()
+        self.is_complete = False
         self._terminal = terminal
         self._show_transcript = show_transcript
         self._renderer = PlainRenderer(Output(_STDOUT))
@@ -123,6 +125,9 @@ class _Watcher:
     def _handle(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
         if method == "event":
             return self._show(**params)
+        if method == "end":
+            self.is_complete = True
+            return None
         if method == "begin":
             return self._show_transcript(params["size"])
         if method == "ask":
