@@ -446,7 +446,7 @@ async def test_cancelling_a_batch_stops_its_rows_and_they_continue(tmp_path: Pat
         status = json.loads(
             run_amplifier("batch", "status", tmp_path / "out", "--output", "json").stdout
         )
-        assert (status["is_running"], status["running"], status["waiting"]) == (False, 0, 6)
+        assert (status["is_running"], status["running"], status["pending"]) == (False, 0, 6)
         gate.set()
         assert len(await answers(plan, tmp_path / "out")) == 6
 

@@ -128,7 +128,7 @@ def test_kills_lose_no_row_and_repeat_no_effect(batches: Batches, scale: Scale) 
         seed
     )
     require_each_effect_once(batches)
-    assert batches.status()["waiting"] == 0
+    assert batches.status()["pending"] == 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
@@ -201,7 +201,7 @@ def test_ctrl_c_stops_and_resume_continues_the_same_sessions(batches: Batches) -
     assert process.returncode == 130, stderr
     assert b"Continue with: amplifier batch resume out" in stderr
     status = batches.status()
-    assert status["waiting"] > 0
+    assert status["pending"] > 0
     assert not status["is_running"]
     done = batches("resume")
     assert done.code == 0, done.stderr
@@ -518,7 +518,7 @@ def test_a_refused_key_stops_the_batch_at_once(tmp_path: Path) -> None:
         done = batches("run")
         assert done.code == 4, done.stderr
         assert "0 of 50 rows have ended" in done.stderr
-        assert batches.status()["waiting"] == 50
+        assert batches.status()["pending"] == 50
 
 
 @pytest.mark.parametrize("changed", ["plan", "input", "lock file", "'repeat' in out/batch.json"])

@@ -135,6 +135,7 @@ def test_waiting_rows_are_counted_and_listed_as_neither_passed_nor_failed(batch:
     assert batch.run(4, "--stop-after", "1").code == 10
     status = batch.status()
     assert (status["ended"], status["outcomes"]) == (4, {"ok": 2, "waiting": 2})
+    assert (status["pending"], "waiting" in status) == (0, False)
     assert status["pass_rates"][0]["rows"] == 2
     assert [row["row"] for row in status["questions"]] == ["r1", "r3"]
     [question] = status["questions"][0]["questions"]

@@ -40,7 +40,7 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
     if output == "json":
         print(json_text(facts))
         return
-    state = "running" if running else ("waiting to be resumed" if facts["waiting"] else "ended")
+    state = "running" if running else ("not complete" if facts["pending"] else "ended")
     cost = cost_in_words(counts.cost, counts.cached)
     print(
         f"{facts['ended']:,} of {facts['runs']:,} {batch.unit}s, {state}{f', {cost}' if cost else ''}"
@@ -59,7 +59,7 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
             ("waiting for approval" if name == WAITING else name, f"{number:,}")
             for name, number in facts["outcomes"].items()
         ),
-        *((name, f"{facts[name]:,}") for name in ("running", "waiting") if facts[name]),
+        *((name, f"{facts[name]:,}") for name in ("running", "pending") if facts[name]),
     ]
     print_table(["OUTCOME", Column(f"{batch.unit}s".upper(), right=True)], rows)
     rates = [PassRate(**pass_rate) for pass_rate in facts["pass_rates"]]

@@ -79,7 +79,7 @@ def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, A
         "runs": runs,
         "ended": counts.ended,
         "running": counts.running if running else 0,
-        "waiting": runs - counts.ended - (counts.running if running else 0),
+        "pending": runs - counts.ended - (counts.running if running else 0),
         "outcomes": dict(sorted(counts.outcomes.items())),
         "pass_rates": rates_as_data(pass_rates(folder, counts)),
         "cost": {"usd": float(counts.cost), "cached_calls": counts.cached},
