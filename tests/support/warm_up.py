@@ -38,8 +38,7 @@ _PACKAGES = (
 _LEFT_OUT = (
     *("amplifier_core.pytest_plugin", "amplifier_core.validation.behavioral"),
     *("amplifier_core.validation.structural", "amplifier_modules.provider_local.provider"),
-    *("amplifier_kit.pytest_plugins.module_fixtures", "amplifier_kit.validation.behavioral"),
-    "amplifier_kit.validation.structural",
+    *("amplifier_kit.pytest_plugins.module_fixtures", "amplifier_kit.validation.suites"),
     # A process that has imported anthropic refuses modules that require another version of it.
     "amplifier_modules.provider_anthropic.sdk",
     "_pytest.pytester",

@@ -3,25 +3,14 @@
 ``structural`` and ``behavioral`` contain test suites for module authors; only these require pytest.
 """
 
-from amplifier_core.module_checks import ValidationCheck
-from amplifier_kit.validation.mount_plan import MountPlanValidationResult, MountPlanValidator
+from amplifier_core.module_checks import ValidationCheck as ValidationCheck
+from amplifier_kit.validation.validators import ContextValidator as ContextValidator
+from amplifier_kit.validation.validators import HookValidator as HookValidator
 from amplifier_kit.validation.validators import (
-    ContextValidator,
-    HookValidator,
-    OrchestratorValidator,
-    ProviderValidator,
-    ToolValidator,
-    ValidationResult,
+    MountPlanValidationResult as MountPlanValidationResult,
 )
-
-__all__ = [
-    "ContextValidator",
-    "HookValidator",
-    "MountPlanValidationResult",
-    "MountPlanValidator",
-    "OrchestratorValidator",
-    "ProviderValidator",
-    "ToolValidator",
-    "ValidationCheck",
-    "ValidationResult",
-]
+from amplifier_kit.validation.validators import MountPlanValidator as MountPlanValidator
+from amplifier_kit.validation.validators import OrchestratorValidator as OrchestratorValidator
+from amplifier_kit.validation.validators import ProviderValidator as ProviderValidator
+from amplifier_kit.validation.validators import ToolValidator as ToolValidator
+from amplifier_kit.validation.validators import ValidationResult as ValidationResult

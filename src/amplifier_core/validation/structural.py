@@ -1,4 +1,18 @@
-"""The published name of the structural test suites, see `amplifier_kit.validation.structural`."""
+"""The published name of the structural test suites, see `amplifier_kit.validation.suites`."""
 
-from amplifier_kit.validation.structural import *  # noqa: F403
-from amplifier_kit.validation.structural import __all__  # noqa: F401
+from amplifier_core.module_checks import check_on_session_ready as check_on_session_ready
+from amplifier_kit.validation.suites import (
+    ContextStructuralTests as ContextStructuralTests,
+)
+from amplifier_kit.validation.suites import (
+    HookStructuralTests as HookStructuralTests,
+)
+from amplifier_kit.validation.suites import (
+    OrchestratorStructuralTests as OrchestratorStructuralTests,
+)
+from amplifier_kit.validation.suites import (
+    ProviderStructuralTests as ProviderStructuralTests,
+)
+from amplifier_kit.validation.suites import (
+    ToolStructuralTests as ToolStructuralTests,
+)

@@ -14,7 +14,7 @@ app = command_group(
         ),
         "replay": ("rules:replay_command", "Apply the rules to the tool calls of saved sessions."),
         "suggest": (
-            "suggestions:suggest_command",
+            "rules:suggest_command",
             "Print the rules that allow what a session did.",
         ),
     },

@@ -27,7 +27,7 @@ except ImportError:  # pragma: no cover - pytest itself reports async fixtures w
     _async_fixture = cast("Any", pytest.fixture)
 
 # Failed assertions of the suites then show their values.
-for _suite in ("amplifier_core.validation.behavioral", "amplifier_kit.validation.behavioral"):
+for _suite in ("amplifier_core.validation.behavioral", "amplifier_kit.validation.suites"):
     if _suite not in sys.modules:  # pytest would warn about one that is loaded.
         pytest.register_assert_rewrite(_suite)
 

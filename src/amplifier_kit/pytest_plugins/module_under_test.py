@@ -23,7 +23,7 @@ from amplifier_kit.testing import (
     MockProvider,
     MockTool,
 )
-from amplifier_kit.validation.structural import NO_MODULE
+from amplifier_kit.validation.suites import NO_MODULE
 from amplifier_kit.validation.validators import find_instances, run_cleanup
 from amplifier_support.named_tuple import NamedTuple
 

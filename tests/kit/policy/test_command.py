@@ -18,8 +18,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.approvals import open_policy
 from amplifier_app.sources.loading import load
 from amplifier_core.testing import TestCoordinator
-from amplifier_kit.policy.rules import SavedCall, describe_call
-from amplifier_kit.policy.suggestions import rules_for
+from amplifier_kit.policy.rules import SavedCall, describe_call, rules_for
 from amplifier_modules.hooks_approval import mount
 from tests.support import planted
 from tests.support.cli import Finished, run_amplifier

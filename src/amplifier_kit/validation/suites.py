@@ -1,6 +1,10 @@
-"""Behavioural test suites: a module's tests inherit from one to run the module.
+"""Test suites that a module's tests inherit from: a structural one runs its validator, a behavioural one the module.
 
     from amplifier_core.validation.behavioral import ToolBehaviorTests
+    from amplifier_core.validation.structural import ToolStructuralTests
+
+    class TestStructure(ToolStructuralTests):
+        pass
 
     class TestBehavior(ToolBehaviorTests):
         pass
@@ -10,6 +14,7 @@ The fixtures come from ``amplifier_core.pytest_plugin``; without a module under 
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 import pytest
@@ -17,14 +22,54 @@ import pytest
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookAction, HookResult, ProviderInfo, ToolResult
 from amplifier_kit.testing import MockCoordinator
+from amplifier_kit.validation.validators import VALIDATORS
 
-__all__ = [
-    "ContextBehaviorTests",
-    "HookBehaviorTests",
-    "OrchestratorBehaviorTests",
-    "ProviderBehaviorTests",
-    "ToolBehaviorTests",
-]
+NO_MODULE = "no module under test: pass --module-path, or declare it in pyproject.toml under amplifier.modules"
+
+
+class _StructuralSuite:
+    module_kind: ClassVar[str]
+
+    @pytest.mark.asyncio
+    async def test_structural_validation(self, module_path: Path | None) -> None:
+        """The module passes the validator of its kind."""
+        if module_path is None:
+            pytest.skip(NO_MODULE)
+        result = await VALIDATORS[self.module_kind]().validate(module_path)
+        if not result.passed:
+            errors = "\n".join(f"  {check.name}: {check.message}" for check in result.errors)
+            pytest.fail(f"{result.summary()}\n{errors}", pytrace=False)
+
+
+class ProviderStructuralTests(_StructuralSuite):
+    """The structure of a provider."""
+
+    module_kind = "provider"
+
+
+class ToolStructuralTests(_StructuralSuite):
+    """The structure of a tool."""
+
+    module_kind = "tool"
+
+
+class HookStructuralTests(_StructuralSuite):
+    """The structure of a hook."""
+
+    module_kind = "hook"
+
+
+class OrchestratorStructuralTests(_StructuralSuite):
+    """The structure of an orchestrator."""
+
+    module_kind = "orchestrator"
+
+
+class ContextStructuralTests(_StructuralSuite):
+    """The structure of a context manager."""
+
+    module_kind = "context"
+
 
 _PROMPT = "Say hello."
 
