@@ -28,12 +28,12 @@ from amplifier_batch.engines.pool import (
     StopTime,
 )
 from amplifier_batch.input import PromptTemplate, Row, build_session_id
+from amplifier_batch.record.folder import approve_command
 from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.results import result_line
-from amplifier_batch.record.waiting_rows import approve_command
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.scores import store_score
-from amplifier_batch.statistics.forecast import make_forecast
+from amplifier_batch.statistics.summary import make_forecast
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.named_tuple import NamedTuple
 

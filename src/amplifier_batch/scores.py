@@ -72,7 +72,7 @@ class Scorer(NamedTuple):
         seconds: The time limit of a command or a function.
         repeat: How often a judge is asked.
         rubric: How a judge scores an answer, in addition to its instruction.
-        schema: The JSON Schema of a judge's reply, as JSON; empty for the schema in `judging`.
+        schema: The JSON Schema of a judge's reply, as JSON; empty for the schema in `scoring`.
         threshold: The scores with which a row passes; None if the score is no check.
     """
 

@@ -11,7 +11,7 @@ app = command_group(
         "run": ("running:run", "Run a plan over every row of an input."),
         "resume": ("running:resume", "Continue a batch that was interrupted or stopped."),
         "status": ("results:status", "Show the progress of a batch."),
-        "approve": ("approving:approve", "List or answer the questions of waiting rows."),
+        "approve": ("results:approve", "List or answer the questions of waiting rows."),
         "retry": ("running:retry", "Run the failed rows again."),
         "set": ("results:set_limits", "Change the limits of a batch, also while it runs."),
         "report": ("reporting:report", "Write a report of the results."),
@@ -20,7 +20,7 @@ app = command_group(
             "Write the results as one table: CSV, JSON lines or Parquet.",
         ),
         "score": ("tables:score", "Score the answers, without running any row again."),
-        "merge": ("merging:merge", "Merge the results of shards."),
+        "merge": ("results:merge", "Merge the results of shards."),
     },
     help="Run a plan over many inputs.",
 )

@@ -19,9 +19,16 @@ from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.statistics.anytime import CONFIDENCE as ANYTIME
-from amplifier_batch.statistics.comparison import Comparison, Difference, compare
+from amplifier_batch.statistics.comparison import (
+    POWER,
+    Comparison,
+    Difference,
+    Planning,
+    compare,
+    parse_points,
+    plan_rows,
+)
 from amplifier_batch.statistics.paired import CONFIDENCE
-from amplifier_batch.statistics.planning import POWER, Planning, parse_points, plan_rows
 
 _MAX_FLIPS = 20
 _COLUMNS = (

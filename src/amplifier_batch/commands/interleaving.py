@@ -32,9 +32,8 @@ from amplifier_batch.options import (
     RowOptions,
     parse_dollars,
 )
-from amplifier_batch.record.folder import BatchFolder, new_folder
+from amplifier_batch.record.folder import BatchFolder, approve_command, new_folder
 from amplifier_batch.record.progress import WAITING
-from amplifier_batch.record.waiting_rows import approve_command
 from amplifier_batch.record.writer import writing
 from amplifier_batch.scoring import Scoring
 from amplifier_batch.statistics.anytime import DECIDED

@@ -16,8 +16,7 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.runtime import describe
 from amplifier_batch.options import FolderArgument
 from amplifier_batch.record.folder import BatchFolder
-from amplifier_batch.reports.page import as_page
-from amplifier_batch.reports.session_pages import SessionPages
+from amplifier_batch.reports.page import SessionPages, as_page
 from amplifier_batch.reports.text import as_groups, as_junit, as_markdown
 
 

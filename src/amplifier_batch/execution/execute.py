@@ -29,11 +29,12 @@ from amplifier_batch.options import BatchOptions
 from amplifier_batch.record.folder import RESULTS, WORK, BatchFolder, has_begun
 from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.writer import BatchWriter, writing
-from amplifier_batch.statistics.forecast import describe_time_left, make_forecast
 from amplifier_batch.statistics.summary import (
     cost_in_words,
+    describe_time_left,
     failed_outcomes,
     in_words,
+    make_forecast,
     outcome_of_batch,
 )
 from amplifier_batch.workdirs import Workdirs

@@ -31,16 +31,19 @@ from typing import Any
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.file_writing import make_private_folder, write_private
 from amplifier_app.base.locks import changing_settings
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.result import cost_object
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.lock import is_locked
+from amplifier_app.sessions.waiting import Waiting
 from amplifier_batch.input import build_key
 from amplifier_batch.record.journal import Record, change_error, damage_error, scan
-from amplifier_batch.record.progress import Counts, Progress
+from amplifier_batch.record.progress import WAITING, Counts, Progress
 from amplifier_batch.record.results import is_result
 from amplifier_support import journal as lines
 from amplifier_support.files import create_atomically, open_to_read
 from amplifier_support.journal import Reading
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import add_counts, dollars
 
 SCHEMA_VERSION = 1
@@ -484,3 +487,69 @@ def _remove(path: Path, created: list[Path]) -> None:
     with contextlib.suppress(OSError):
         for folder in created:
             folder.rmdir()
+
+
+_MAX_CALL = 200
+
+
+class WaitingRow(NamedTuple):
+    """A run of a row that waits.
+
+    Attributes:
+        row: The id of the row.
+        key: The key of the run; see `Row.key`.
+        name: The row, with its run if there are several.
+        session: The folder of its session.
+        questions: The questions of the session, answered or not.
+        result: Its line of results.
+    """
+
+    row: str
+    key: str
+    name: str
+    session: Path
+    questions: Waiting
+    result: Record
+
+    def as_data(self) -> dict[str, Any]:
+        """The row and its questions as JSON data."""
+        return {
+            "row": self.row,
+            "repeat": self.result["repeat"],
+            "session_id": self.session.name,
+            "questions": [question.as_data() for question in self.questions.questions.values()],
+        }
+
+    def list_calls(self) -> Iterator[tuple[str, str, str]]:
+        """Yield number, call and state of each question whose answer was not used, each in one line."""
+        for question in self.questions.questions.values():
+            if not question.is_used:
+                call = f"{question.tool} {json.dumps(question.input, ensure_ascii=False)}"
+                text = question.text if question.tool is None else call
+                yield question.id, one_line(text, _MAX_CALL), question.state
+
+
+def find_waiting(folder: BatchFolder) -> Iterator[WaitingRow]:
+    """Yield the rows that wait, in the order of the input.
+
+    Raises:
+        SessionError: The results or a session's questions cannot be read.
+    """
+    if not folder.counts()[0].outcomes[WAITING]:
+        return
+    for result in folder.results(by_number=True):
+        if result["outcome"] == WAITING and result["session_id"] is not None:
+            session = folder.sessions / result["session_id"]
+            key, name = folder.build_key(result), folder.read_name(result)
+            yield WaitingRow(result["row"], key, name, session, Waiting(session), result)
+
+
+def approve_command(folder: BatchFolder, row: str = "") -> str:
+    """The command that lists and answers what waits in a batch, or in one row."""
+    return " ".join(
+        [
+            "amplifier batch approve",
+            shlex.quote(folder.shown),
+            *filter(None, [row and shlex.quote(row)]),
+        ]
+    )

@@ -15,11 +15,16 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.file_writing import open_private, write_private
 from amplifier_app.base.outcome import Ending
 from amplifier_app.sessions.lock import InUse, SessionLock
-from amplifier_batch.record.folder import RESULTS, BatchFolder, fixed_facts, read_facts
+from amplifier_batch.record.folder import (
+    RESULTS,
+    BatchFolder,
+    find_waiting,
+    fixed_facts,
+    read_facts,
+)
 from amplifier_batch.record.journal import Appender, Record, check_lines, damage_error, scan
 from amplifier_batch.record.progress import REPLACEMENT, WAITING, Progress
 from amplifier_batch.record.results import is_result, read_cached, read_dollars, read_seconds
-from amplifier_batch.record.waiting_rows import find_waiting
 from amplifier_support import journal as lines
 
 

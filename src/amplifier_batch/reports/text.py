@@ -9,11 +9,10 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.junit import Case, suite
 from amplifier_app.runtime.export.parts import redactor
-from amplifier_batch.record.folder import SCORES, BatchFolder
+from amplifier_batch.record.folder import SCORES, BatchFolder, approve_command, find_waiting
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import WAITING, Counts
 from amplifier_batch.record.results import read_reason, read_seconds
-from amplifier_batch.record.waiting_rows import approve_command, find_waiting
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
 from amplifier_batch.statistics.score_means import batch_means, group_means, mean_in_words
 from amplifier_batch.statistics.summary import cost_in_words

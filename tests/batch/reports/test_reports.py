@@ -21,8 +21,7 @@ from amplifier_batch.record.folder import RESULTS, BatchFolder
 from amplifier_batch.record.results import result_line
 from amplifier_batch.record.writer import writing
 from amplifier_batch.reports import page
-from amplifier_batch.reports.page import Distribution, histogram, nice_step
-from amplifier_batch.reports.session_pages import SessionPages
+from amplifier_batch.reports.page import Distribution, SessionPages, histogram, nice_step
 from amplifier_batch.scores import store_score
 from tests.batch.record.test_folder import FACTS
 

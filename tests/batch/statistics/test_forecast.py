@@ -7,7 +7,7 @@ import random
 import pytest
 
 from amplifier_batch.record.progress import Counts
-from amplifier_batch.statistics.forecast import make_forecast
+from amplifier_batch.statistics.summary import make_forecast
 
 
 def counts_of(costs: list[float | None], seconds: float | None = None) -> Counts:

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
+from amplifier_batch.statistics.comparison import POWER, rows_needed, smallest_effect
 from amplifier_batch.statistics.paired import CONFIDENCE, mcnemar, paired_test
-from amplifier_batch.statistics.planning import POWER, rows_needed, smallest_effect
 from tests.batch.statistics.simulation import COMPARISONS, KINDS, SIZES, coverage
 from tests.support.thorough import Scale
 
