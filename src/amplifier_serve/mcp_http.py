@@ -138,6 +138,8 @@ class _Handler(LocalHandler):
         expected = {"MCP-Protocol-Version": version, "Mcp-Method": message["method"]}
         if message["method"] == "tools/call":
             expected["Mcp-Name"] = params.get("name")
+        elif message["method"].startswith("tasks/"):
+            expected["Mcp-Name"] = params.get("taskId")
         for name, value in expected.items():
             if _decoded(self.headers.get(name)) != value:
                 text = f"the header {name} differs from the message"

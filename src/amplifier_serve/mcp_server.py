@@ -3,6 +3,7 @@
 Three eras of the protocol: 2026-07-28, whose requests stand alone, and two before it, which begin with
 `initialize`. A question for approval reaches the caller as an elicitation: in the newest era the call ends with
 `input_required`, and goes on when it is made again with the answer; before that, the server asks the client.
+With the extension for tasks, a call returns at once: the client asks for its state, and answers there.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from amplifier_app import api
-from amplifier_app.base.errors import AppError
+from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.json_rpc import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     MCP_CANCELLATION,
     NO_SUCH_METHOD,
@@ -31,14 +33,18 @@ from amplifier_app.plan.agent_plan import agent_plan
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.store import SessionStore
 from amplifier_serve.agent import agent_info
+from amplifier_support.clock import utc_now
 from amplifier_support.fields import to_mapping
 
 NEWEST = "2026-07-28"
 EARLIER = ("2025-11-25", "2025-06-18")
-UNSUPPORTED_VERSION = -32022
+MISSING_CAPABILITY, UNSUPPORTED_VERSION = -32021, -32022
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 _SERVER_KEY = "io.modelcontextprotocol/serverInfo"
+_TASKS_KEY = "io.modelcontextprotocol/tasks"
+_TASK_SECONDS, _POLL_SECONDS = 24 * 3600, 1
+"""Seconds that the result of a task is kept, and between two requests for its state."""
 _WAIT_SECONDS = 600.0
 """Seconds that a call waits for the answer to its question; then it is denied."""
 _LIST_MILLISECONDS = 60_000
@@ -91,29 +97,65 @@ class Caller:
         self.ask = ask
         self.capabilities: Mapping[str, Any] = {}
 
+    @property
+    def takes_tasks(self) -> bool:
+        return _TASKS_KEY in to_mapping(self.capabilities.get("extensions"))
+
 
 class _Call:
     """A running prompt.
 
     Attributes:
+        id: Identifies it to the client: as a task, or while it waits for an answer.
         running: Its result.
-        question: The message of a question that waits for an answer; None without one.
-        answer: Takes the answer.
+        asked: Set while a question waits for an answer.
+        requests: That question by its id, which no other question of the call has.
+        updated: When it last did something.
     """
 
     def __init__(self) -> None:
+        self.id = secrets.token_urlsafe(16)
         self.running: asyncio.Task[dict[str, Any]]
         self.asked = asyncio.Event()
-        self.question = ""
-        self.answer: asyncio.Future[bool]
+        self.requests: dict[str, Any] = {}
+        self.created = self.updated = utc_now().isoformat()
+        self._answer: asyncio.Future[bool]
+
+    def touch(self) -> None:
+        self.updated = utc_now().isoformat()
+
+    def as_task(self) -> dict[str, Any]:
+        """Its state, with the result at the end."""
+        task: dict[str, Any] = {"taskId": self.id, "status": "working"}
+        task |= {"createdAt": self.created, "lastUpdatedAt": self.updated}
+        task |= {"ttlMs": _TASK_SECONDS * 1000, "pollIntervalMs": _POLL_SECONDS * 1000}
+        if not self.running.done():
+            waits = {"status": "input_required", "inputRequests": self.requests}
+            return task | (waits if self.asked.is_set() else {})
+        if self.running.cancelled():
+            return {**task, "status": "cancelled"}
+        if (error := self.running.exception()) is not None:
+            failed = RpcError(INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+            return {**task, "status": "failed", "error": failed.as_json()}
+        return {**task, "status": "completed", "result": self.running.result()}
+
+    def take_answer(self, responses: Mapping[str, Any]) -> None:
+        """Answer the question that waits; answers to others are ignored."""
+        for id in responses.keys() & self.requests.keys():
+            if self.asked.is_set() and not self._answer.done():
+                self._answer.set_result(_is_yes(responses[id]))
+                self.asked.clear()
 
     async def ask(self, question: str) -> bool:
-        """Ask in the result of the request that waits for the prompt."""
-        self.question, self.answer = question, asyncio.get_running_loop().create_future()
+        """Ask in the result of the request that waits for the prompt, or in the state of the task."""
+        request = {"method": "elicitation/create", "params": _elicitation(question)}
+        self.requests = {f"{_APPROVAL}-{secrets.token_hex(4)}": request}
+        self._answer = asyncio.get_running_loop().create_future()
+        self.touch()
         self.asked.set()
         try:
             async with asyncio.timeout(_WAIT_SECONDS):
-                return await self.answer
+                return await self._answer
         except TimeoutError:
             return False
         finally:
@@ -133,6 +175,7 @@ class McpServer:
         self._notice = notice
         self._plans = _plans_by_tool(request, chosen)
         self._calls: dict[str, _Call] = {}
+        self._tasks: dict[str, _Call] = {}
         self._working_dir = os.getcwd()
 
     def handle(self, method: str, params: dict[str, Any], caller: Caller) -> Awaitable[Any] | Any:
@@ -163,23 +206,24 @@ class McpServer:
                 return _complete({"tools": self._tools()}, is_newest, is_list=True)
             case "tools/call":
                 return self._call(params, caller, is_newest)
+            case "tasks/get" | "tasks/update" | "tasks/cancel" if is_newest:
+                return _complete(self._task(method, params, caller), is_newest)
             case _ if method.startswith("notifications/"):
                 return None
             case _:
                 raise RpcError(NO_SUCH_METHOD, f"unknown method '{method}'")
 
     async def close(self) -> None:
-        """Stop the prompts that wait for an answer."""
-        for call in self._calls.values():
-            call.running.cancel()
-        await asyncio.gather(
-            *(call.running for call in self._calls.values()), return_exceptions=True
-        )
+        """Stop the prompts that wait for an answer, and tasks."""
+        running = {call.running for call in (*self._calls.values(), *self._tasks.values())}
+        for prompt in running:
+            prompt.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     def _discover(self) -> dict[str, Any]:
         about = {
             "supportedVersions": [NEWEST, *EARLIER],
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {}, "extensions": {_TASKS_KEY: {}}},
             "instructions": self._instructions,
             "_meta": {_SERVER_KEY: agent_info()},
         }
@@ -224,7 +268,15 @@ class McpServer:
         if state is not None:
             call = self._answered(state, to_mapping(params.get("inputResponses")))
         else:
-            call = self._begin(params, caller, is_newest)
+            try:
+                call = self._begin(params, caller, is_newest)
+            except UsageError as error:  # The model can correct it.
+                return _complete(_failed(error), is_newest)
+            if is_newest and caller.takes_tasks:
+                self._tasks[call.id] = call
+                loop = asyncio.get_running_loop()
+                loop.call_later(_TASK_SECONDS, self._tasks.pop, call.id, None)
+                return {"resultType": "task", **call.as_task()}
         asked = asyncio.create_task(call.asked.wait())
         try:
             await asyncio.wait({call.running, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -236,23 +288,33 @@ class McpServer:
             asked.cancel()
         if call.running.done():
             return _complete(call.running.result(), is_newest)
-        token = secrets.token_urlsafe(16)
-        self._calls[token] = call
-        call.running.add_done_callback(lambda _: self._calls.pop(token, None))
-        request = {"method": "elicitation/create", "params": _elicitation(call.question)}
-        return {
-            "resultType": "input_required",
-            "inputRequests": {_APPROVAL: request},
-            "requestState": token,
-        }
+        self._calls[call.id] = call
+        call.running.add_done_callback(lambda _: self._calls.pop(call.id, None))
+        state = {"inputRequests": call.requests, "requestState": call.id}
+        return {"resultType": "input_required", **state}
+
+    def _task(self, method: str, params: dict[str, Any], caller: Caller) -> dict[str, Any]:
+        if not caller.takes_tasks:
+            required = {"requiredCapabilities": {"extensions": {_TASKS_KEY: {}}}}
+            raise RpcError(MISSING_CAPABILITY, f"{method} needs {_TASKS_KEY}", required)
+        id = params.get("taskId")
+        call = self._tasks.get(id) if isinstance(id, str) else None
+        if call is None:
+            raise RpcError(INVALID_PARAMS, f"unknown task {id!r}")
+        if method == "tasks/get":
+            return call.as_task()
+        if method == "tasks/cancel":
+            call.running.cancel()
+        else:
+            call.take_answer(to_mapping(params.get("inputResponses")))
+        return {}
 
     def _answered(self, state: Any, responses: Mapping[str, Any]) -> _Call:
         call = self._calls.pop(state, None) if isinstance(state, str) else None
         if call is None:
             raise RpcError(INVALID_PARAMS, "unknown 'requestState': the call has ended")
-        if not call.answer.done():
-            call.answer.set_result(_is_yes(responses.get(_APPROVAL)))
-        call.asked.clear()
+        # A client that answers nothing denies.
+        call.take_answer(dict.fromkeys(call.requests) | {**responses})
         return call
 
     def _begin(self, params: dict[str, Any], caller: Caller, is_newest: bool) -> _Call:
@@ -262,7 +324,7 @@ class McpServer:
         arguments = to_mapping(params.get("arguments"))
         prompt, session_id = arguments.get("prompt"), arguments.get("session_id")
         if not isinstance(prompt, str) or not prompt.strip():
-            raise RpcError(INVALID_PARAMS, "'prompt' must be a text that is not empty")
+            raise UsageError("'prompt' must be a text that is not empty")
         if session_id is not None:
             self._check_session(session_id)
         call = _Call()
@@ -281,11 +343,13 @@ class McpServer:
         notify = caller.notify if isinstance(progress, str | int) else None
 
         def report(number: int, message: str) -> None:
+            call.touch()
             if notify is not None:
                 about = {"progressToken": progress, "progress": number, "message": message}
                 notify("notifications/progress", about)
 
         call.running = asyncio.create_task(_run(plan, prompt, session_id, approve, report))
+        call.running.add_done_callback(lambda _: call.touch())
         return call
 
     def _check_session(self, session_id: Any) -> None:
@@ -293,7 +357,7 @@ class McpServer:
         session = SessionStore().get(session_id)
         if session is not None and session.metadata.get("project") == self._working_dir:
             return
-        raise RpcError(INVALID_PARAMS, f"no session {session_id!r} of {self._working_dir}")
+        raise UsageError(f"no session {session_id!r} of {self._working_dir}")
 
 
 async def _run(
@@ -315,7 +379,7 @@ async def _run(
                 result = event
             answer, id = api.to_answer(result), session.id
     except AppError as error:
-        return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+        return _failed(error)
     data = {"response": answer.text, "session_id": id, "outcome": answer.outcome}
     data |= {"error": answer.error, "cost": answer.cost}
     parts = [answer.text] if answer.is_ok else [str(answer.error), answer.text]
@@ -323,6 +387,10 @@ async def _run(
     text = "\n\n".join(filter(None, [*parts, f"session_id: {id}"]))
     content = [{"type": "text", "text": text}]
     return {"content": content, "structuredContent": data, "isError": not answer.is_ok}
+
+
+def _failed(error: AppError) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
 
 def _plans_by_tool(request: Request, chosen: Chosen) -> dict[str, tuple[api.Plan, str]]:

@@ -10,7 +10,7 @@ CODE_LINES = {
     "amplifier_batch": 7_260,
     "amplifier_core": 3_000,
     "amplifier_extras": 4_860,
-    "amplifier_serve": 1_650,
+    "amplifier_serve": 1_690,
     "amplifier_kit": 4_740,
     "amplifier_modules": 19_640,
     "amplifier_support": 5_760,

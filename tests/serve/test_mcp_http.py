@@ -18,6 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.cli import start_amplifier
 from tests.support.plans import mock_plan
+from tests.support.waiting import wait_until
 
 TOKEN = "a token of the test"
 
@@ -125,3 +126,78 @@ def test_wrong_messages_get_an_error(tmp_path: Path) -> None:
             answer = post(url, body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
         assert post(url, b" " * (4 * 1024 * 1024 + 1)).status_code == 413
+
+
+TASKS = "io.modelcontextprotocol/tasks"
+
+
+class TaskClient:
+    """A client of the extension for tasks; `call` returns what the server answered."""
+
+    def __init__(self, url: str, **capabilities: Any) -> None:
+        self.url = url
+        self.capabilities = {"extensions": {TASKS: {}}, **capabilities}
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        version, key = "2026-07-28", "io.modelcontextprotocol"
+        meta = {f"{key}/protocolVersion": version, f"{key}/clientCapabilities": self.capabilities}
+        message = {"id": 1, "method": method, "params": {**params, "_meta": meta}}
+        name = params.get("name") or params.get("taskId") or ""
+        headers = {"MCP_Protocol_Version": version, "Mcp_Method": method, "Mcp_Name": name}
+        return post(self.url, message, **headers).json()
+
+    def begin(self) -> str:
+        task = self.call("tools/call", name="test", arguments={"prompt": "go"})["result"]
+        assert (task["resultType"], task["status"]) == ("task", "working")
+        assert self.state(task["taskId"])["createdAt"] == task["createdAt"]
+        return task["taskId"]
+
+    def state(self, task: str) -> dict[str, Any]:
+        result = self.call("tasks/get", taskId=task)["result"]
+        assert (result["resultType"], result["taskId"]) == ("complete", task)
+        return result
+
+    def wait_for(self, task: str, status: str) -> dict[str, Any]:
+        wait_until(lambda: self.state(task)["status"] == status)
+        return self.state(task)
+
+
+def test_a_call_is_a_task_for_clients_that_take_tasks(tmp_path: Path) -> None:
+    calls = [{"name": "bash", "input": {"command": f"touch {name}"}} for name in ("x", "y")]
+    replies = [*({"tool_calls": [call]} for call in calls), "done"]
+    plan = mock_plan(tmp_path, replies, tools=["tool-bash"], hooks=["hooks-approval"])
+    with serving(tmp_path, plan) as (url, _):
+        client = TaskClient(url, elicitation={})
+        assert TASKS in client.call("server/discover")["result"]["capabilities"]["extensions"]
+        task = client.begin()
+        [(first, request)] = client.wait_for(task, "input_required")["inputRequests"].items()
+        assert "touch x" in request["params"]["message"]
+        allowed = {first: {"action": "accept", "content": {"answer": "allow"}}}
+        update = client.call("tasks/update", taskId=task, inputResponses=allowed)
+        assert update["result"] == {"resultType": "complete"}
+        wait_until(lambda: first not in client.state(task).get("inputRequests", {first: 0}))
+        [second] = client.wait_for(task, "input_required")["inputRequests"]
+        # The answer to the first question once more is none to the second.
+        client.call("tasks/update", taskId=task, inputResponses=allowed)
+        assert client.state(task)["status"] == "input_required"
+        client.call("tasks/update", taskId=task, inputResponses={second: {"action": "decline"}})
+        result = client.wait_for(task, "completed")["result"]
+    assert (result["isError"], result["structuredContent"]["outcome"]) == (True, "denied")
+    assert ((tmp_path / "x").exists(), (tmp_path / "y").exists()) == (True, False)
+
+
+def test_a_task_is_cancelled_and_others_are_unknown(tmp_path: Path) -> None:
+    call = {"name": "bash", "input": {"command": "touch begun; sleep 300"}}
+    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "done"], tools=["tool-bash"])
+    with serving(tmp_path, plan) as (url, _):
+        client = TaskClient(url)
+        task = client.begin()
+        wait_until((tmp_path / "begun").exists)
+        for _ in range(2):
+            cancelled = client.call("tasks/cancel", taskId=task)
+            assert cancelled["result"] == {"resultType": "complete"}
+        client.wait_for(task, "cancelled")
+        assert client.call("tasks/get", taskId="other")["error"]["code"] == -32602
+        assert client.call("tasks/result", taskId=task)["error"]["code"] == -32601
+        client.capabilities = {}
+        assert client.call("tasks/get", taskId=task)["error"]["code"] == -32021

@@ -23,17 +23,8 @@ if TYPE_CHECKING:
 
 _OFFERED = (
     *("/status", "/cost", "/context", "/compact", "/diff", "/undo", "/plan", "/tools", "/agents"),
-    *(
-        "/modules",
-        "/init",
-        "/review",
-        "/why",
-        "/history",
-        "/show",
-        "/rename",
-        "/approve",
-        "/export",
-    ),
+    *("/modules", "/init", "/review", "/why", "/history", "/show", "/rename", "/approve"),
+    "/export",
 )
 """Those of the app that need no terminal, and for which an editor has nothing of its own."""
 _COLUMNS = 100

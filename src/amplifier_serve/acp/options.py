@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 _LIST_SECONDS = 5.0
 """Seconds that a session waits for the list of models."""
 _NO_LIMIT = "none"
-_BUDGETS = (
-    (_NO_LIMIT, "no limit", ""),
-    *((amount, f"${amount}", "") for amount in ("1", "5", "20")),
-)
+_BUDGETS = ((_NO_LIMIT, "no limit", ""), ("1", "$1", ""), ("5", "$5", ""), ("20", "$20", ""))
 """US dollars that are offered as a limit."""
 
 
