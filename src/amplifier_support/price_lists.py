@@ -93,11 +93,8 @@ class Prices(NamedTuple):
 
     def as_dict(self) -> dict[str, str]:
         """The known prices, as files have them."""
-        return {
-            name: f"{price.normalize():f}"
-            for name, price in self._asdict().items()
-            if price is not None
-        }
+        prices = self._asdict().items()
+        return {name: f"{price.normalize():f}" for name, price in prices if price is not None}
 
 
 def read_price(value: Any) -> Decimal:
@@ -149,8 +146,7 @@ class ModelPrices(NamedTuple):
 
     def of(self, tokens: Tokens) -> Prices:
         """The prices that apply to a call."""
-        is_long = self.long is not None and tokens.prompt > self.above
-        return self.long if is_long and self.long is not None else self.usual
+        return self.long if self.long is not None and tokens.prompt > self.above else self.usual
 
     def cost(self, tokens: Tokens) -> Decimal | None:
         """The cost of a call in US dollars; None if a required price is unknown."""
@@ -208,10 +204,8 @@ def merge_lists(lists: Sequence[PriceList]) -> dict[str, Listed]:
 
 def in_order(shipped: PriceList, fetched: PriceList | None) -> list[PriceList]:
     """Both lists of a provider, the newer one first; of the same date the fetched one."""
-    if fetched is None:
-        return [shipped]
-    newer_first = fetched.file.as_of >= shipped.file.as_of
-    return [fetched, shipped] if newer_first else [shipped, fetched]
+    lists = [shipped] if fetched is None else [fetched, shipped]
+    return sorted(lists, key=lambda prices: prices.file.as_of, reverse=True)
 
 
 def read_shipped(path: Path) -> PriceList:

@@ -7,18 +7,8 @@ import os
 from amplifier_support.files import is_below
 
 IN_PROJECTS = (
-    *(
-        ".git",
-        ".amplifier",
-        ".mcp.json",
-        ".vscode",
-        ".idea",
-        ".envrc",
-        ".husky",
-        ".claude",
-        ".cursor",
-    ),
-    *(".devcontainer", ".github/workflows", ".pre-commit-config.yaml"),
+    *(".git", ".amplifier", ".mcp.json", ".vscode", ".idea", ".envrc", ".husky", ".claude"),
+    *(".cursor", ".devcontainer", ".github/workflows", ".pre-commit-config.yaml"),
 )
 """In the folder of a project: hooks, tasks, settings of editors and of agents."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import pickle
 import typing
 
@@ -71,3 +72,28 @@ def test_a_class_without_annotations_in_its_body_is_left_to_typing() -> None:
 
     assert (Empty().describe(), Empty._fields, Empty.__doc__) == ("empty", (), Other.__doc__)
     assert Empty.__mro__[1:] == Other.__mro__[1:]
+
+
+def test_a_class_is_made_without_compiling_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    class First(NamedTuple):
+        one: int
+        two: int
+
+    with monkeypatch.context() as patch:
+        for name in ("compile", "eval", "exec"):
+            patch.delattr(builtins, name)
+
+        class Second(NamedTuple):
+            left: int
+            right: int = 2
+
+    assert (First(1, 2), Second(left=1)) == ((1, 2), (1, 2))
+
+
+def test_wrong_fields_are_errors() -> None:
+    with pytest.raises(TypeError, match=r"Ours\.__new__\(\) .*'z'"):
+        Ours(1, z=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'z'"):
+        Ours(1)._replace(z=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="Expected 3 arguments, got 2"):
+        Ours._make([1, 2])
