@@ -150,7 +150,9 @@ def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Pat
         terminal.type(TAB + ":2-3 ?" + ENTER)
         terminal.until(r"added src/parse\.py: 2 lines, about \d+ tokens")
         # The same works for a message to the running turn.
-        terminal.type("and @src/parse.py" + ENTER)
+        terminal.type("and @src/par")
+        wait_for(terminal, shows(r"src/parse\.py +14 B"))
+        terminal.type(TAB + ENTER)
         terminal.until(r"added src/parse\.py: 3 lines")
         terminal.type("!echo meanwhile" + ENTER)
         wait_for(terminal, line_is("[output of `echo meanwhile`, 1 line]"))

@@ -18,7 +18,7 @@ from tests.support.processes import is_alive
 from tests.support.screen import Emulator
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, UP, Terminal
 
-CTRL_R, ESC, SHIFT_TAB = "\x12", "\x1b", "\x1b[Z"
+CTRL_R, CTRL_V, ESC, SHIFT_TAB = "\x12", "\x16", "\x1b", "\x1b[Z"
 
 STREAM = {"chunk_size": 5, "chunk_delay": 0.02}
 LONG = {"text": "word " * 100_000}
@@ -80,8 +80,10 @@ def test_history_search_completion_and_clearing(tmp_path: Path) -> None:
         wait_for(terminal, shows(r"(?m)^ ?on *$"))
         terminal.type(TAB + ENTER + ENTER)
         terminal.until("Thinking is shown")
-        # Twice at an empty line leaves; anything typed in between cancels that.
+        # Twice at an empty line leaves; anything typed in between cancels that, and other notes are no first time.
         terminal.prompt()
+        terminal.type(CTRL_V)
+        wait_for(terminal, shows("cannot read the clipboard"))
         terminal.type(CTRL_C)
         wait_for(terminal, shows("Ctrl-C again to leave"))
         terminal.type("x" + CTRL_C)

@@ -98,6 +98,16 @@ def test_a_host_is_allowed_once_then_for_the_session(tmp_path: Path, host: str) 
         ask(terminal, 3, "y", "the page")
 
 
+def test_a_host_that_the_command_names_is_asked_about_after_a_success(
+    tmp_path: Path, host: str
+) -> None:
+    hidden = host.replace("127.0.0.2", "127.0.0.'+'2")  # a host that the line does not name
+    file = plan(tmp_path, f"{get(host)} 2>&1 | tail -1", f"{get(hidden)} 2>&1 | tail -1")
+    with Terminal("run", "-f", file, cwd=tmp_path, size=(120, 40)) as terminal:
+        ask(terminal, 1, "y", "Allow once.*the page")
+        ask(terminal, 2, None, "403")
+
+
 def test_a_host_is_allowed_for_later_sessions_of_the_folder(tmp_path: Path, host: str) -> None:
     other = tmp_path / "other"
     other.mkdir()

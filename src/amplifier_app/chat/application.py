@@ -249,6 +249,17 @@ def key_bindings(chat: ChatApplication) -> KeyBindings:
         accept_search()
         chat.buffer.cursor_position = len(chat.buffer.text)
 
+    @Condition
+    def is_only_match() -> bool:
+        menu = chat.buffer.complete_state
+        return menu is not None and len(menu.completions) == 1
+
+    @bindings.add("tab", filter=typing & is_only_match)
+    def complete(event: KeyPressEvent) -> None:
+        menu = chat.buffer.complete_state
+        assert menu is not None
+        chat.buffer.apply_completion(menu.completions[0])
+
     in_menu = has_completions & typing & emacs_mode
     bind("escape", when=in_menu, act=chat.buffer.cancel_completion)
 
@@ -723,7 +734,7 @@ class ChatApplication:
         elif self.buffer.text:
             self.buffer.cancel_completion()
             self.draft = ""
-        elif self.note:
+        elif self.note == _LEAVE_NOTE:
             self.leave()
         else:
             self.note = _LEAVE_NOTE

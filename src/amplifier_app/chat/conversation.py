@@ -179,7 +179,7 @@ async def resume_header(session: OpenSession, recorded: Recorded) -> Group:
         lines.append(
             Text(f"{describe.count(prompts - 1, 'earlier prompt')}: /history", style="dim")
         )
-    return Group(*lines)
+    return Group(*lines, Text())
 
 
 def _verb(metadata: Mapping[str, Any]) -> str:

@@ -489,8 +489,10 @@ class Shell:
             about_sandbox = await denials.report(ended.exit_code, captured.text)
         new_hosts = [] if outside or sandbox is None else sandbox.take_unlisted()
         notes = [*self._folder.follow(job.folder, left), *about_sandbox]
-        failed = not outside and ended.exit_code != 0
-        return Finished(ended, captured, log, notes, about_sandbox if failed else [], new_hosts)
+        # Pipelines and refusals read as pages end with 0; other hosts may be wanted for statistics only.
+        is_named = any(host.rpartition(":")[0] in job.line for host in new_hosts)
+        is_blocked = not outside and (ended.exit_code != 0 or is_named)
+        return Finished(ended, captured, log, notes, about_sandbox if is_blocked else [], new_hosts)
 
     async def ask_again(self, line: str, done: Finished, hosts: tuple[str, ...]) -> Again:
         """Ask the user whether a command that the sandbox blocked may run again: with the hosts that it wants, or
