@@ -205,13 +205,15 @@ def test_always_names_its_file_and_is_stored_there(tmp_path: Path) -> None:
         stored = Path(os.environ["AMPLIFIER_HOME"])
         terminal.until("[?] more")
         terminal.type("?")
-        terminal.until("P yes to edits in this directory, also in later sessions")
+        terminal.until(
+            "p +yes to edits in this directory, in this session.*P +the same, also in later sessions"
+        )
         terminal.type("P")
         terminal.until("done here")
         assert terminal.finish() == 0
     (file,) = [path for path in stored.rglob("approvals.jsonl") if "sessions" not in path.parts]
     assert json.loads(file.read_text())["tool"] == "edit_file"
-    assert file.name in terminal.shown
+    assert file.name in "".join(terminal.shown.split())
 
 
 def test_a_denial_can_tell_the_model_why(tmp_path: Path) -> None:
@@ -331,7 +333,7 @@ def test_the_keys_can_be_changed_in_the_settings_of_the_user(tmp_path: Path) -> 
     with run(tmp_path, EDIT, CHAIN) as terminal:
         terminal.until("j yes   1 yes to edits.*k no   y no, because.*m more")
         terminal.type("m")
-        terminal.until("m less.*Esc no")
+        terminal.until("m less.*Esc +no")
         terminal.type("n")
         terminal.until("ignored 'n'")
         terminal.type("j")
@@ -374,19 +376,41 @@ def test_keys_that_cannot_be_used_are_a_problem(tmp_path: Path, keys: str, probl
     assert problem in done.stderr
 
 
-def test_plain_output_has_the_same_card_without_colours(tmp_path: Path) -> None:
-    with Terminal("run", "--plain", "-f", plan(tmp_path, EDIT), cwd=tmp_path) as terminal:
+@pytest.mark.parametrize("how", ["--plain", "dumb"])
+def test_plain_output_has_the_same_card_in_lines_that_stay(tmp_path: Path, how: str) -> None:
+    file, is_dumb = plan(tmp_path, EDIT, EDIT, EDIT), how == "dumb"
+    arguments = ["run", "-f", file, *([] if is_dumb else [how])]
+    env = {"TERM": "dumb"} if is_dumb else {}
+    with Terminal(*arguments, cwd=tmp_path, env=env) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER)
         terminal.until(r"3 -         return None")
         terminal.until("[?] more")
+        terminal.type("t")
+        terminal.until("No. Instead: ")
+        terminal.type("\x1b")  # goes back
+        terminal.until("[?] more")
+        terminal.type("?")
+        terminal.until("Ctrl-C +stop the prompt")
+        terminal.type("t")
+        terminal.until("No. Instead: ")
+        terminal.type("leave it" + ENTER)
+        terminal.until("2 of 3.*[?] more")
+        terminal.type("what ")
+        terminal.until("ignored 'what '")
         terminal.type("y")
-        terminal.until("done here")
+        terminal.until("Allow once.*3 of 3.*[?] more")
+        terminal.type("t" if is_dumb else "n")
+        if is_dumb:  # Ctrl-C also works in a line that the terminal edits.
+            terminal.until("No. Instead: ")
+            terminal.type(CTRL_C)
         terminal.prompt()
         terminal.type("/quit" + ENTER)
         terminal.finish()
-    assert "\x1b[31m" not in terminal.raw
-    assert "return {}" in (tmp_path / "parse.py").read_text()
+    # The terminal shows that Esc was typed.
+    assert "\x1b" not in terminal.unmarked
+    assert terminal.raw.count("leave it") == 1
+    assert ("return {}" in (tmp_path / "parse.py").read_text()) is not is_dumb
 
 
 @pytest.mark.parametrize("how", ["chat", "plain chat", "one prompt"])
@@ -502,7 +526,9 @@ def test_one_command_may_run_outside_the_sandbox_by_a_key_of_its_own(tmp_path: P
     with run(work, write, write) as terminal:
         terminal.until("[?] more")
         terminal.type("?")
-        terminal.until("o yes, once and outside the sandbox, with all your rights.*stop the prompt")
+        terminal.until(
+            "o +yes, once and outside the sandbox, with all your rights.*stop the prompt"
+        )
         terminal.type("o")
         # The answer counts once: the same command asks again.
         terminal.until("Allow once, outside the sandbox.*[?] more")

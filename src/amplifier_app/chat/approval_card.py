@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
+from prompt_toolkit.output import DummyOutput
 
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.pager import page_on
@@ -31,7 +33,7 @@ from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.base.stdio import terminal_size
 from amplifier_app.chat.application import edit
 from amplifier_app.chat.ask import READ_SECONDS, WORD_SECONDS, Stopped, terminal_output
-from amplifier_app.chat.terminal_modes import forget_typed
+from amplifier_app.chat.terminal_modes import forget_typed, read_line
 from amplifier_app.render.ansi import paint, plain
 from amplifier_app.render.approval import card_lines, key_lines, range_text, wrapped
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
@@ -39,7 +41,7 @@ from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 _INSTEAD = "No. Instead: "
 _ESCAPE_SECONDS = 0.05
 _KEY_NAMES = (
-    *("y", "p", "P", "o", "n", "t", "v", "?", "←", "Esc", "Ctrl-C"),
+    *("y", "p", "P", "o", "n", "t", "v", "?", "← →", "Esc", "Ctrl-C"),
     *("g", "a", "e", "c"),
 )
 _ALLOWING = ("y", "p", "P", "o", "g", "a")
@@ -66,7 +68,7 @@ async def ask_about_tool(
         request: The call.
         agent: The agent that makes it; empty for the session itself.
         timeout: Seconds to wait for an answer; None to wait forever.
-        is_plain: Use no colours.
+        is_plain: Use no colours and draw nothing: what is asked, and the keys, are lines.
         names: The keys that the user has chosen instead of the usual ones.
 
     Raises:
@@ -121,13 +123,13 @@ class _Card:
         columns, rows = terminal_size(self._fd)
         # Above are an empty line and the keys, with a note on what was ignored, and the cursor's line.
         height = rows - len(key_lines(self._request, columns)) - 3
-        framed = not self._is_plain
-        lines, all_lines = (
-            card_lines(
-                self._request, self._agent, columns, whole=is_whole, height=height, framed=framed
-            )
-            for is_whole in (whole, True)
+        draw = partial(
+            *(card_lines, self._request, self._agent, columns),
+            height=height,
+            framed=not self._is_plain,
+            all_key=self._names.get("v", "v"),
         )
+        lines, all_lines = draw(whole=whole), draw(whole=True)
         text = "".join(f"{line}\n" for line in lines)
         if (
             whole
@@ -170,10 +172,10 @@ class _Card:
         if answer.option.lower().startswith("allow"):
             calls = "" if answer.range is None else f": {range_text(self._request, answer.range)}"
             text = one_line(answer.option + calls, 400)
-        elif answer.comment:
+        elif answer.comment and not self._is_plain:
             text = f"{_INSTEAD}{one_line(answer.comment, 4000)}"
         else:
-            return  # The renderer shows the denial.
+            return  # The renderer shows the denial; a plain line with a comment stays.
         self._write([paint(f"  {line}", "dim") for line in wrapped(text, self._width - 2)])
 
     def answer(self, key: str, comment: str | None) -> ToolApprovalAnswer | None:
@@ -199,13 +201,16 @@ class _Card:
         if "p" in self._options and len(self._request.ranges) > 1:
             more += ["left", "right"]
         more += ["e", "c"] if self._request.is_proposal else ["t", "?"]
-        keys = _AnswerKeys((*self._options, *more), self._began or 0.0, self._names)
+        keys = _AnswerKeys(
+            (*self._options, *more), self._began or 0.0, self._names, self._report_ignored
+        )
+        if self._is_plain:
+            self._write(self._key_lines())
         bold = {*_KEY_NAMES, *self._names.values()}
 
         def text() -> StyleAndTextTuples:
             note = wrapped(keys.note, self._width) if keys.note else []
-            style = "" if self._is_plain else "fg:ansiyellow"
-            return [(style, f"{line}\n") for line in note] + _with_bold_keys(
+            return [("fg:ansiyellow", f"{line}\n") for line in note] + _with_bold_keys(
                 self._key_lines(), bold
             )
 
@@ -219,7 +224,7 @@ class _Card:
             key_bindings=keys.bindings,
             erase_when_done=True,
             input=create_input(sys.stdin),
-            output=terminal_output(self._fd),
+            output=DummyOutput() if self._is_plain else terminal_output(self._fd),
         )
         _quiet(app)
         clear_typeahead(app.input)
@@ -230,6 +235,12 @@ class _Card:
         if pressed in ("c-c", "<sigint>"):
             raise Stopped
         return pressed
+
+    def _report_ignored(self, app: Application[str], note: str) -> None:
+        if self._is_plain:
+            self._write(wrapped(note, self._width))
+        else:
+            app.invalidate()
 
     def _key_lines(self) -> list[str]:
         return key_lines(
@@ -247,6 +258,12 @@ class _Card:
         Raises:
             Stopped: Ctrl-C was pressed.
         """
+        if self._is_plain:
+            os.write(self._fd, _INSTEAD.encode())
+            try:
+                return (await read_line(0) or "").strip() or None
+            except (KeyboardInterrupt, OSError):  # or the terminal is gone
+                raise Stopped from None
         bindings = KeyBindings()
 
         @bindings.add("escape")
@@ -312,12 +329,20 @@ class _AnswerKeys:
         keys: The keys that answer.
         began: When the card appeared, by the clock of the event loop.
         names: The keys that the user has chosen instead of these.
+        report: Shows the note on text that was ignored.
 
     Attributes:
         note: The text that was ignored last, and how to answer.
     """
 
-    def __init__(self, keys: Iterable[str], began: float, names: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        keys: Iterable[str],
+        began: float,
+        names: Mapping[str, str],
+        report: Callable[[Application[str], str], None],
+    ) -> None:
+        self._report = report
         self.bindings = KeyBindings()
         self.note = ""
         self._began = began
@@ -357,7 +382,7 @@ class _AnswerKeys:
         self._typed = ""
         if answer is None:
             self.note = f"ignored {visible(text, 40)!r}: {_IGNORED}" if text else _IGNORED
-            app.invalidate()
+            self._report(app, self.note)
         elif not app.is_done:
             app.exit(result=answer)
 
@@ -368,7 +393,7 @@ def _with_bold_keys(lines: list[str], keys: Collection[str]) -> StyleAndTextTupl
     for number, line in enumerate(lines):
         parts.append(("", "\n" if number else ""))
         for item in re.split(r"( {2,})", line):
-            key, space, rest = item.partition(" ")
+            key, space, rest = (item, "", "") if item in keys else item.partition(" ")
             parts.append(("bold" if key in keys else "", key))
             parts.append(("", space + rest))
     return parts

@@ -16,7 +16,8 @@ from prompt_toolkit.output import Output as TerminalOutput
 from prompt_toolkit.output import create_output
 
 from amplifier_app.base.sanitize import for_terminal, one_line, visible
-from amplifier_app.chat.terminal_modes import forget_typed
+from amplifier_app.base.stdio import is_dumb
+from amplifier_app.chat.terminal_modes import forget_typed, read_line
 from amplifier_app.render.ansi import wrapped
 from amplifier_app.trust import Answer, instruction_sources
 from amplifier_app.trust.content import Content
@@ -45,7 +46,7 @@ def terminal_output(fd: int) -> TerminalOutput:
 
 
 async def ask_on_terminal(
-    fd: int, question: str, options: list[str], timeout: float | None
+    fd: int, question: str, options: list[str], timeout: float | None, *, is_plain: bool = False
 ) -> str | None:
     """Return the option chosen by its number, name or prefix; None on Esc or Ctrl-D.
 
@@ -56,6 +57,7 @@ async def ask_on_terminal(
         question: Text shown above the options.
         options: The possible answers.
         timeout: Seconds to wait for an answer; None to wait forever.
+        is_plain: Let the terminal edit the answer, and draw nothing.
 
     Raises:
         Stopped: Ctrl-C was pressed.
@@ -66,7 +68,7 @@ async def ask_on_terminal(
     names = keys if is_approval else {str(n): option for n, option in enumerate(options, 1)}
     choices = "  ".join(f"[{name}] {one_line(option)}" for name, option in names.items())
     choices += " (y/n)" if keys and not is_approval else ""
-    line = _Line(fd, f"{choices}: ", keys)
+    line = _Line(fd, f"{choices}: ", keys, is_plain)
     if keys:
         line.forget_typed()
     line.write(_question_lines(question, line.width))
@@ -80,19 +82,22 @@ async def ask_on_terminal(
     return None
 
 
-async def ask_for_text_on_terminal(fd: int, question: str, timeout: float | None) -> str | None:
+async def ask_for_text_on_terminal(
+    fd: int, question: str, timeout: float | None, *, is_plain: bool = False
+) -> str | None:
     """Return the line that the user types, which may be empty; None on Esc or Ctrl-D.
 
     Args:
         fd: The terminal.
         question: Text shown above the line.
         timeout: Seconds to wait for an answer; None to wait forever.
+        is_plain: Let the terminal edit the answer, and draw nothing.
 
     Raises:
         Stopped: Ctrl-C was pressed.
         TimeoutError: No answer within `timeout` seconds.
     """
-    line = _Line(fd, "> ", {})
+    line = _Line(fd, "> ", {}, is_plain)
     line.forget_typed()
     line.write(_question_lines(question, line.width))
     async with asyncio.timeout(timeout):
@@ -106,25 +111,29 @@ class _Line:
         fd: The terminal.
         prompt: Text before the input.
         keys: Single keys that choose an option.
+        is_plain: Let the terminal edit the line, and draw nothing; so does a dumb terminal.
     """
 
-    def __init__(self, fd: int, prompt: str, keys: dict[str, str]) -> None:
+    def __init__(self, fd: int, prompt: str, keys: dict[str, str], is_plain: bool) -> None:
         self._output = terminal_output(fd)
-        self._session: PromptSession[str] = PromptSession(
-            prompt, output=self._output, key_bindings=_key_bindings(keys), enable_suspend=True
-        )
-        self._session.app.ttimeoutlen, self._session.app.timeoutlen = 0.05, 0.3
+        self._prompt = prompt
+        self._session: PromptSession[str] | None = None
+        if not (is_plain or is_dumb()):
+            self._session = PromptSession(
+                prompt, output=self._output, key_bindings=_key_bindings(keys), enable_suspend=True
+            )
+            self._session.app.ttimeoutlen, self._session.app.timeoutlen = 0.05, 0.3
         self.width = self._output.get_size().columns
 
     def forget_typed(self) -> None:
         """Discard earlier keys: they were not typed as an answer."""
         forget_typed()
-        clear_typeahead(self._session.app.input)
+        if self._session is not None:
+            clear_typeahead(self._session.app.input)
 
     def write(self, lines: list[str]) -> None:
         """Show lines above it."""
-        self._output.write("".join(f"{line}\n" for line in lines))
-        self._output.flush()
+        self._write("".join(f"{line}\n" for line in lines))
 
     async def read(self) -> str | None:
         """Return the answer; None on Esc or Ctrl-D.
@@ -133,11 +142,18 @@ class _Line:
             Stopped: Ctrl-C was pressed, or the terminal is gone.
         """
         try:
-            return await self._session.prompt_async()
+            if self._session is not None:
+                return await self._session.prompt_async()
+            self._write(self._prompt)
+            return await read_line(0)
         except (KeyboardInterrupt, OSError):
             raise Stopped from None
         except EOFError:
             return None
+
+    def _write(self, text: str) -> None:
+        self._output.write(text)
+        self._output.flush()
 
 
 def _question_lines(question: str, width: int) -> list[str]:

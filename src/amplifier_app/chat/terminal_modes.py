@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
@@ -100,6 +101,47 @@ class KeyMode:
             return os.read(self._fd, _READ_SIZE) if ready else b""
         except OSError:  # the terminal is gone
             return b""
+
+
+async def read_line(fd: int) -> str | None:
+    """Return a line that the terminal itself edits and shows; None on Ctrl-D, and on Esc without Enter.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed.
+        OSError: The terminal is gone.
+    """
+    loop, data = asyncio.get_running_loop(), b""
+    readable = asyncio.Event()
+    with _line_mode(fd):
+        loop.add_reader(fd, readable.set)
+        try:
+            await readable.wait()
+            data = os.read(fd, _READ_SIZE)
+        finally:
+            loop.remove_reader(fd)
+    text = data.decode("utf-8", "replace")
+    if "\x03" in text:
+        raise KeyboardInterrupt
+    return None if "\x1b" in text or not text else text.rstrip("\r\n")
+
+
+@contextlib.contextmanager
+def _line_mode(fd: int) -> Generator[None]:
+    """The terminal edits a line, which also Ctrl-C and Esc end."""
+    before = mode = None
+    if termios is not None:
+        before, mode = termios.tcgetattr(fd), termios.tcgetattr(fd)
+        mode[0] |= termios.ICRNL
+        mode[3] |= termios.ECHO | termios.ICANON | termios.IEXTEN
+        mode[3] &= ~termios.ISIG
+        mode[6][termios.VEOL], mode[6][termios.VEOL2] = b"\x03", b"\x1b"
+        termios.tcsetattr(fd, termios.TCSANOW, mode)
+    try:
+        yield
+    finally:
+        if before is not None and termios is not None:
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
 def forget_typed() -> None:

@@ -105,24 +105,41 @@ def clip(line: str, width: int) -> str:
 
 
 def fold(line: str, width: int) -> list[str]:
-    """Return a line as lines of at most `width` cells, each with the styles it needs."""
+    """Return a line as lines of at most `width` cells, each with the styles it needs.
+
+    They end between words where possible, and further ones are indented like the first.
+    """
     if cells(line) <= width:
         return [line]
+    text = plain(line)
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    indent = indent if len(indent) <= width // 2 else ""
     lines: list[str] = []
-    current, used, style = "", 0, ""
+    row, used, style = [""], 0, ""
+    end, end_style = 0, ""  # the place in the row after its last word but one, and the style there
     for part in re.split(r"(\x1b\[[0-9;:]*m)", line):
         if part.startswith("\x1b["):
             style = "" if part in ("\x1b[0m", "\x1b[m") else style + part
-            current += part
+            row.append(part)
             continue
         for character in part:
             wide = cell_width(character)
+            if used > len(indent) and (wide > 1 or (character == " " and row[-1] != " ")):
+                end, end_style = len(row), style
             if used + wide > width and used:
-                lines.append(current + ("\x1b[0m" if style else ""))
-                current, used = style, 0
-            current += character
+                if character == " ":  # nothing of it is seen at the end of a row
+                    continue
+                if not end:
+                    end, end_style = len(row), style
+                lines.append("".join(row[:end]) + ("\x1b[0m" if end_style else ""))
+                rest = row[end:]
+                while rest and rest[0] == " ":
+                    del rest[0]
+                row = [end_style, indent, *rest]
+                used, end = cells("".join(row)), 0
+            row.append(character)
             used += wide
-    return [*lines, current]
+    return [*lines, "".join(row)]
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:

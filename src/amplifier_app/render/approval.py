@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ _MAX_LINE = 100_000
 _WIDEST_FRAME = 120
 _NARROWEST_FRAME = 30
 _SHORTEST_RANGE = 24
+_KEY_COLUMN = 8
 _OPTIONS = ("session", "always", "outside")
 """Words in the options of a request besides yes and no."""
 _ACTIONS = {"edit_file": "Edit", "write_file": "Write", "bash": "Run", "web_fetch": "Read"}
@@ -72,6 +74,7 @@ def card_lines(
     whole: bool = False,
     height: int | None = None,
     framed: bool = True,
+    all_key: str = "v",
 ) -> list[str]:
     """Return what a call would do, as lines of at most `width` cells.
 
@@ -82,6 +85,7 @@ def card_lines(
         whole: Show all of it, and of an edit the whole file.
         height: The number of lines if not all is shown, as far as possible.
         framed: Draw a frame; without one, lines are only indented.
+        all_key: The key that shows all of it.
     """
     framed = framed and width >= _NARROWEST_FRAME
     width = min(width, _WIDEST_FRAME) if framed else width
@@ -95,9 +99,11 @@ def card_lines(
     taken = len(notes) + len(above) + (head is not None) + framed
     room = _MAX_ALL if whole or height is None else max(height - taken, 3)
     if diff is not None:
-        body = _edit_lines(diff, inner, room, whole=whole)
+        hint = "" if whole else f" ({all_key} shows them)"
+        show = partial(diff_lines, diff, inner, fill=framed, hint=hint)
+        body = _edit_lines(show, room, whole=whole)
     else:
-        body = _call_body(request, inner, room, whole=whole)
+        body = _call_body(request, inner, room, all_key, whole=whole)
     if framed:
         # A heading that does not fit between the corners is below them.
         lines = [*above, *body, *notes]
@@ -127,25 +133,27 @@ def _card_notes(request: ToolApproval, change: _Change | None, width: int) -> li
     return [paint(row, "yellow") for row in rows]
 
 
-def _edit_lines(diff: FileDiff, width: int, room: int, *, whole: bool) -> list[str]:
+def _edit_lines(show: Callable[..., list[str]], room: int, *, whole: bool) -> list[str]:
     """The changes, with as many of them as fit `room` lines."""
     limit, context = (_MAX_ALL, _WIDE_CONTEXT) if whole else (_MAX_CHANGED, _CONTEXT)
-    lines = diff_lines(diff, width, limit=limit, context=context)
+    lines = show(limit=limit, context=context)
     for fewer in range(min(limit, room) - 1, 0, -1):
         if whole or len(lines) <= room:
             break
-        lines = diff_lines(diff, width, limit=fewer, context=context)
+        lines = show(limit=fewer, context=context)
     return lines
 
 
-def _call_body(request: ToolApproval, width: int, room: int, *, whole: bool) -> list[str]:
+def _call_body(
+    request: ToolApproval, width: int, room: int, all_key: str, *, whole: bool
+) -> list[str]:
     """The input of a call, or a proposal."""
     limit = room if request.is_proposal else min(_MAX_LINES, room)
     lines = [*(_proposal_lines if request.is_proposal else _input_lines)(request, width)]
     if whole or len(lines) <= limit:
         return lines
     left = describe.count(len(lines) - limit + 1, "more line")
-    return [*lines[: limit - 1], paint(f"… {left}", "dim")]
+    return [*lines[: limit - 1], paint(f"… {left} ({all_key} shows them)", "dim")]
 
 
 def _frame(top: str, lines: list[str], inner: int) -> list[str]:
@@ -206,20 +214,24 @@ def key_lines(
     lines = _joined(items, gap, width)
     if not more:
         return lines
-    rest: list[str] = []
+    rest: list[tuple[str, str]] = []
     if offered["session"]:
-        rest.append(f"p yes to {calls}, in this session")
+        rest.append(("p", f"yes to {calls}, in this session"))
     if offered["always"]:
-        where = (
-            f"{short_path(request.working_dir)}, stored in {short_path(request.stored_in or '')}"
-        )
-        rest.append(f"P yes to {calls}, also in later sessions in {visible(where, 400)}")
+        folder, file = (short_path(path or "") for path in (request.working_dir, request.stored_in))
+        where = visible(f"{folder}, stored in {file}", 400)
+        rest.append(("P", f"the same, also in later sessions in {where}"))
     if offered["session"] and len(request.ranges) > 1:
-        rest.append(f"← → {names.get('p', 'p')} and {names.get('P', 'P')} for fewer or more calls")
+        rest.append(("← →", "fewer or more calls"))
     if offered["outside"]:
-        rest.append("o yes, once and outside the sandbox, with all your rights")
-    rest += [*([] if shows_all else ["v show all of it"]), "Esc no", "Ctrl-C stop the prompt"]
-    return [*lines, *(part for item in named(*rest) for part in wrapped(item, width))]
+        rest.append(("o", "yes, once and outside the sandbox, with all your rights"))
+    rest += [*([] if shows_all else [("v", "show all of it")]), ("Esc", "no")]
+    rest.append(("Ctrl-C", "stop the prompt"))
+    for key, text in rest:
+        first, *others = wrapped(text, max(width - _KEY_COLUMN, _SHORTEST_RANGE))
+        lines.append(f"{names.get(key, key):<{_KEY_COLUMN}}{first}")
+        lines += [" " * _KEY_COLUMN + other for other in others]
+    return lines
 
 
 def range_text(request: ToolApproval, range_: int | None = None) -> str:

@@ -103,7 +103,13 @@ def summary(files: Iterable[FileDiff]) -> str:
 
 
 def diff_lines(
-    file: FileDiff, width: int, *, limit: int | None = None, context: int = 3
+    file: FileDiff,
+    width: int,
+    *,
+    limit: int | None = None,
+    context: int = 3,
+    fill: bool = False,
+    hint: str = "",
 ) -> list[str]:
     """Return a file's changes as coloured lines of at most `width` cells; longer ones are folded.
 
@@ -114,6 +120,9 @@ def diff_lines(
         width: Cells per line.
         limit: Show at most so many changed lines and count the rest.
         context: Show at most so many unchanged lines around a change.
+        fill: Shade changed lines over the whole width, which a frame around them keeps; otherwise as far as the
+            longest reaches, because a terminal that becomes narrower wraps longer ones.
+        hint: Text after the count of hidden lines.
     """
     selected, hidden = _select_lines(file.lines, limit, context)
     texts = (for_terminal(line.text).replace("\t", "    ") for line in selected)
@@ -135,8 +144,8 @@ def diff_lines(
         rows += [(f"{' ' * digits} {paint('  ', shade)}{row}", shade) for row in more]
     if hidden:
         left = describe.count(hidden, "more changed line")
-        rows.append((paint(f"{' ' * digits} … {left}", "dim"), ""))
-    widest = max((cells(row) for row, shade in rows if shade), default=0)
+        rows.append((paint(f"{' ' * digits} … {left}{hint}", "dim"), ""))
+    widest = width if fill else max((cells(row) for row, shade in rows if shade), default=0)
     return [
         row + paint(" " * (widest - cells(row)), shade) if shade else row.rstrip()
         for row, shade in rows

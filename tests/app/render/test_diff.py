@@ -93,6 +93,13 @@ def test_shaded_changes_have_the_colours_of_the_language(width: int) -> None:
 
 
 @pytest.mark.usefixtures("dark_theme")
+def test_shades_reach_as_far_as_the_longest_change_or_a_frame() -> None:
+    file = compare("a\n", "b\nlonger\n", "x.txt")
+    assert {cells(line) for line in diff_lines(file, 40)} == {10}
+    assert {cells(line) for line in diff_lines(file, 40, fill=True)} == {40}
+
+
+@pytest.mark.usefixtures("dark_theme")
 def test_any_text_keeps_its_characters_with_shades() -> None:
     for name in ("x.py", "x.unknown", "Makefile", "x.json"):
         file = compare("a\n", "'''\nfoo \t{ [\n\nbar\x1b[2J = #x\n", name)

@@ -49,7 +49,19 @@ CODE = 'def f(x):\n    return {"text": x, "long": "a very long line that does no
 def test_code_wider_than_the_terminal_is_wrapped(width: int) -> None:
     lines = rendered(f"```python\n{CODE}\n```", width)
     assert all(cells(line) <= width for line in lines)
-    assert "".join(line[2:] for line in lines) == CODE.replace("\n", "")
+    assert "".join(lines).replace(" ", "") == CODE.replace("\n", "").replace(" ", "")
+
+
+def test_code_is_folded_between_words_below_its_indentation() -> None:
+    lines = rendered(f"```python\n{CODE}\n```", 40)
+    assert lines == [
+        "  def f(x):",
+        '      return {"text": x, "long": "a very',
+        '      long line that does not fit"}  #',
+        "      why",
+    ]
+    word = "x" * 60
+    assert rendered(f"```\n{word} y\n```", 40) == [f"  {word[:38]}", f"  {word[:22]} y"]
 
 
 TABLE = """\

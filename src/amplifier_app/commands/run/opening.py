@@ -429,7 +429,7 @@ def _renderer(
 def approvals_for(
     request: Request, renderer: Renderer, stdout: Output, *, is_plain: bool
 ) -> Approvals:
-    """Who answers questions for approval; `is_plain` asks without colours."""
+    """Who answers questions for approval; `is_plain` asks in lines, without drawing."""
     approvals = _default_approvals(request, renderer, stdout, is_plain=is_plain)
     if (command := request.approve_with) is not None:
         from amplifier_app.runtime.approval_program import ask_program, check_program
@@ -463,7 +463,9 @@ def _default_approvals(
     async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
         from amplifier_app.chat.ask import ask_on_terminal
 
-        return await on_terminal(lambda: ask_on_terminal(terminal, prompt, options, timeout))
+        return await on_terminal(
+            lambda: ask_on_terminal(terminal, prompt, options, timeout, is_plain=is_plain)
+        )
 
     async def ask_about_tool(
         about: ToolApproval, agent: str, timeout: float | None
@@ -479,7 +481,9 @@ def _default_approvals(
     async def ask_for_text(prompt: str, timeout: float | None) -> str | None:
         from amplifier_app.chat.ask import ask_for_text_on_terminal
 
-        return await on_terminal(lambda: ask_for_text_on_terminal(terminal, prompt, timeout))
+        return await on_terminal(
+            lambda: ask_for_text_on_terminal(terminal, prompt, timeout, is_plain=is_plain)
+        )
 
     approvals = Approvals(request.approve or "ask", ask, ask_about_tool, ask_for_text)
     return approvals

@@ -252,9 +252,8 @@ def _admit(budget: Budget) -> Ticket:
         ticket = budget.admit()
     except BudgetReached as error:
         raise SummaryFailed(str(error)) from error
-    if (
-        ticket is None
-    ):  # cannot wait: the request that needs this summary is one of those in progress
+    # It cannot wait: the request that needs this summary is one of those in progress.
+    if ticket is None:
         raise SummaryFailed("the session's budget may not allow another model call")
     return ticket
 
