@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.text import lazy_pattern
 
 _VENDORS = (
     "ANTHROPIC|OPENAI|AZURE|GEMINI|GOOGLE|MISTRAL|GROQ|COHERE|XAI|DEEPSEEK|OPENROUTER|PERPLEXITY"

@@ -21,8 +21,8 @@ from typing import Any, cast
 
 from amplifier_support.fields import to_mapping
 from amplifier_support.files import read_file
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import lazy_pattern
 
 FORMAT = "amplifier-prices"
 VERSION = 1

@@ -17,8 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import lazy_pattern
 
 _RULES = Path(__file__).with_name("gitleaks_rules.json")
 

@@ -15,7 +15,7 @@ import pytest
 from amplifier_app.chat.project_files import with_files
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import hooks_backup, tool_filesystem, tool_search
-from amplifier_modules._shared.process.output import OutputCapture
+from amplifier_modules._shared.output import OutputCapture
 from amplifier_modules.hooks_context_files.hook import ContextFilesConfig, Reader
 from amplifier_support.files import folder_at, open_inside
 from tests.support.renames import INSIDE, OUTSIDE, assert_untouched, racing_renames

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 
-from amplifier_support.lazy_pattern import lazy_pattern
-from amplifier_support.text import SEQUENCE, UNFINISHED, cut_text
+from amplifier_support.text import SEQUENCE, UNFINISHED, cut_text, lazy_pattern
 
 _CONTROLS = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"

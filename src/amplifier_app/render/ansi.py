@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.text import lazy_pattern
 
 _STYLES = {"bold": 1, "dim": 2, "italic": 3, "underline": 4, "reverse": 7, "strike": 9}
 # Not blue, bright colours, white and black: each cannot be read on some background.

@@ -34,9 +34,9 @@ from amplifier_core.events import CONTEXT_POST_COMPACT
 from amplifier_support import journal
 from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.files import read_regular
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import SentRequest
+from amplifier_support.text import lazy_pattern
 
 logger = logging.getLogger(__name__)
 

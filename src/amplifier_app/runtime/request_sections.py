@@ -22,8 +22,8 @@ from amplifier_app.plan.tree.nodes import MapNode, read_text
 from amplifier_app.sessions.transcript import is_by_hook
 from amplifier_core._foreign import find_module
 from amplifier_support.fields import read_field, to_mapping
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import lazy_pattern
 
 _ADDED = lazy_pattern(
     r'<(context-file) path="([^"\n]+)".*?</context-file>\n?'

@@ -34,8 +34,7 @@ from amplifier_app.sessions.transcript import (
 )
 from amplifier_support.files import open_regular, remove_unfinished
 from amplifier_support.journal import parse
-from amplifier_support.lazy_pattern import lazy_pattern
-from amplifier_support.text import cut_text
+from amplifier_support.text import cut_text, lazy_pattern
 
 PLAN_FILE = "plan.yaml"
 

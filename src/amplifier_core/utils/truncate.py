@@ -6,9 +6,8 @@ Every function returns a copy.
 from collections.abc import Collection
 from typing import Any, Final, cast
 
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.secret_shapes import SECRET_NAME, SENSITIVE_KEYS
-from amplifier_support.text import without_sequences
+from amplifier_support.text import lazy_pattern, without_sequences
 
 __all__ = [
     "SECRET_NAME",

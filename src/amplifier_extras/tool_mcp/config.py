@@ -14,7 +14,7 @@ from amplifier_modules._shared.module.config import (
     alias_for,
     ignored,
 )
-from amplifier_modules._shared.process.sandbox import SandboxValue
+from amplifier_modules._shared.sandbox import SandboxValue
 
 MODULE_ID = "tool-mcp"
 

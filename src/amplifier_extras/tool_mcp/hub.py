@@ -38,7 +38,7 @@ from amplifier_extras.tool_mcp.skills import ServedSkill, ServerSkills
 from amplifier_extras.tool_mcp.transports import ErrorLog, LocalWay, RemoteWay
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput, failure, read_input
-from amplifier_modules._shared.process.output import OutputCapture, output_dir
+from amplifier_modules._shared.output import OutputCapture, output_dir
 from amplifier_support.files import open_private_in
 from amplifier_support.installation import install_command
 from amplifier_support.redaction import Redactor, configured_secrets, secrets_in

@@ -19,7 +19,7 @@ from amplifier_extras.tool_mcp.connection import (
     Connection,
     Program,
 )
-from amplifier_modules._shared.process.sandbox import command_environment, command_sandbox
+from amplifier_modules._shared.sandbox import command_environment, command_sandbox
 from amplifier_support.environment import absolute_entries
 from amplifier_support.files import open_private_in
 from amplifier_support.process.commands import ProcessRunner

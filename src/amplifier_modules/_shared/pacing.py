@@ -51,9 +51,9 @@ from typing import Any, TypeVar
 from amplifier_modules._shared.http.client import enter_at_once
 from amplifier_modules._shared.http.errors import retry_after
 from amplifier_support.files import make_private_folder, open_private, try_lock
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import PACE, Enter, Turn
+from amplifier_support.text import lazy_pattern
 
 logger = logging.getLogger(__name__)
 

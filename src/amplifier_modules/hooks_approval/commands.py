@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from amplifier_modules.hooks_approval.invocations import PART, UNKNOWN, forms, invocations
-from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.text import lazy_pattern
 
 _OPERATORS = {
     **dict.fromkeys(";&|", "it runs several commands"),

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.text import lazy_pattern
 
 UNKNOWN = "\0"
 """In a word: the shell puts any number of words here. As a whole: anything."""

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from amplifier_modules.hooks_approval.commands import Unclear, split_segments
 from amplifier_support.files import is_below
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.programs import TimedOut, TooMuchOutput, find_program, git_environment, run
+from amplifier_support.text import lazy_pattern
 
 _ANY = """
     ls cat head tail wc grep egrep fgrep pwd echo true false stat du df basename dirname realpath readlink

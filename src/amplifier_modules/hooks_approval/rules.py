@@ -36,11 +36,11 @@ from amplifier_modules.hooks_approval.read_only_commands import (
     takes_only_data,
 )
 from amplifier_support.files import is_below
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.path_patterns import fits, split_pattern
 from amplifier_support.run_later import runs_later
 from amplifier_support.session_capabilities import MentionResolver
+from amplifier_support.text import lazy_pattern
 
 # -- the paths a tool call names, and whether they match a pattern -----------------------
 

@@ -19,7 +19,7 @@ from amplifier_core.models import HookResult
 from amplifier_modules._shared.module.config import ModuleConfig, listed
 from amplifier_modules._shared.module.spans import announced_events
 from amplifier_modules._shared.privacy import raw_data
-from amplifier_modules._shared.process.sandbox import (
+from amplifier_modules._shared.sandbox import (
     SandboxValue,
     command_environment,
     command_sandbox,

@@ -35,6 +35,7 @@ from amplifier_modules._shared.providers.base import (
     HTTPProvider,
     add_lost,
     as_estimate,
+    at_batch_price,
     combine_degradations,
     output_tokens,
 )
@@ -45,7 +46,6 @@ from amplifier_modules._shared.providers.catalogue import (
     find_price_lists,
     limit_in,
 )
-from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.settings import find_access
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import (

@@ -17,9 +17,9 @@ from amplifier_modules._shared.history.values import TOOL_SEARCH, found_tools, p
 from amplifier_modules._shared.providers.catalogue import Catalogue, Model
 from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_anthropic.config import AnthropicConfig, ThinkingConfig
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.price_lists import PriceList
+from amplifier_support.text import lazy_pattern
 
 Block = dict[str, Any]
 

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 from amplifier_core.llm_errors import NotFoundError
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.providers.catalogue import entries_in
-from amplifier_modules._shared.providers.deferred import (
+from amplifier_modules._shared.providers.base import (
     BATCH_WINDOW,
     EndpointBatches,
     number_in,
     text_in,
 )
+from amplifier_modules._shared.providers.catalogue import entries_in
 from amplifier_modules.provider_anthropic.request import Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
 from amplifier_support.fields import to_mapping

@@ -12,7 +12,7 @@ from typing import Any
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput, failure
-from amplifier_modules._shared.process.output import OutputCapture
+from amplifier_modules._shared.output import OutputCapture
 from amplifier_modules.tool_bash.shell import (
     BashConfig,
     Finished,

@@ -26,8 +26,8 @@ from amplifier_modules._shared.module.config import (
     refused,
 )
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.process.output import Captured, OutputCapture, output_dir
-from amplifier_modules._shared.process.sandbox import (
+from amplifier_modules._shared.output import Captured, OutputCapture, output_dir
+from amplifier_modules._shared.sandbox import (
     Denials,
     SandboxValue,
     command_environment,

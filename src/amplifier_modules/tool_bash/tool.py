@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files import PathError
 from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput, failure, read_input
-from amplifier_modules._shared.process.sandbox import SANDBOX_DENIED
+from amplifier_modules._shared.sandbox import SANDBOX_DENIED
 from amplifier_modules.tool_bash.background import (
     BACKGROUND_END,
     BACKGROUND_START,
@@ -29,13 +30,6 @@ from amplifier_support.process.commands import CommandError
 from amplifier_support.session_capabilities import START_BACKGROUND, tool_sandbox, tool_working_dir
 
 # -- the module that tool-bash mounts ----------------------------------------------------
-
-
-def _commands_of_chat(background: Background) -> list[dict[str, Any]]:
-    """The slash commands; only a chat asks for them."""
-    from amplifier_modules.tool_bash.bashes import chat_commands
-
-    return chat_commands(background)
 
 
 async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitable[None]]:
@@ -59,7 +53,7 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
         tools += [BashOutputTool(background), BashKillTool(background)]
         events += [BACKGROUND_START, BACKGROUND_END]
         coordinator.register_contributor(
-            "chat.commands", MODULE_ID, lambda: _commands_of_chat(background)
+            "chat.commands", MODULE_ID, lambda: chat_commands(background)
         )
         START_BACKGROUND.register(coordinator, background.start_own)
     for tool in tools:
@@ -281,3 +275,61 @@ def _input_schema(background: bool) -> dict[str, Any]:
         "required": ["command"],
         "additionalProperties": False,
     }
+
+
+_TAIL_BYTES = 16_384
+_TAIL_LINES = 20
+
+
+def chat_commands(background: Background) -> list[dict[str, Any]]:
+    """The commands for the channel `chat.commands`."""
+
+    async def bashes(argument: str) -> str:
+        words = argument.split()
+        try:
+            if not words:
+                return "\n".join(map(_line, background)) or "No background commands."
+            if words[0] == "stop" and len(words) == 2:
+                command = background.find(words[1])
+                await command.kill()
+                return f"{command.id} {command.state}"
+            if len(words) == 1:
+                command = background.find(words[0])
+                tail = "\n".join(_tail(command.log)[-_TAIL_LINES:])
+                return f"{_line(command)}\n{tail or '(no output)'}"
+        except InvalidInput as error:
+            return str(error)
+        return (
+            "/bashes lists them, /bashes ID shows the end of the output, /bashes stop ID ends one"
+        )
+
+    return [
+        {
+            "name": "bashes",
+            "summary": "Background commands: list, show the output of one, stop one",
+            "usage": "[ID|stop ID]",
+            "handler": bashes,
+            "during_turn": True,
+        }
+    ]
+
+
+def _line(command: BackgroundCommand) -> str:
+    last = next(iter(_tail(command.log)[-1:]), "")
+    text = f"{command.id}  {command.state}  {command.line.strip().splitlines()[0]}"
+    return f"{text}\n    {last}" if last else text
+
+
+def _tail(log: Path | None) -> list[str]:
+    """The last lines of a log, without empty ones at its end."""
+    if log is None:
+        return []
+    try:
+        with log.open("rb") as file:
+            start = file.seek(0, 2)
+            file.seek(max(0, start - _TAIL_BYTES))
+            data = file.read()
+    except OSError:
+        return []
+    lines = data.decode("utf-8", "replace").rstrip().splitlines()
+    return lines if start <= _TAIL_BYTES else lines[1:]

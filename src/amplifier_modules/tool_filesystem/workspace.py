@@ -36,10 +36,10 @@ from amplifier_modules._shared.files import (
 from amplifier_modules._shared.module.config import ModuleConfig, Published, refused
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import CheckedTool
-from amplifier_modules._shared.process.output import known_output_dir
-from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_modules._shared.output import known_output_dir
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import MENTIONS, SESSION_DIR
+from amplifier_support.text import lazy_pattern
 
 
 class FilesystemConfig(ModuleConfig):

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from amplifier_modules._shared.module.declaration import LazyTool
-from amplifier_modules.tool_web.config import MODULE_ID, WebConfig
-from amplifier_modules.tool_web.offers import FETCH, SEARCH, WEB_EVENTS
+from amplifier_modules.tool_web.config import FETCH, MODULE_ID, SEARCH, WEB_EVENTS, WebConfig
 
 
 async def mount(coordinator: Any, settings: WebConfig) -> Callable[[], Awaitable[None]]:

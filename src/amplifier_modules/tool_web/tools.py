@@ -25,7 +25,15 @@ from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput
 from amplifier_modules._shared.privacy import session_secrets
-from amplifier_modules.tool_web.config import SearchEndpoint, WebConfig
+from amplifier_modules.tool_web.config import (
+    FETCH,
+    SEARCH,
+    WEB_FETCHED,
+    WEB_REFUSED,
+    WEB_SEARCHED,
+    SearchEndpoint,
+    WebConfig,
+)
 from amplifier_modules.tool_web.exchange import (
     Answer,
     BadAnswer,
@@ -35,13 +43,6 @@ from amplifier_modules.tool_web.exchange import (
     Web,
     read_url,
     system_resolver,
-)
-from amplifier_modules.tool_web.offers import (
-    FETCH,
-    SEARCH,
-    WEB_FETCHED,
-    WEB_REFUSED,
-    WEB_SEARCHED,
 )
 from amplifier_support.environment import minimal_environment
 from amplifier_support.files import make_private_folder, write_atomically

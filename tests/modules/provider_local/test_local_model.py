@@ -14,7 +14,7 @@ from amplifier_core.message_models import ChatResponse
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.provider_local import mount
 from amplifier_modules.provider_local.config import LocalConfig
-from amplifier_modules.provider_local.engine import Engine
+from amplifier_modules.provider_local.provider import Engine
 from amplifier_modules.provider_local.store import find_model, obtain_weights
 
 pytestmark = [pytest.mark.local_model, pytest.mark.timeout(600)]

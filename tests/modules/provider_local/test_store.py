@@ -15,16 +15,21 @@ from types import SimpleNamespace
 import pytest
 
 from amplifier_core.llm_errors import ConfigurationError, NetworkError, ProviderUnavailableError
-from amplifier_modules.provider_local import package_client, store
-from amplifier_modules.provider_local.package_client import PackageClient, package_clients
-from amplifier_modules.provider_local.store import Progress, Weights, WeightStore
+from amplifier_modules.provider_local import store
+from amplifier_modules.provider_local.store import (
+    PackageClient,
+    Progress,
+    Weights,
+    WeightStore,
+    package_clients,
+)
 from tests.modules.provider_local.packages import CONTENT, build_weights, running_index
 from tests.support.cli import start_python
 
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from amplifier_modules.provider_local.package_client import package_clients
+from amplifier_modules.provider_local.store import package_clients
 from amplifier_modules.provider_local.store import WeightStore
 from tests.modules.provider_local.packages import build_weights
 
@@ -213,7 +218,7 @@ def test_the_client_that_installed_the_program_goes_first(monkeypatch: pytest.Mo
     names = {client.name for client in package_clients()}
     assert names == {"uv", "pip"}
     for installer in ("uv", "pip"):
-        monkeypatch.setattr(package_client, "_installer", lambda name=installer: name)
+        monkeypatch.setattr(store, "_installer", lambda name=installer: name)
         assert package_clients()[0].name == installer
 
 

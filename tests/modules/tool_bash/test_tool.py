@@ -17,7 +17,7 @@ import pytest
 from amplifier_core.models import ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import tool_filesystem
-from amplifier_modules._shared.process.sandbox import command_environment
+from amplifier_modules._shared.sandbox import command_environment
 from tests.support.processes import is_alive
 from tests.support.thorough import Scale
 from tests.support.waiting import eventually

@@ -11,8 +11,7 @@ from typing import Any
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules._shared.module.config import parse_config
-from amplifier_modules.tool_web.config import WebConfig
-from amplifier_modules.tool_web.offers import WEB_EVENTS
+from amplifier_modules.tool_web.config import WEB_EVENTS, WebConfig
 from amplifier_modules.tool_web.tools import web_tools
 from tests.support.raw_http import Request, Write, answer
 

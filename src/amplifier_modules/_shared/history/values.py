@@ -26,7 +26,7 @@ from amplifier_core.message_models import (
     Usage,
 )
 from amplifier_support.fields import to_mapping
-from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.text import lazy_pattern
 
 MAX_DEPTH = 100
 """Nesting limit: a deeper value is not a sensible tool input and would exhaust the stack."""

@@ -20,9 +20,9 @@ from amplifier_core.models import Pricing
 from amplifier_modules._shared.loop.channel import error_data
 from amplifier_modules._shared.loop.replies import read_metadata
 from amplifier_support.fields import to_mapping
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
+from amplifier_support.text import lazy_pattern
 
 PROVIDER_SWITCHED = "provider:switched"
 

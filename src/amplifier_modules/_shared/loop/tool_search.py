@@ -27,8 +27,7 @@ from amplifier_modules._shared.history.values import (
 from amplifier_modules._shared.loop.conversation import stored_messages
 from amplifier_modules._shared.loop.schema import input_schema
 from amplifier_modules._shared.module.tools import CheckedTool
-from amplifier_support.lazy_pattern import lazy_pattern
-from amplifier_support.text import cut_text
+from amplifier_support.text import cut_text, lazy_pattern
 
 MAX_FOUND = 5
 """Tools that one search finds; more if the query names them."""

@@ -44,10 +44,10 @@ from amplifier_modules._shared.providers.base import (
     Chunk,
     HTTPProvider,
     add_lost,
+    at_batch_price,
     combine_degradations,
     estimate_lost,
 )
-from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig, first_given
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple

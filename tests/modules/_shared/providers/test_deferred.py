@@ -26,7 +26,7 @@ from amplifier_core.message_models import (
     ToolCallBlock,
     ToolSpec,
 )
-from amplifier_modules._shared.providers.deferred import number_in, read_step
+from amplifier_modules._shared.providers.base import number_in, read_step
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider, open_transport
 from amplifier_modules.provider_openai.config import OpenAIConfig

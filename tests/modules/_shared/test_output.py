@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules._shared.process.output import OutputCapture, known_output_dir, output_dir
+from amplifier_modules._shared.output import OutputCapture, known_output_dir, output_dir
 
 
 def capture(folder: Path, limit: int = 100, spill: int = 10_000) -> OutputCapture:

@@ -16,13 +16,13 @@ from pydantic import AfterValidator, WithJsonSchema
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_support.environment import without_secrets
 from amplifier_support.fields import to_mapping
-from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.redaction import configured_secrets
 from amplifier_support.run_later import IN_PROJECTS
 from amplifier_support.sandbox.policy import SCHEMA, parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox
 from amplifier_support.session_capabilities import SANDBOX, SECRET_VARIABLES, WORKING_DIR
+from amplifier_support.text import lazy_pattern
 
 
 def command_sandbox(coordinator: Any, value: Any) -> Sandbox | None:
