@@ -12,7 +12,7 @@ CODE_LINES = {
     "amplifier_extras": 4_860,
     "amplifier_serve": 1_690,
     "amplifier_kit": 4_740,
-    "amplifier_modules": 19_640,
+    "amplifier_modules": 19_630,
     "amplifier_support": 5_760,
 }
 
