@@ -227,18 +227,9 @@ MAX_DEPTH = 5
 """Maximum depth of sub-agents that delegate to sub-agents, regardless of what a tool allows."""
 
 _SHARED: tuple[Capability[Any], ...] = (
-    BUDGET,
-    SANDBOX,
-    PACE,
-    REPLICATE,
-    SECRET_VARIABLES,
-    REDACT_EVENT,
-    REMEMBERED_APPROVALS,
-    MODE,
-    BACKUPS,
-    DEFERRAL,
-    MENTIONS,
-    ACCEPTED_TOOLS,
+    *(BUDGET, SANDBOX, PACE, REPLICATE),
+    *(SECRET_VARIABLES, REDACT_EVENT, REMEMBERED_APPROVALS, MODE),
+    *(BACKUPS, DEFERRAL, MENTIONS, ACCEPTED_TOOLS),
 )
 """Capabilities a sub-session inherits; its own modules may replace them."""
 

@@ -6,6 +6,7 @@ session is escaped; Markdown is rendered without its HTML and images.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -114,7 +115,7 @@ def _key(data: Mapping[str, Any]) -> str:
 
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_WIDTH, _ROW, _LABEL, _VALUE = 1000, 22, 190, 200
+_WIDTH, _HEIGHT, _ROW, _LABEL, _VALUE = 1000, 80, 22, 190, 200
 _MAX_ROWS = 60
 _IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
@@ -143,6 +144,8 @@ def _session(session: Exported, *, level: int) -> Iterator[str]:
     yield "".join(f"<li>{_text(fact)}</li>" for fact in heading.facts)
     yield "</ul></header>\n"
     turns = _group_turns(session.events)
+    yield from _changed_files(conversation)
+    yield _costs(turns)
     prompts = 0
     for item in conversation:
         if isinstance(item, Prompt):
@@ -158,6 +161,14 @@ def _session(session: Exported, *, level: int) -> Iterator[str]:
         yield f"<details class=agent><summary>Sub-agent {_text(str(agent or sub_session.id))}</summary>\n"
         yield from _session(sub_session, level=2)
         yield "</details>\n"
+
+
+def _changed_files(conversation: Iterable[Item]) -> Iterator[str]:
+    calls = [call for item in conversation if isinstance(item, Step) for call in item.calls]
+    events = [{"tool_name": call.name, "tool_input": call.input} for call in calls if call.result]
+    if changed := sorted({path for event in events for path in describe.changed_files(event)}):
+        yield f"<details class=files><summary>{describe.count(len(changed), 'file')} changed</summary>\n"
+        yield f"<ul>{''.join(f'<li>{_text(path)}</li>' for path in changed)}</ul></details>\n"
 
 
 def _images(content: Any) -> Iterator[str]:
@@ -240,6 +251,26 @@ def _usage(step: Step) -> str:
 
 
 # The timeline
+
+
+def _costs(turns: Iterable[Turn]) -> str:
+    """The cost of the session over time."""
+    models = (span for turn in turns for span in turn.spans if span.cost is not None)
+    spans = sorted(models, key=lambda span: span.end)
+    sums = [*itertools.accumulate(span.cost or Decimal(0) for span in spans)]
+    if not any(sums):
+        return ""
+    start, total = spans[0].start, max(spans[-1].end - spans[0].start, 0.001)
+    line = "".join(
+        f"H{_WIDTH * (span.end - start) / total:.1f}V{_HEIGHT * (1 - float(cost / sums[-1])):.1f}"
+        for span, cost in zip(spans, sums, strict=True)
+    )
+    about = f"{describe.cost(sums[-1])} in {describe.duration(total)}"
+    return (
+        f"<details class=costs><summary>{_text(about)}</summary>"
+        f'<svg viewBox="0 -4 {_WIDTH} {_HEIGHT + 8}" role="img" aria-label="Cost over time">'
+        f'<path d="M0 {_HEIGHT}{line}"/></svg></details>\n'
+    )
 
 
 def _timeline(turn: Turn) -> str:

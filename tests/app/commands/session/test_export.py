@@ -99,7 +99,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
-        if tag not in ("meta", "rect", "br", "hr"):
+        if tag not in ("meta", "rect", "path", "br", "hr"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -140,6 +140,40 @@ def test_a_page_draws_the_spans_of_each_prompt(home: Path) -> None:
     assert float(first) < float(second)
     assert float(first) + float(width) == pytest.approx(float(second), abs=0.2)
     assert "7.0 s · 1 step" in text
+
+
+def test_a_page_has_the_changed_files_and_the_cost_over_time(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    saved = SessionStore(home / "sessions").create("s1", project="/p", plan_yaml="x: 1\n")
+    saved.append({"role": "user", "content": "change it"})
+    calls = [
+        {"type": "tool_call", "id": name, "name": tool, "input": {"file_path": f"{name}.py"}}
+        for name, tool in (("<b>", "edit_file"), ("a", "write_file"), ("c", "read_file"))
+    ]
+    saved.append({"role": "assistant", "content": calls})
+    for call in calls:
+        saved.append({"role": "tool", "tool_call_id": call["id"], "content": "done"})
+    saved.close()
+    events = [
+        {"ts": f"2026-01-01T00:00:0{second}+00:00", "event": event, "data": data}
+        for second, (event, data) in enumerate(
+            [
+                ("prompt:submit", {}),
+                ("llm:request", {"span_id": "a"}),
+                ("llm:response", {"span_id": "a", "usage": {"cost_usd": "0.25"}}),
+                ("llm:request", {"span_id": "b"}),
+                ("prompt:complete", {}),
+                ("llm:response", {"span_id": "b", "usage": {"cost_usd": "0.75"}}),
+            ]
+        )
+    ]
+    log = home / "sessions" / "s1" / "events.jsonl"
+    log.write_text("\n".join(map(json.dumps, events)))
+    text = run_amplifier("session", "export", "s1", "--html", home=home).stdout
+    assert Page(text).open == []
+    assert "2 files changed</summary>\n<ul><li>&lt;b&gt;.py</li><li>a.py</li></ul>" in text
+    assert "$1.00 in 4.0 s</summary>" in text
+    assert '<path d="M0 80H250.0V60.0H1000.0V0.0"/>' in text
 
 
 def test_counts_that_no_model_reports_are_left_out(tmp_path: Path) -> None:
