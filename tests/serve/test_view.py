@@ -103,6 +103,26 @@ def test_a_batch_has_a_page_that_changes_with_it(tmp_path: Path) -> None:
         assert client.get("/folder").status_code == 404
 
 
+def test_the_rows_of_a_batch_that_run_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text("one\n<b>two\n")
+    # The first ends at once, the second waits.
+    command = "test -e begun && while [ ! -e go ]; do sleep 0.05; done; touch begun"
+    call = {"name": "bash", "input": {"command": command}}
+    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "done"], tools=["tool-bash"])
+    words = ("batch", "run", plan, "rows.txt", "-o", "out", "--workers", "1", "--repeat", "2")
+    batch = start_amplifier(*words, cwd=tmp_path, stderr=subprocess.PIPE)
+    wait_until((tmp_path / "out" / "batch.json").exists)
+    with viewing("out", cwd=tmp_path) as address, browser(address) as client:
+        wait_until(lambda: " per minute" in client.get("/folder/page").text)
+        page, version = client.get("/folder/page").text, client.get("/folder/version").text
+        assert "1 run · " in page
+        assert "<ul class=running><li>" in page.replace("\n", "")
+        (tmp_path / "go").touch()
+        batch.communicate(timeout=60)
+        assert client.get("/folder/version").text != version
+        assert "class=running" not in client.get("/folder/page").text
+
+
 def test_a_folder_without_a_page_is_an_error(tmp_path: Path) -> None:
     done = run_amplifier("view", "--no-open", ".", cwd=tmp_path)
     assert done.code == 6

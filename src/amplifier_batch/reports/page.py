@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import math
 import re
 from array import array
@@ -30,6 +31,7 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.page import as_page as session_page
 from amplifier_app.runtime.export.parts import export_session, redactor
 from amplifier_app.sessions.store import SessionStore
+from amplifier_batch.input import parse_key
 from amplifier_batch.record.folder import SCORES, BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import WAITING, Counts
@@ -316,6 +318,7 @@ _MAX_REASON = 400
 _MAX_ANSWER = 2_000
 _ANSWER_LINE = 110
 _MAX_REASONS = 8
+_MAX_RUNNING = 100
 _IDENTIFIER = re.compile(r"[\w-]*\d[\w-]{4,}|\w+_\d+")
 
 
@@ -351,6 +354,8 @@ def as_page(folder: BatchFolder, pages: SessionPages | None = None) -> Iterator[
     yield "".join(f"<li>{_text(fact)}</li>" for fact in _facts(folder, summary, is_running))
     yield "</ul></header>\n"
     yield from _sums(folder, counts, summary)
+    if is_running:
+        yield from _running(folder, counts)
     yield from _scores(folder)
     yield _plots(summary)
     yield from _reasons(summary)
@@ -501,6 +506,30 @@ def _sums(folder: BatchFolder, counts: Counts, summary: _Found) -> Iterator[str]
         yield f"<p class=note>Intervals: {CONFIDENCE:.0%}.</p>\n"
 
 
+def _running(folder: BatchFolder, counts: Counts) -> Iterator[str]:
+    """The rows that run now, and how many end in a minute at that pace."""
+    attempts: dict[str, int] = {}
+
+    def follow(record: Record) -> None:
+        if record.get("event") == "claimed":
+            attempts[record["id"]] = record["attempt"]
+        elif record.get("event") in ("released", "ended"):
+            attempts.pop(record["id"], None)
+
+    folder.scan_journal(follow)
+    if not attempts:
+        return
+    pace = 60 * len(attempts) * counts.timed / counts.seconds if counts.seconds else 0
+    about = f" · {pace:.3g} {folder.unit}s per minute" if pace else ""
+    yield f"<h2>Running</h2>\n<p class=note>{describe.count(len(attempts), folder.unit)}{about}</p>\n<ul class=running>"
+    for id, attempt in itertools.islice(attempts.items(), _MAX_RUNNING):
+        again = f" (attempt {attempt})" if attempt > 1 else ""
+        row, run = parse_key(id, folder.repeat)
+        name = folder.read_name({"row": row, "repeat": run})
+        yield f"<li>{_text(name[:200])}{again}</li>"
+    yield "</ul>\n"
+
+
 def _scores(folder: BatchFolder) -> Iterator[str]:
     means = batch_means(folder) if (folder.path / SCORES).exists() else []
     if not means:
@@ -641,7 +670,7 @@ class BatchPage:
         part = (
             counts.ended // max(1, self._folder.runs // _VERSIONS) if is_running else counts.ended
         )
-        return f"{part} {size} {is_running}"
+        return f"{part} {counts.running} {size} {is_running}"
 
     def page(self) -> Iterator[str]:
         """The page in pieces."""
