@@ -32,6 +32,7 @@ EXPECTED = {
     "(a C compiler is not installed|there is no C compiler)": "cc",
     r"([\w/]+\.h|cc|gcc|npm|make|zsh|fish) is not installed": "the program or header",
     "there is no ps": "ps",
+    "chromium is not installed": "chromium, or chromium-headless-shell",
     "needs strace": "strace",
     "strace is not allowed here": "ptrace",
     "there is no python3 in /usr/bin, or no setpriv": "Debian's own Python",
