@@ -167,14 +167,11 @@ class SocketOutput(Output):
         self._loop = asyncio.get_running_loop()
 
     def write_bytes(self, data: bytes) -> bool:
+        if self.failure is None and len(self._unread) > _MAX_UNREAD:
+            self._fail(TimeoutError("the terminal reads too slowly"))
         if self.failure is None:
-            if len(self._unread) > _MAX_UNREAD:
-                self._fail(TimeoutError("the terminal reads too slowly"))
-                return False
-            is_idle = not self._unread
             self._unread += data
-            if is_idle:
-                self._send()
+            self._send()
         return self.failure is None
 
     def _send(self) -> None:

@@ -54,10 +54,9 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
     runs = is_running(view.folder)
     result = read_result(view.folder)
     if runs or (result is not None and is_complete is False):
-        again = "join" if runs else "show"
         raise SessionError(
             f"the connection to session {view.folder.name} was lost",
-            hint=f"See the rest: amplifier session {again} {short_id(view.folder.name)}",
+            hint=f"See the rest: amplifier session {'join' if runs else 'show'} {short_id(view.folder.name)}",
         )
     if result is None and (view.folder / RESULT_FILE).exists():
         raise SessionError(

@@ -265,9 +265,8 @@ def _costs(turns: Iterable[Turn]) -> str:
         f"H{_WIDTH * (span.end - start) / total:.1f}V{_HEIGHT * (1 - float(cost / sums[-1])):.1f}"
         for span, cost in zip(spans, sums, strict=True)
     )
-    about = f"{describe.cost(sums[-1])} in {describe.duration(total)}"
     return (
-        f"<details class=costs><summary>{_text(about)}</summary>"
+        f"<details class=costs><summary>{describe.cost(sums[-1])} in {describe.duration(total)}</summary>"
         f'<svg viewBox="0 -4 {_WIDTH} {_HEIGHT + 8}" role="img" aria-label="Cost over time">'
         f'<path d="M0 {_HEIGHT}{line}"/></svg></details>\n'
     )
