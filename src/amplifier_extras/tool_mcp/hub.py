@@ -770,7 +770,7 @@ class Hub(Listener):
     def _server(self, name: str, config: ServerConfig) -> Server:
         if config.url is None:
             return Server(name, config, self._after_sdk(self._local_way(name, config)), self)
-        way = RemoteWay(name, config)
+        way = RemoteWay(name, config, self._coordinator)
         return Server(name, config, self._after_sdk(way), self, way.secrets)
 
     def _after_sdk(self, way: Way) -> Way:

@@ -217,8 +217,13 @@ def _is_temporary(response: httpx2.Response) -> bool:
     return error in ("server_error", "temporarily_unavailable", "slow_down")
 
 
-def authorize(name: str, config: ServerConfig) -> RemoteAuth:
+def authorize(name: str, config: ServerConfig, folder: str) -> RemoteAuth:
     """Return what authorizes the requests to a server.
+
+    Args:
+        name: The server's name.
+        config: Its settings.
+        folder: The folder that the path of a key starts at.
 
     Raises:
         CannotStart: The key for it cannot be read.
@@ -227,7 +232,7 @@ def authorize(name: str, config: ServerConfig) -> RemoteAuth:
     if oauth is None or oauth.grant == "authorization_code":
         return StoredLogin(name, url, lambda: http_client({}, _PATIENCE_SECONDS))
     kept = Kept()
-    key = None if oauth.private_key is None else _read_key(oauth.private_key)
+    key = None if oauth.private_key is None else _read_key(oauth.private_key, folder)
     provider = _credentials_provider(url, oauth, key, kept)
     metadata = provider.context.client_metadata.model_dump(exclude={"scope"})
     provider.context.client_metadata = Metadata(extra_scope=oauth.scope, **metadata)
@@ -313,11 +318,11 @@ def _credentials_provider(
     return PrivateKeyJWTOAuthProvider(url, kept, client_id, assertion, issuer=config.issuer)
 
 
-def _read_key(key: str) -> str:
+def _read_key(key: str, folder: str) -> str:
     if key.lstrip().startswith("-----BEGIN"):
         return key
     try:
-        return Path(key).expanduser().read_text("ascii")
+        return Path(folder, Path(key).expanduser()).read_text("ascii")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not a PEM file"
         raise CannotStart(f"cannot read the private key {key!r}: {reason}") from error

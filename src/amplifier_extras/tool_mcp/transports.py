@@ -137,8 +137,9 @@ class LocalWay:
     def _program(self) -> Program:
         if os.name != "posix":
             raise CannotStart("MCP servers can be started on POSIX systems only")
-        base = WORKING_DIR.of(self._coordinator) or os.getcwd()
-        folder = os.path.join(base, os.path.expanduser(self._config.cwd or "."))
+        folder = os.path.join(
+            _working_dir(self._coordinator), os.path.expanduser(self._config.cwd or ".")
+        )
         folder = os.path.normpath(folder)
         inherited = command_environment(self._coordinator, self._config.env_passthrough)
         environment = {**inherited, "PWD": folder, **self._config.env}
@@ -161,11 +162,13 @@ class RemoteWay:
     Args:
         name: The server's name.
         config: Its settings, with a URL.
+        coordinator: The session's.
     """
 
-    def __init__(self, name: str, config: ServerConfig) -> None:
+    def __init__(self, name: str, config: ServerConfig, coordinator: Any) -> None:
         self._name = name
         self._config = config
+        self._coordinator = coordinator
         self._auth: RemoteAuth | None = None
 
     async def __call__(self, lost: Callable[[], None]) -> Connection:
@@ -176,10 +179,14 @@ class RemoteWay:
 
         config = self._config
         if self._auth is None and not config.has_token:
-            self._auth = authorize(self._name, config)
+            self._auth = authorize(self._name, config, _working_dir(self._coordinator))
         return connection_to(config.url or "", config.headers, config.timeout, self._auth)
 
     def secrets(self) -> Iterator[str]:
         """Yield the tokens in use."""
         if self._auth is not None:
             yield from self._auth.secrets()
+
+
+def _working_dir(coordinator: Any) -> str:
+    return WORKING_DIR.of(coordinator) or os.getcwd()

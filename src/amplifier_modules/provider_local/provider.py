@@ -38,6 +38,7 @@ from amplifier_modules.provider_local.store import (
     obtain_weights,
 )
 from amplifier_support.installation import install_command
+from amplifier_support.session_capabilities import WORKING_DIR
 
 _SETTINGS: dict[str, Any] = {
     # Map weights from the file instead of repacking them into memory; no trial run.
@@ -182,7 +183,8 @@ class LocalProvider(ChatCompletionsProvider):
     """
 
     def __init__(self, config: LocalConfig, coordinator: Any = None) -> None:
-        self._model = find_model(config.model or default_model())
+        self._folder = None if coordinator is None else WORKING_DIR.of(coordinator)
+        self._model = self._find(config.model or default_model())
         super().__init__("local", config.for_client(self._model.id), coordinator)
         self._config = config
         self._running: dict[str, _Running] = {}
@@ -259,7 +261,7 @@ class LocalProvider(ChatCompletionsProvider):
     # -- one attempt ---------------------------------------------------------------------------
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
-        model = find_model(request.model or self.model)
+        model = self._find(request.model or self.model)
         calling = self._tool_calling(model)
         departures = _departures(request, calling, model)
         if request.tools and calling == "json" and request.tool_choice != "none":
@@ -306,15 +308,18 @@ class LocalProvider(ChatCompletionsProvider):
                         yield piece
 
     async def _open_endpoint(self, request: ChatRequest) -> Endpoint:
-        return (await self._run(find_model(request.model or self.model))).endpoint
+        return (await self._run(self._find(request.model or self.model))).endpoint
 
     def _body(self, request: ChatRequest, model: str, taste: Taste) -> dict[str, Any]:
-        known = find_model(model)
+        known = self._find(model)
         defaults = {**known.sampling, taste.max_tokens: known.max_output_tokens}
         return defaults | super()._body(request, model, taste)
 
     def _cost(self, model: str, usage: Usage, service_tier: str | None) -> Decimal | None:
         return Decimal(0)
+
+    def _find(self, name: str) -> LocalModel:
+        return find_model(name, self._folder)
 
     # -- the running models --------------------------------------------------------------------
 
@@ -322,7 +327,7 @@ class LocalProvider(ChatCompletionsProvider):
         self, request: ChatRequest | Mapping[str, Any], kwargs: Mapping[str, Any]
     ) -> _Running:
         return await self._run(
-            find_model(kwargs.get("model") or request.get("model") or self.model)
+            self._find(kwargs.get("model") or request.get("model") or self.model)
         )
 
     async def _run(self, model: LocalModel) -> _Running:

@@ -271,11 +271,11 @@ def default_model() -> str:
     return next(iter(catalogue()))
 
 
-def find_model(name: str) -> LocalModel:
+def find_model(name: str, folder: str | None = None) -> LocalModel:
     """The model with a catalogue id or the path of a GGUF file.
 
-    A path ends in ``.gguf`` or contains a separator; ``~`` is the home folder. Whether the file
-    exists is checked when it is opened.
+    A path ends in ``.gguf`` or contains a separator; ``~`` is the home folder, and a relative path starts at `folder`,
+    by default the working directory of this process. Whether the file exists is checked when it is opened.
 
     Raises:
         ConfigurationError: It is neither.
@@ -284,7 +284,7 @@ def find_model(name: str) -> LocalModel:
     if name in known:
         return known[name]
     if name.lower().endswith(".gguf") or "/" in name or "\\" in name:
-        path = Path(name).expanduser().absolute()
+        path = Path(folder or "", Path(name).expanduser()).absolute()
         return LocalModel(
             id=name,
             name=path.stem,

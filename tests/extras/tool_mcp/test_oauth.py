@@ -490,8 +490,9 @@ async def test_a_program_signs_with_its_key(far: Protected, tmp_path: Path) -> N
     ).decode()
     file = tmp_path / "key.pem"
     file.write_text(text)
-    for private_key in (text, str(file)):
-        async with session(credentials(far, private_key=private_key)) as mcp:
+    here = {"session.working_dir": str(tmp_path)}
+    for private_key in (text, str(file), "key.pem"):
+        async with session(credentials(far, private_key=private_key), here) as mcp:
             assert read_text(await mcp.call("far_hello")) == "hello"
 
 

@@ -23,6 +23,7 @@ from amplifier_modules.provider_local.config import LocalConfig
 from amplifier_modules.provider_local.provider import LocalProvider, _Running
 from amplifier_modules.provider_local.store import FetchNotices, Progress, catalogue, models_dir
 from amplifier_support.installation import install_command
+from amplifier_support.session_capabilities import WORKING_DIR
 from tests.modules.provider_local.packages import build_weights
 from tests.support.fixtures import StartLLM
 from tests.support.llm.script import Item
@@ -174,6 +175,18 @@ async def test_a_file_that_is_not_a_model_is_a_clear_error(coordinator, tmp_path
         path.write_bytes(content)
     provider = await mounted(coordinator, model=str(path))
     with pytest.raises(ConfigurationError, match=r"own\.gguf"):
+        await provider.complete(ask())
+
+
+async def test_a_relative_path_starts_at_the_working_directory_of_the_session(
+    coordinator, tmp_path, monkeypatch
+):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    WORKING_DIR.register(coordinator, str(tmp_path))
+    (tmp_path / "own.gguf").write_bytes(b"no model")
+    provider = await mounted(coordinator, model="own.gguf")
+    with pytest.raises(ConfigurationError, match=f"{re.escape(str(tmp_path))}/own.gguf is not"):
         await provider.complete(ask())
 
 
