@@ -1,11 +1,11 @@
 """A client for the conformance suite of the protocol, made of the parts of tool-mcp. By hand, with Node.js 22:
 
     npm install @modelcontextprotocol/conformance@0.2.0-alpha.12
-    npx conformance client --command "python -m tests.extras.tool_mcp.conformance_client" --suite auth \
-        --expected-failures tests/extras/tool_mcp/conformance_failures.yaml
+    npx conformance client --command "python -m tests.extras.tool_mcp.conformance_client" --suite all \
+        --timeout 180000 --expected-failures tests/extras/tool_mcp/conformance_failures.yaml
 
 It logs in as `amplifier mcp login` does, with a browser that confirms everything, and again if a call needs more
-scopes. Then it calls every tool.
+scopes. Then it calls every tool, and loads every skill.
 """
 
 from __future__ import annotations
@@ -91,6 +91,16 @@ async def call(mcp: Session, config: ServerConfig, tool: str, values: dict[str, 
         await login.log_in_with_browser(NAME, config, pastes=False, scope=scope[1])
 
 
+async def load_skills(mcp: Session, description: str) -> None:
+    """Load each skill, and its other files."""
+    for name in re.findall(r"^- (\S+@[0-9a-f]+):", description, re.MULTILINE):
+        result = await mcp.call(f"{NAME}_skill", skill=name)
+        print(name, result.output, result.error, file=sys.stderr)
+        listed = re.search(r"'file' reads: (.*)", str(result.output))
+        for file in listed[1].split(", ") if listed else ():
+            print(file, await mcp.call(f"{NAME}_skill", skill=name, file=file), file=sys.stderr)
+
+
 async def main() -> None:
     os.environ["AMPLIFIER_HOME"] = tempfile.mkdtemp(prefix="conformance-")
     os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
@@ -108,10 +118,16 @@ async def main() -> None:
         given = {each["name"]: each.get("arguments") for each in context.get("toolCalls", ())}
         schemas = {tool: mcp.coordinator.get("tools", tool).input_schema for tool in mcp.tools}
         for tool, schema in schemas.items():
+            mounted = mcp.coordinator.get("tools", tool)
             name = tool.removeprefix(f"mcp_{NAME}_")
             values = arguments(schema)
             if name == "json_schema_echo":  # asks for the schema of another tool
                 values = {"schema": next(each for each in schemas.values() if each != schema)}
+            if name == "skill":
+                # This scenario checks that nothing is read before a skill is loaded.
+                if not scenario.endswith("no-prefetch"):
+                    await load_skills(mcp, mounted.description)
+                continue
             await call(mcp, config, tool, given.get(name) or values)
 
 
