@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from importlib import import_module
@@ -31,8 +32,13 @@ from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import NEWEST_VERSION, SAMPLING_VERSION, Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
-from amplifier_modules.provider_anthropic.transport import HTTPTransport
+from amplifier_modules.provider_anthropic.transport import (
+    BASE_URL,
+    BASE_URL_VARIABLE,
+    HTTPTransport,
+)
 from amplifier_support.installation import install_command
+from amplifier_support.provider_access import is_same_address
 from amplifier_support.text import without_login
 
 # The clouds' own names for it; newer models have the same name everywhere.
@@ -204,6 +210,7 @@ class SDKTransport(_SDKRequests, HTTPTransport):
             max_retries=0,
             timeout=http_client.timeout,
             default_headers={
+                **_left_out_headers(endpoint.base_url),
                 "anthropic-version": config.api_version or NEWEST_VERSION,
                 "accept-encoding": "identity",
             },
@@ -302,12 +309,24 @@ def _http_client(url: str, config: AnthropicConfig) -> Any:
     )
 
 
+def _left_out_headers(address: str) -> dict[str, Any]:
+    """The headers of the environment that are not sent to an address, as they are for another one."""
+    intended = os.environ.get(BASE_URL_VARIABLE, "").strip() or BASE_URL
+    return {} if is_same_address(address, intended) else _omitted_headers()
+
+
+def _omitted_headers() -> dict[str, Any]:
+    """Values that keep the SDK from adding the headers of the environment."""
+    lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
+    return {line.partition(":")[0].strip(): anthropic.Omit() for line in lines if ":" in line}
+
+
 def _cloud_client(config: AnthropicConfig) -> AsyncAnthropicBedrock | AsyncAnthropicVertex:
     key = config.api_key.get_secret_value() if config.api_key else None
     token = config.auth_token.get_secret_value() if config.auth_token else None
     shared: dict[str, Any] = {"max_retries": 0, "timeout": config.idle_timeout}
     if config.base_url:
-        shared["base_url"] = config.base_url
+        shared |= {"base_url": config.base_url, "default_headers": _omitted_headers()}
     if config.transport == "bedrock":
         import_module("botocore.eventstream")  # The SDK needs it to read answers.
         return AsyncAnthropicBedrock(api_key=key or token, aws_region=config.region, **shared)

@@ -40,7 +40,7 @@ from amplifier_support.session_capabilities import PACE
 from tests.bench import anthropic_clients
 from tests.modules.provider_anthropic.support import HELLO, READ
 from tests.support.llm.anthropic import Anthropic
-from tests.support.llm_server import Reply, Text, Thinking, ToolCall
+from tests.support.llm_server import Reply, ScriptedLLM, Text, Thinking, ToolCall
 from tests.support.raw_http import (
     STREAM_END,
     STREAM_HEAD,
@@ -332,3 +332,29 @@ async def test_bedrock_answers_like_the_api():
     assert sent.json()["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "hello"}]}
     ]
+
+
+@pytest.mark.parametrize("is_for_it", [True, False])
+async def test_headers_of_the_environment_go_to_its_address_only(
+    monkeypatch: pytest.MonkeyPatch, is_for_it: bool
+):
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Gateway: secret\nX-Team: blue")
+    async with ScriptedLLM([REPLY]) as server:
+        intended = server.base_url if is_for_it else "https://gateway.example"
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", intended)
+        coordinator = MockCoordinator()
+        cleanup = await mount(coordinator, {**SDK, "base_url": server.base_url})
+        assert cleanup is not None
+        await coordinator.get("providers", "anthropic").complete(HELLO)
+        await cleanup()
+    sent = {"x-gateway", "x-team"} & server.requests[-1].headers.keys()
+    assert sent == ({"x-gateway", "x-team"} if is_for_it else set())
+
+
+async def test_headers_of_the_environment_do_not_go_to_a_cloud_of_another_address(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Gateway: secret")
+    async with raw_server(speak_vertex) as server, cloud(server, **VERTEX) as provider:
+        await provider.complete(HELLO)
+    assert "x-gateway" not in str(server.requests[0].headers).lower()
