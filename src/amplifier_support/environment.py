@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
 from amplifier_support.text import lazy_pattern
@@ -43,6 +44,7 @@ _TO_START = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMRO
 
 
 _set_for_modules: dict[str, str] = {}
+_addresses: dict[str, str | None] = {}
 
 
 def set_for_modules(name: str, value: str) -> None:
@@ -50,9 +52,30 @@ def set_for_modules(name: str, value: str) -> None:
     os.environ[name] = _set_for_modules[name] = value
 
 
+def set_key_for_modules(name: str, key: str, address: str | None) -> None:
+    """Like `set_for_modules`, for a key that was stored for an address; None if that is unknown."""
+    set_for_modules(name, key)
+    _addresses[name] = address
+
+
 def is_set_for_modules(name: str) -> bool:
     """Return True if an environment variable has the value of `set_for_modules`."""
     return name in _set_for_modules and os.environ.get(name) == _set_for_modules[name]
+
+
+def stored_addresses() -> dict[str, str | None]:
+    """Return the variables of `set_key_for_modules`, each with the address of its key."""
+    return {name: url for name, url in _addresses.items() if is_set_for_modules(name)}
+
+
+@contextmanager
+def withholding(names: Iterable[str]) -> Generator[None]:
+    """Remove variables from the environment of this process for a while."""
+    values = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(values)
 
 
 def inherited_environment() -> dict[str, str]:

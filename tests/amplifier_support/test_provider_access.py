@@ -39,6 +39,31 @@ def test_a_key_is_sent_to_its_own_address_only(environ, key, base_url, sent, add
     assert bool(access.ignored) == bool(ignored)
 
 
+@pytest.mark.parametrize(
+    ("stored_for", "base_url", "exported", "sent", "ignored"),
+    [
+        (None, None, None, ["k"], ""),
+        (None, "https://own.example/v1", None, ["k"], ""),
+        (None, "http://here", None, [], "to base_url (http://here): it is for https://own.example"),
+        (None, None, "http://there", [], "to A (http://there): it is for https://own.example"),
+        ("http://there", None, "http://there", ["k"], ""),
+        ("http://there", "http://here", None, [], "it is for http://there"),
+        ("http://here/v1", "http://here", None, ["k"], ""),
+    ],
+)
+def test_a_stored_key_is_sent_to_its_address_or_else_to_the_providers_own(
+    stored_for, base_url, exported, sent, ignored
+):
+    environ = {"K": "k"} | ({"A": exported} if exported else {})
+    own = "https://own.example"
+    access = choose_access({"api_key": None}, base_url, environ, ["K"], "A", own, {"K": stored_for})
+    assert [*access.keys.values()] == sent
+    assert ignored in access.ignored
+    assert bool(ignored) == bool(access.ignored)
+    mine = choose_access({"api_key": "mine"}, base_url, environ, ["K"], "A", own, {"K": stored_for})
+    assert [*mine.keys.values()] == ["mine"]
+
+
 def test_addresses_are_named_without_their_login():
     access = choose_access(
         {}, "https://me:pw1@here", {"K": "k", "A": "https://me:pw2@there"}, ["K"], "A"

@@ -6,14 +6,14 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_190,
+    "amplifier_app": 36_250,
     "amplifier_batch": 7_260,
     "amplifier_core": 3_000,
     "amplifier_extras": 4_860,
     "amplifier_serve": 1_690,
     "amplifier_kit": 4_740,
-    "amplifier_modules": 19_630,
-    "amplifier_support": 5_760,
+    "amplifier_modules": 19_650,
+    "amplifier_support": 5_790,
 }
 
 

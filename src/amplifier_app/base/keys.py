@@ -26,7 +26,7 @@ from amplifier_app.base import file_writing as files
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.redact import treat_as_secret
-from amplifier_support.environment import set_for_modules
+from amplifier_support.environment import set_for_modules, set_key_for_modules
 from amplifier_support.files import FOLDER_MODE, open_regular
 from amplifier_support.installation import install_command
 from amplifier_support.named_tuple import NamedTuple
@@ -57,7 +57,7 @@ class Address(NamedTuple):
     """The address a key was stored for.
 
     Attributes:
-        variable: The environment variable that providers read it from.
+        variable: The environment variable that providers read it from; empty if there is none.
         url: The address, also if it is the provider's own.
     """
 
@@ -70,7 +70,8 @@ class StoredKey(NamedTuple):
 
     Attributes:
         where: Where it is stored.
-        address: The address it was stored for; None if its provider has no variable for one.
+        address: The address it was stored for; None if its provider has no setting for one, or if an earlier version
+            stored it.
     """
 
     where: Where
@@ -332,7 +333,9 @@ def _is_entry(entry: Any) -> bool:
     address = entry.get("address", {"variable": "A", "url": ""})
     if not isinstance(address, dict) or {*address} != {*Address._fields}:
         return False
-    if not re.fullmatch(_NAME, str(address["variable"])) or not isinstance(address["url"], str):
+    if not re.fullmatch(f"({_NAME})?", str(address["variable"])) or not isinstance(
+        address["url"], str
+    ):
         return False
     if entry.get("where") == "keyring":
         return True
@@ -359,7 +362,8 @@ class Environment(Mapping[str, str]):
         overriding = {name: key.overriding(name, real) for name, key in stored.items()}
         self.secret = frozenset(stored)
         self.used = {name: key for name, key in stored.items() if overriding[name] is None}
-        self.addresses = dict(key.address for key in self.used.values() if key.address)
+        known = [key.address for key in self.used.values() if key.address is not None]
+        self.addresses = {address.variable: address.url for address in known if address.variable}
         self.unused = {
             name: stored[name].unused(name, variable)
             for name, variable in overriding.items()
@@ -413,10 +417,10 @@ class Filled(NamedTuple):
 
 def use_key(name: str, value: str, address: Address | None) -> None:
     """Set a key and its address as environment variables of this process, for its modules."""
-    set_for_modules(name, value)
-    if address is not None and not is_same_address(
-        os.environ.get(address.variable, ""), address.url
-    ):
+    set_key_for_modules(name, value, None if address is None else address.url)
+    if address is None or not address.variable:
+        return
+    if not is_same_address(os.environ.get(address.variable, ""), address.url):
         # A command that finds it there would send keys of its own to it.
         set_for_modules(address.variable, address.url)
 

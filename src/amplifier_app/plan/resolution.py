@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amplifier_app.base import installed
+from amplifier_app.base import installed, paths
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.keys import Environment
 from amplifier_app.plan import overrides
 from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE, MergedPlan, read_profile
 from amplifier_app.plan.documents.scopes import Override, read_settings
+from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.rules import check_complete, normalise
 from amplifier_app.plan.source_spec import (
@@ -54,6 +55,7 @@ from amplifier_app.plan.tree.nodes import (
 )
 from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, suggest
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import without_login
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
@@ -250,6 +252,7 @@ def resolve(
         MapNode(merged.sources, NOWHERE), environ, problems, keep_unset=keep_unset
     )
     sources = _source_overrides(merged, written, problems)
+    _check_addresses(merged, resolved, problems)
     if not lenient:
         problems.raise_if_any()
     unset = [
@@ -455,6 +458,32 @@ def _source_overrides(merged: MergedPlan, sources: Node, problems: Problems) -> 
         if text is not None:
             source_overrides[module] = Override(text, source.at)
     return source_overrides
+
+
+def _check_addresses(merged: MergedPlan, tree: MapNode, problems: Problems) -> None:
+    """Report each module for which the project sets the address, and the user the key."""
+    for entry in module_entries(tree):
+        config = entry.node.mapping("config")
+        address = config.items.get("base_url")
+        if not isinstance(address, Scalar) or not _is_in_project(merged, address):
+            continue
+        for name, key in config.items.items():
+            is_key = isinstance(key, Scalar) and key.value and is_secret_key(name)
+            if is_key and not _is_in_project(merged, key):
+                problems.add(
+                    f"the project's base_url ({without_login(str(address.value))}) would be sent the {name} of "
+                    f"{entry_key(entry.node)} that is set at {key.at}",
+                    address.at,
+                    f"Set {name} next to base_url, or remove base_url from the project.",
+                )
+
+
+def _is_in_project(merged: MergedPlan, node: Node) -> bool:
+    """Return True if a value is set in a document of the project."""
+    folder = merged.folders.get(node.at.file)
+    if merged.project is None or folder is None or folder.is_relative_to(paths.config_dir()):
+        return False
+    return folder.is_relative_to(merged.project.parent)
 
 
 def _absolute(merged: MergedPlan, source: Scalar, problems: Problems) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +16,11 @@ from amplifier_app.base.redact import treat_keys_as_secret
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
 from amplifier_app.trust import check_programs, trusted_dir
 from amplifier_core.capabilities import VISION
+from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction
+from amplifier_support.environment import stored_addresses, withholding
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import project_folders
+from amplifier_support.provider_access import is_misplaced
 from amplifier_support.provider_order import first_mounted
 from amplifier_support.session_capabilities import (
     ACCEPTED_TOOLS,
@@ -42,10 +46,13 @@ from amplifier_support.session_capabilities import (
     WORKING_DIR,
     Capability,
 )
+from amplifier_support.text import without_login
 from amplifier_support.working_folder import working_folder
 
 if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+logger = logging.getLogger(__name__)
 
 
 def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) -> None:
@@ -93,6 +100,42 @@ def set_stored_keys(coordinator: Any) -> Filled:
     treat_keys_as_secret(coordinator)
     SECRET_VARIABLES.register(coordinator, filled.secret)
     return filled
+
+
+_OWN_PACKAGES = ("amplifier_modules", "amplifier_extras")
+
+
+class GuardedLoader(ModuleLoader):
+    """Loads modules; those of others are mounted without the stored keys that are for another address than their own.
+
+    Our modules choose themselves, and say why. Others read the environment, whatever their `base_url` is.
+    """
+
+    async def load(
+        self, module_id: str, config: dict[str, Any] | None = None, *args: Any, **kwargs: Any
+    ) -> MountFunction:
+        mount = await super().load(module_id, config, *args, **kwargs)
+        loaded: LoadedModule | None = getattr(mount, "__amplifier_module__", None)
+        address = (config or {}).get("base_url")
+        package = "" if loaded is None or loaded.package is None else loaded.package.__name__
+        if not isinstance(address, str) or package.partition(".")[0] in _OWN_PACKAGES:
+            return mount
+
+        async def guarded(coordinator: Any) -> Any:
+            stored = stored_addresses()
+            names = [name for name in stored if is_misplaced(name, address, stored)]
+            before = len(coordinator.get("providers"))
+            try:
+                with withholding(names):
+                    return await mount(coordinator)
+            finally:
+                if names and len(coordinator.get("providers")) == before:
+                    text = "%s is not given the stored %s: base_url (%s) is another address; set api_key: ${%s} next to it"
+                    listed = " and ".join(names)
+                    logger.warning(text, module_id, listed, without_login(address), names[0])
+
+        vars(guarded).update(vars(mount))
+        return guarded
 
 
 def first_provider(session: Any) -> tuple[str, Any]:

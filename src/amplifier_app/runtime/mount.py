@@ -26,6 +26,7 @@ from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.capabilities import (
+    GuardedLoader,
     register_capabilities,
     register_mentions,
     register_trusted_dir,
@@ -95,7 +96,7 @@ class _TimeReached(BaseException):
     """Raised in blocking code; not caught by `except Exception` in a module."""
 
 
-class LimitedLoader(ModuleLoader):
+class LimitedLoader(GuardedLoader):
     """Loads modules, each within a time limit.
 
     Args:

@@ -20,12 +20,12 @@ from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.plan.traffic import MODULE as recorder
 from amplifier_app.plan.tree.problems import suggest
-from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
+from amplifier_app.runtime.capabilities import GuardedLoader, register_capabilities, set_stored_keys
 from amplifier_app.runtime.observers.observer import Display, Renderer
 from amplifier_app.runtime.turns.module_faults import blame_module
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import LLMError, LLMTimeoutError, programming_error
-from amplifier_core.loader import ModuleLoader, find_kind
+from amplifier_core.loader import find_kind
 from amplifier_core.message_models import ChatRequest, Message
 from amplifier_core.module_sources import ModuleMountError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
@@ -207,7 +207,7 @@ async def mount_alone(
     """
     shown_by = renderer or Renderer()
     coordinator = ModuleCoordinator(display_system=Display(shown_by))
-    coordinator.loader = ModuleLoader(coordinator)
+    coordinator.loader = GuardedLoader(coordinator)
     register_capabilities(coordinator, sources)
     for event, handler in shown_by.handlers().items():
         coordinator.hooks.register(event, handler, name="app-renderer")
@@ -289,20 +289,25 @@ def find_access(info: ProviderInfo, provider: Provider) -> Access:
     Its keys are placeholders unless the config has one: the keyring may ask to be unlocked.
     """
     environ = keys.environment()
+    stored: dict[str, str | None] = {}
     field = address_field(info)
     configured = {
         name: str(value) for name, value in provider.config.items() if value and is_secret_key(name)
     }
     if isinstance(environ, keys.Environment) and not configured:
+        stored = {name: key.address and key.address.url for name, key in environ.used.items()}
         environ = {**os.environ, **environ.addresses, **dict.fromkeys(environ.used, "stored")}
     variable = (field.env_var if field is not None else None) or ""
+    own_address = (field.default if field is not None else None) or ""
     address = provider.config.get("base_url")
     names = info.credential_env_vars
-    access = choose_access(configured, address, environ, names, variable)
+    access = choose_access(configured, address, environ, names, variable, own_address, stored)
     is_ours = provider.source is None and provider.module in installed.bundled_modules()
     if is_ours or access.keys or not access.ignored:
         return access
-    given = {name: "set" for name in names if environ.get(name)}
+    given = {name: "set" for name in names if environ.get(name) and name not in stored}
+    if not given:
+        return access
     target = without_login(access.address or "")
     warning = (
         f"{provider.module} may send {next(iter(given))}, which is for another address, to base_url ({target}): "

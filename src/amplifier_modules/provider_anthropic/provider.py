@@ -127,7 +127,7 @@ async def mount(
 
 def _find_access(config: AnthropicConfig) -> Access:
     configured = {"api_key": config.api_key, "auth_token": config.auth_token}
-    return find_access(config, configured, (API_KEY, AUTH_TOKEN), BASE_URL_VARIABLE)
+    return find_access(config, configured, (API_KEY, AUTH_TOKEN), BASE_URL_VARIABLE, BASE_URL)
 
 
 def open_transport(config: AnthropicConfig, coordinator: Any = None) -> Transport | None:

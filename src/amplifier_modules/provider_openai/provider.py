@@ -191,7 +191,7 @@ async def mount(coordinator: Any, settings: OpenAIConfig) -> Callable[[], Awaita
         ConfigurationError: The address or the key is invalid.
     """
     keys = {"api_key": settings.api_key}
-    access = find_access(settings, keys, ("OPENAI_API_KEY",), "OPENAI_BASE_URL")
+    access = find_access(settings, keys, ("OPENAI_API_KEY",), "OPENAI_BASE_URL", OPENAI_URL)
     if not access.keys and is_openai(api_address(access.address or OPENAI_URL)):
         reason = access.ignored or (
             "no API key. Set OPENAI_API_KEY or api_key in its config, or set "

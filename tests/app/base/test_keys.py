@@ -323,10 +323,11 @@ def test_a_plan_that_needs_a_key_of_a_locked_keyring_stops(keyring_file: Path) -
 
 
 def test_the_keyring_is_asked_once_in_a_run(keyring_file: Path) -> None:
-    child("store.store('ANTHROPIC_API_KEY', sys.argv[1])", KEY)
     asked = keyring_file.with_name(keyring_file.name + ".asked")
-    asked.unlink()
     with ScriptedLLM.running(["hello"]) as server:
+        address = f"Address('ANTHROPIC_BASE_URL', '{server.base_url}')"
+        child(f"store.store('ANTHROPIC_API_KEY', sys.argv[1], address={address})", KEY)
+        asked.unlink()
         env = {"PYTHONPATH": str(BACKEND), "ANTHROPIC_BASE_URL": server.base_url}
         done = run_amplifier("run", "hi", env=env)
         assert (done.code, done.stdout) == (0, "hello\n"), done.stderr
@@ -338,9 +339,9 @@ def test_the_keyring_is_asked_once_in_a_run(keyring_file: Path) -> None:
 
 
 def test_a_stored_key_makes_a_provider_available_and_is_used_by_it(home: Path) -> None:
-    KeyStore().store("OPENAI_API_KEY", KEY)
     with ScriptedLLM.running(["hello"]) as server:
         env = {"OPENAI_BASE_URL": server.base_url}
+        KeyStore().store("OPENAI_API_KEY", KEY, address=Address(*next(iter(env.items()))))
         with Terminal("run", "-m", "gpt-test", "hi", env=env) as terminal:
             assert terminal.finish() == 0
         assert server.completions[0].headers["authorization"] == f"Bearer {KEY}"
@@ -443,7 +444,6 @@ def test_an_interpolated_key_is_masked_whatever_its_variable_is_called(
 
 def test_a_stored_key_is_visible_to_its_provider_only(tmp_path: Path, home: Path) -> None:
     odd = "odd-name-0123456789"
-    KeyStore().store("ANTHROPIC_API_KEY", KEY)
     KeyStore().store("ODDLY_NAMED", odd)
     look = "env; cat /proc/$PPID/environ; echo done"
     # The model knows the keys and says them; what is logged of it does not.
@@ -451,6 +451,8 @@ def test_a_stored_key_is_visible_to_its_provider_only(tmp_path: Path, home: Path
     said = Reply(f"I heard {KEY} and {odd}", tool_calls=[call])
     with ScriptedLLM.running([said, "finished"]) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ODD_COPY": "x"}
+        address = Address("ANTHROPIC_BASE_URL", server.base_url)
+        KeyStore().store("ANTHROPIC_API_KEY", KEY, address=address)
         done = run_amplifier("run", "--approve", "allow", "go", cwd=tmp_path, env=env)
         assert done.code == 0, done.stderr
         (sent,) = (

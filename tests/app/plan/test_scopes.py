@@ -75,6 +75,36 @@ def test_settings_keep_the_profiles_name_and_description(write: Write, base: Pat
     ]  # fmt: skip
 
 
+ANTHROPIC = "providers: [{{module: provider-anthropic, config: {{{}}}}}]\n"
+
+
+BARE = "session: {orchestrator: loop-basic, context: context-simple}\n"
+
+
+@pytest.mark.parametrize("redirecting", [PROJECT, LOCAL, "repo/.amplifier/profiles/bare.yaml"])
+def test_a_project_cannot_have_the_key_of_the_user_sent_to_an_address_of_its_own(
+    write: Write, project: Path, redirecting: str
+) -> None:
+    def load_with(own: str, of_project: str) -> dict[str, Any]:
+        write(BARE, "home/profiles/bare.yaml")
+        write(ANTHROPIC.format(own), USER)
+        head = BARE if redirecting.endswith("bare.yaml") else ""
+        write(head + ANTHROPIC.format(of_project), redirecting)
+        return load(profile="bare", project=project).data["providers"][0]["config"]
+
+    address = "base_url: 'https://me:pw@elsewhere.example'"
+    with pytest.raises(PlanError) as raised:
+        load_with("api_key: sk-user", address)
+    [problem] = raised.value.problems
+    assert problem.at is not None
+    assert problem.at.file == str(project.parent.parent / redirecting)
+    where = f"the api_key of provider-anthropic that is set at {project.parent.parent / USER}:1"
+    assert f"base_url (https://elsewhere.example) would be sent {where}" in problem.message
+    # With both from the same side there is nothing to redirect.
+    assert load_with("max_tokens: 5", f"api_key: sk-project, {address}")["api_key"] == "sk-project"
+    assert load_with(f"api_key: sk-user, {address}", "max_tokens: 5")["api_key"] == "sk-user"
+
+
 def test_without_a_project_no_project_settings_apply(
     write: Write, base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,9 +173,9 @@ class Choice(NamedTuple):
     def address_of_key(self) -> Address | None:
         """The address to store with the new key; None without a new key, or if the settings contain both."""
         field = address_field(self.offer.info)
-        if not self.key or not self.offer.reads_variable or field is None or not field.env_var:
+        if not self.key or not self.offer.reads_variable or field is None:
             return None
-        return Address(field.env_var, self.address)
+        return Address(field.env_var or "", self.address)
 
     @property
     def lacks_key(self) -> bool:
@@ -271,7 +271,11 @@ async def build_offer(
     variable = offer.variable or ""
     key = stored.get(variable)
     is_used = key is not None and key.overriding(variable, os.environ) is None
-    return offer._replace(stored=key.address) if key and is_used else offer
+    if key is None or not is_used:
+        return offer
+    # The provider's own address, if an earlier version stored the key.
+    address = key.address or Address("", offer.default_address)
+    return offer._replace(stored=address if address.url else None)
 
 
 async def try_out(choice: Choice, timeout: float, renderer: Renderer | None = None) -> Answered:

@@ -11,6 +11,7 @@ from pydantic import AliasChoices, Field, SecretStr
 from amplifier_modules._shared.http.client import CONNECT_TIMEOUT, IDLE_TIMEOUT
 from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored
 from amplifier_modules._shared.providers.catalogue import PricesConfig
+from amplifier_support.environment import stored_addresses
 from amplifier_support.provider_access import Access, choose_access
 
 
@@ -76,10 +77,19 @@ def find_access(
     keys: Mapping[str, SecretStr | None],
     variables: Sequence[str],
     address_variable: str,
+    own_address: str,
 ) -> Access:
     """Return the keys and the address to use; see `choose_access`."""
     configured = {name: key.get_secret_value() if key else None for name, key in keys.items()}
-    return choose_access(configured, config.base_url, os.environ, variables, address_variable)
+    return choose_access(
+        configured,
+        config.base_url,
+        os.environ,
+        variables,
+        address_variable,
+        own_address,
+        stored_addresses(),
+    )
 
 
 def first_given(*values: Any) -> Any:

@@ -50,6 +50,8 @@ def rows(*options: str | Path, env: dict[str, str | None] | None = None) -> dict
 
 
 HOUSE = """
+import os
+
 from amplifier_core.models import ConfigField, ProviderInfo
 from amplifier_modules.provider_mock.provider import MockConfig, MockProvider
 
@@ -65,8 +67,35 @@ class House(MockProvider):
         return info.model_copy(update={"config_fields": FIELDS})
 
 async def mount(coordinator, config=None):
-    await coordinator.mount("providers", House(MockConfig(), []), name="house")
+    if "api_key" in (config or {}) or "HOUSE_KEY" in os.environ:
+        await coordinator.mount("providers", House(MockConfig(), []), name="house")
 """
+
+
+def test_modules_of_others_get_a_stored_key_for_its_address_only(tmp_path: Path) -> None:
+    source = str(module_folder(tmp_path, HOUSE, "amplifier_module_provider_house"))
+    for address, code in (("http://127.0.0.1:8", 78), ("http://127.0.0.1:9/v1", 0)):
+        provider = {"module": "provider-house", "source": source, "config": {"base_url": address}}
+        plan = mock_plan(tmp_path, [], providers=[provider])
+        for stored_for in (
+            Address("HOUSE_URL", "http://127.0.0.1:9"),
+            Address("", "http://127.0.0.1:9"),
+        ):
+            KeyStore().store("HOUSE_KEY", KEY, address=stored_for)
+            done = run_amplifier("run", "-f", plan, "hi")
+            assert done.code == code, done.stderr
+            tested = run_amplifier("provider", "test", "house", "-f", plan)
+            assert tested.code == code, tested.stderr
+            refusal = (
+                f"provider-house is not given the stored HOUSE_KEY: base_url ({address}) is another"
+            )
+            assert (refusal in done.stderr) is (refusal in tested.stderr) is (code != 0)
+            assert rows("-f", plan)["house"]["warning"] == (
+                None
+                if code == 0
+                else f"HOUSE_KEY is not sent to base_url ({address}): it is for http://127.0.0.1:9; "
+                "to use it there as well, set api_key: ${HOUSE_KEY} next to base_url"
+            )
 
 
 def test_the_list_warns_of_modules_of_others_that_may_send_a_key_elsewhere(tmp_path: Path) -> None:
@@ -74,8 +103,8 @@ def test_the_list_warns_of_modules_of_others_that_may_send_a_key_elsewhere(tmp_p
     config = {"base_url": "http://127.0.0.1:8"}
     provider = {"module": "provider-house", "source": source, "config": config}
     plan = mock_plan(tmp_path, [], providers=[provider])
-    KeyStore().store("HOUSE_KEY", KEY, address=Address("HOUSE_URL", "http://127.0.0.1:9"))
-    row = rows("-f", plan)["house"]
+    env: dict[str, str | None] = {"HOUSE_KEY": KEY, "HOUSE_URL": "http://127.0.0.1:9"}
+    row = rows("-f", plan, env=env)["house"]
     assert [each["variable"] for each in row["credentials"]] == ["HOUSE_KEY"]
     assert "provider-house may send HOUSE_KEY" in row["warning"]
 
@@ -174,8 +203,8 @@ def test_without_a_key_it_says_where_one_goes() -> None:
 
 def test_a_stored_key_is_used(dialect: str) -> None:
     variable, base_url = DIALECTS[dialect]
-    KeyStore().store(variable, KEY)
     with ScriptedLLM.running(["ready"], api_key=KEY) as server:
+        KeyStore().store(variable, KEY, address=Address(base_url, server.base_url))
         done = run_amplifier(
             "provider", "test", dialect, "-m", "m", env={base_url: server.base_url}
         )
