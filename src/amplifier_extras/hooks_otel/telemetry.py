@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -31,15 +31,12 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from amplifier_extras.hooks_otel import attributes as words
 from amplifier_extras.hooks_otel.attributes import Attributes
 from amplifier_extras.hooks_otel.config import MODULE_ID, OtelConfig
-from amplifier_extras.hooks_otel.export import Ids, Pipeline
+from amplifier_extras.hooks_otel.export import Ids, OtlpMetrics, Pipeline
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.privacy import LogCopy, raw_data, session_secrets
 from amplifier_support.fields import read_field
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import REDACT_EVENT, WORKING_DIR
-
-if TYPE_CHECKING:
-    from amplifier_extras.hooks_otel.metrics import OtlpMetrics
 
 _SPAN_DIGITS = 16
 
@@ -213,9 +210,6 @@ class Telemetry:
         self._pipeline = Pipeline(config, WORKING_DIR.of(coordinator) or os.getcwd())
         self._metrics: OtlpMetrics | None = None
         if config.metrics and config.exporter == "otlp":
-            # The other exporters work without OTLP's package.
-            from amplifier_extras.hooks_otel.metrics import OtlpMetrics
-
             self._metrics = OtlpMetrics(config, self._pipeline.resource)
         self._copy = LogCopy(Redactor(session_secrets(coordinator)), config.max_content_chars)
         parent = coordinator.parent_id
