@@ -17,6 +17,9 @@ MAX_PIXELS = 8_000
 
 Size = tuple[int, int]
 
+_SCAN = 0xDA
+"""Marker of the segment before the pixels of a JPEG."""
+
 
 class Image(NamedTuple):
     """The facts of an image: its media type, and width and height in pixels."""
@@ -74,41 +77,49 @@ def _kind(start: bytes) -> tuple[str, Callable[[bytes], Size]] | None:
 
 
 def _png(data: bytes) -> Size:
-    """Chunks of length, type, content and checksum, from IHDR to IEND."""
-    size, at, has_pixels = (0, 0), 8, False
-    while True:
-        length, kind = struct.unpack_from(">I4s", data, at)
-        content = data[at + 8 : at + 8 + length]
-        (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
-        if zlib.crc32(content, zlib.crc32(kind)) != checksum:
+    size, has_pixels = (0, 0), False
+    for kind, at, end in _png_chunks(data):
+        (checksum,) = struct.unpack_from(">I", data, end - 4)
+        if zlib.crc32(data[at + 4 : end - 4]) != checksum:
             raise DamagedImage("it has a wrong checksum")
         if kind == b"IHDR":
-            size = struct.unpack_from(">II", content)
-        elif kind == b"IEND":
-            return size if has_pixels else (0, 0)
+            size = struct.unpack_from(">II", data[at + 8 : end - 4])
         has_pixels = has_pixels or kind == b"IDAT"
-        at += 12 + length
+    return size if has_pixels else (0, 0)
+
+
+def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the kind, start and end of each chunk: length, kind, content and checksum, from IHDR to IEND."""
+    kind, end = b"", 8
+    while kind != b"IEND":
+        at = end
+        length, kind = struct.unpack_from(">I4s", data, at)
+        end = at + 12 + length
+        yield kind, at, end
 
 
 def _jpeg(data: bytes) -> Size:
-    """Segments of marker and length; the frame's has the size, then comes the scan."""
-    size, at = (0, 0), 2
-    while True:
-        if data[at] != 0xFF:
-            raise DamagedImage("it has an invalid marker")
-        marker = data[at + 1]
-        if marker == 0xFF:
-            at += 1
-            continue
-        (length,) = struct.unpack_from(">H", data, at + 2)
+    size = (0, 0)
+    for marker, at, end in _jpeg_segments(data):
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             height, width = struct.unpack_from(">HH", data, at + 5)
             size = (width, height)
-        elif marker == 0xDA:
-            if b"\xff\xd9" not in data[at + 2 + length :]:
-                raise DamagedImage("it ends too early")
-            return size
-        at += 2 + length
+        elif marker == _SCAN and b"\xff\xd9" not in data[end:]:
+            raise DamagedImage("it ends too early")
+    return size
+
+
+def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the marker, start and end of each segment up to the scan; one of them is the frame, which has the size."""
+    marker, end = 0, 2
+    while marker != _SCAN:
+        at = end
+        if data[at] != 0xFF:
+            raise DamagedImage("it has an invalid marker")
+        marker, end = data[at + 1], at + 1
+        if marker != 0xFF:  # filling
+            end += 1 + struct.unpack_from(">H", data, at + 2)[0]
+            yield marker, at, end
 
 
 def _gif(data: bytes) -> Size:
@@ -167,28 +178,19 @@ _PNG_METADATA = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME"})
 
 def _png_parts(data: bytes) -> Iterator[bytes]:
     yield data[:8]
-    at = 8
-    while at + 8 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, at)
+    for kind, at, end in _png_chunks(data):
         if kind not in _PNG_METADATA:
-            yield data[at : at + 12 + length]
-        at += 12 + length
+            yield data[at:end]
 
 
 def _jpeg_parts(data: bytes) -> Iterator[bytes]:
     yield data[:2]
-    at = 2
-    while data[at + 1] != 0xDA:
-        if data[at + 1] == 0xFF:  # filling
-            at += 1
-            continue
-        (length,) = struct.unpack_from(">H", data, at + 2)
+    for marker, at, end in _jpeg_segments(data):
         # Application segments hold metadata, except those that say how to decode the pixels; so do comments.
-        marker = data[at + 1]
-        if not (0xE1 <= marker <= 0xED or marker in (0xEF, 0xFE)):
-            yield data[at : at + 2 + length]
-        at += 2 + length
-    yield data[at:]
+        if marker == _SCAN:
+            yield data[at:]
+        elif not (0xE1 <= marker <= 0xED or marker in (0xEF, 0xFE)):
+            yield data[at:end]
 
 
 def _webp_parts(data: bytes) -> Iterator[bytes]:
