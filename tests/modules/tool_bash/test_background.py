@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import HookResult
-from amplifier_modules.tool_bash import background
+from amplifier_modules.tool_bash import tool
 from tests.support.lingering import HARDEST, Lingering
 from tests.support.processes import is_alive
 from tests.support.waiting import eventually
@@ -85,7 +85,7 @@ async def test_the_end_of_the_session_kills_every_command(start: Any) -> None:
 async def test_a_command_that_ends_at_once_returns_at_once(
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "AT_ONCE_SECONDS", 20.0)
+    monkeypatch.setattr(tool, "AT_ONCE_SECONDS", 20.0)
     session = await start()
     failed = await begin(session, "echo no; exit 2")
     assert (failed.success, failed.output) == (False, "no\n[its id was b1]\n[exit code 2]")
