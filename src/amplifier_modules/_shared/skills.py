@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
+
 from amplifier_support.files import open_regular
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import is_shared
@@ -261,8 +263,6 @@ def parse_skill(data: bytes) -> tuple[dict[str, Any], str]:
     Raises:
         InvalidSkill: It is too long, or has no valid front matter.
     """
-    import yaml  # Most sessions have no skills.
-
     if len(data) > MAX_BYTES:
         raise InvalidSkill(f"{FILE} is larger than {MAX_BYTES:,} bytes")
     try:

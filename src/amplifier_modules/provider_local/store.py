@@ -26,9 +26,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import IO, Any, Literal
+
+import platformdirs
+from uv import find_uv_bin
 
 from amplifier_core.events import PROVIDER_RESOLVE
 from amplifier_core.llm_errors import ConfigurationError, NetworkError, ProviderUnavailableError
@@ -37,6 +40,7 @@ from amplifier_modules.provider_local.config import MODULE_ID, LocalConfig
 from amplifier_support.async_programs import run_in_thread
 from amplifier_support.environment import without_model_keys
 from amplifier_support.files import make_private_folder, open_locked, sync_folder
+from amplifier_support.installation import find_installation
 from amplifier_support.programs import find_program, search_path
 from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE
 from amplifier_support.text import did_you_mean
@@ -157,10 +161,6 @@ def _find_uv() -> str | None:
     if on_path := find_program("uv"):
         return on_path
     try:
-        from uv import find_uv_bin
-    except ImportError:
-        return None
-    try:
         return os.fsdecode(find_uv_bin())
     except FileNotFoundError:
         return None
@@ -168,11 +168,7 @@ def _find_uv() -> str | None:
 
 def _installer() -> str:
     """Name of the client that installed this program; pip if unknown."""
-    try:
-        note = metadata.distribution("amplifier").read_text("INSTALLER")
-    except metadata.PackageNotFoundError:
-        note = None
-    return (note or "pip").strip().lower()
+    return "uv" if find_installation().tool.startswith("uv") else "pip"
 
 
 def bytes_in(folder: Path, suffix: str = "") -> int:
@@ -603,8 +599,6 @@ def models_dir(config: LocalConfig, cache: str | None) -> Path:
         return Path(folder).expanduser() / "models"
     if home := os.environ.get("AMPLIFIER_HOME"):
         return Path(home).expanduser() / "cache" / "models"
-    import platformdirs
-
     return Path(platformdirs.user_cache_dir("amplifier", appauthor=False)) / "models"
 
 

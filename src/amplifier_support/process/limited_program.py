@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -28,6 +29,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+if sys.platform == "linux":
+    import ctypes
 
 from amplifier_support import process_tree
 from amplifier_support.environment import forbid_inspection
@@ -218,13 +222,7 @@ class LimitedProgram:
 
 def _preparation() -> Callable[[], None]:
     """Return the function that the program runs before it starts."""
-    import resource
-
-    prctl: Any = None
-    if sys.platform.startswith("linux"):
-        import ctypes
-
-        prctl = ctypes.CDLL(None).prctl
+    prctl: Any = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
     def prepare() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
