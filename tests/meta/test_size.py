@@ -9,7 +9,7 @@ CODE_LINES = {
     "amplifier_app": 36_250,
     "amplifier_batch": 7_260,
     "amplifier_core": 3_000,
-    "amplifier_extras": 4_860,
+    "amplifier_extras": 4_820,
     "amplifier_serve": 1_690,
     "amplifier_kit": 4_740,
     "amplifier_modules": 19_650,
