@@ -124,7 +124,7 @@ def _let_signals_end_it() -> None:
 
 def _keep_keys_private() -> None:
     """Keep commands started by this process from reading the keys in its memory."""
-    from amplifier_support.environment import forbid_inspection
+    from amplifier_support.sandbox.system_calls import forbid_inspection
 
     try:
         forbid_inspection()

@@ -105,6 +105,14 @@ def test_the_kernels_work_needs_pydantic_and_the_ground_floor(tmp_path: Path) ->
     assert loaded.packages <= {"amplifier_core", "amplifier_support", *PYDANTIC}
 
 
+def test_the_launcher_of_commands(tmp_path: Path) -> None:
+    program = "import amplifier_support.process.supervisor"
+    loaded = loaded_by(tmp_path, sys.executable, "-c", program)
+    assert loaded.packages == {"amplifier_support"}
+    assert loaded.heavy == {"ctypes"}
+    assert not loaded.modules & {"contextlib", "enum", "re", "socket", "typing"}
+
+
 @pytest.mark.parametrize("argument", ["--version", "version"])
 def test_the_version(argument: str, tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, *amplifier_command(), argument)

@@ -63,8 +63,8 @@ from amplifier_batch.record.replica import Change
 from amplifier_batch.workdirs import Workdir
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_modules._shared.pacing import pace_in
-from amplifier_support.environment import forbid_inspection
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
+from amplifier_support.sandbox.system_calls import forbid_inspection
 from amplifier_support.session_capabilities import BUDGET, DEFERRAL, PACE
 from amplifier_support.usage import dollars
 

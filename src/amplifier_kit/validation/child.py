@@ -31,7 +31,7 @@ from typing import Any
 from amplifier_core._foreign import line_in
 from amplifier_core.loader import before_installed
 from amplifier_kit.validation.isolation import NOT_REPORTED, Findings
-from amplifier_support.environment import forbid_inspection
+from amplifier_support.sandbox.system_calls import forbid_inspection
 
 
 def _place_now(root: Path, thread: int) -> str:

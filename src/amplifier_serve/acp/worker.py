@@ -39,7 +39,7 @@ from amplifier_serve.acp.permissions import Permissions
 from amplifier_serve.acp.server import NOT_FOUND
 from amplifier_serve.acp.updates import Updates, count_tokens, replay, text_block
 from amplifier_serve.agent import without_untrusted_project
-from amplifier_support.environment import forbid_inspection
+from amplifier_support.sandbox.system_calls import forbid_inspection
 
 _AUTHENTICATION_REQUIRED = -32000
 _CODES = {

@@ -34,8 +34,8 @@ if sys.platform == "linux":
     import ctypes
 
 from amplifier_support import process_tree
-from amplifier_support.environment import forbid_inspection
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.sandbox.system_calls import forbid_inspection
 
 OUTPUT_BYTES = 16 * 1024
 """Number of bytes kept of the end of the output."""

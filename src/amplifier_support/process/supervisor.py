@@ -35,13 +35,12 @@ import select
 import sys
 import time
 
-from amplifier_support.environment import forbid_inspection
 from amplifier_support.process import INHERITED
 from amplifier_support.process_tree import adopter, descendants, kill_all, reap
 from amplifier_support.sandbox import forwarder
 from amplifier_support.sandbox.connections import Connections
 from amplifier_support.sandbox.entering import enter, unpack
-from amplifier_support.sandbox.system_calls import permit_own_mounts, restrict
+from amplifier_support.sandbox.system_calls import forbid_inspection, permit_own_mounts, restrict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
+_PR_SET_DUMPABLE = 4
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_MODE_FILTER = 2
@@ -58,6 +59,23 @@ _CAPABILITY_VERSION = 0x20080522
 _KEPT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 5, 6, 7, 10))
 
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+def forbid_inspection() -> None:
+    """Make this process's environment and memory unreadable to other processes of the user.
+
+    That includes every command started from here, which otherwise could read the keys this process
+    was started with from `/proc`. The superuser still can. Debuggers of the user are kept out as
+    well, and there are no core dumps. It holds until another program is executed in this process;
+    a fork inherits it. Systems other than Linux have nothing like it; there this does nothing.
+
+    Raises:
+        OSError: The system refused.
+    """
+    if sys.platform != "linux":
+        return
+    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError("the system does not support PR_SET_DUMPABLE")
 
 
 class _Program(ctypes.Structure):
