@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -100,14 +101,15 @@ def test_a_folder_that_another_sandbox_makes_at_the_same_time_is_used(
 @needs_namespaces
 async def test_commands_see_only_themselves_and_folders_of_their_own(box: Box) -> None:
     (box.work / "file").write_text("here\n")
-    await box.run("cat file; ls /run; ls /proc | grep -c '^[0-9]'; echo x > /tmp/x; pwd")
+    name = uuid4().hex
+    await box.run(f"cat file; ls /run; ls /proc | grep -c '^[0-9]'; echo x > /tmp/{name}; pwd")
     lines = box.output.split()
     assert lines[0] == "here"
     assert int(lines[-2]) < 10
     assert lines[-1] == str(box.work)
-    await box.run("cat /tmp/x /var/tmp/x; cd ..; ls")
+    await box.run(f"cat /tmp/{name} /var/tmp/{name}; cd ..; ls")
     assert box.output.split() == ["x", "x", "work"]
-    assert not Path("/tmp/x").exists()
+    assert not Path("/tmp", name).exists()
 
 
 @needs_namespaces
