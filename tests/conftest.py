@@ -44,8 +44,10 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Start the interpreter that the workers clone processes under test from."""
     # pytest has to import what it imports, which includes the fixtures, itself.
     from tests.support.cli import child_environment
+    from tests.support.compiled import compile_all
     from tests.support.warm_interpreter import WarmInterpreter, is_available
 
+    compile_all(config)
     if is_available():
         environment = child_environment(Path(os.devnull))
         interpreter = WarmInterpreter.start(environment)
