@@ -168,7 +168,7 @@ def test_the_provider_is_named_once_per_choice_and_only_on_a_terminal(tmp_path: 
         (["notes.txt"], "Summarize the files in this folder."),
         (["src/app.go", "src/__init__.py"], "Explain src/app.go step by step."),
         (["lib/a.py", "tests/test_a.py", "node_modules/x.js"], "Which tests cover lib/a.py?"),
-        ([".git/HEAD", "a.py"], "Review my uncommitted changes."),
+        ([".git/HEAD", "a.py"], "Review my latest changes."),
     ],
 )
 def test_suggestions_fit_the_folder(files: list[str], expected: str, tmp_path: Path) -> None:

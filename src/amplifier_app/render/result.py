@@ -73,7 +73,7 @@ def _report_fields(report: RunReport) -> dict[str, Any]:
         "response": turn.response,
         "data": report.data,
         "reason": turn.reason,
-        "limit": None if turn.limit is None else turn.limit._asdict(),
+        "limit": None if turn.limit is None else turn.limit.as_dict(),
         "session_id": report.session_id,
         "plan_digest": report.plan_digest,
         "provider": report.provider,

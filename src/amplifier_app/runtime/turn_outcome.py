@@ -42,7 +42,7 @@ def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | 
         return Outcome(Ending.ERROR, "the orchestrator reported an error", resume)
     if turn.limit is not None:
         # Also if the limit was reached by what an orchestrator did after it had answered.
-        return Outcome(Ending.BUDGET, _describe(turn.limit), _raise(turn.limit, session_id))
+        return Outcome(Ending.BUDGET, _describe(turn.limit, turn), _raise(turn.limit, session_id))
     if turn.status == "incomplete":
         return _incomplete(turn, resume)
     if turn.is_proposal:
@@ -91,10 +91,12 @@ def _incomplete(turn: TurnResult, resume: str | None) -> Outcome:
     return Outcome(Ending.BUDGET, message, f"{raise_it} {resume}" if resume else raise_it)
 
 
-def _describe(limit: LimitReached) -> str:
+def _describe(limit: LimitReached, turn: TurnResult) -> str:
     where = f"session.budget.{limit.name}"
     if limit.spent is None:
         why = _UNKNOWN_SPENT.get(limit.name, "usage is unknown")
+        model = limit.model or ", ".join(map(repr, turn.answered_models))
+        why = why.replace("this model", one_line(model, 200) or "this model")
         return f"cannot enforce {where}: {why}"
     return f"{describe_reached(limit.name, limit.allowed, limit.spent)} ({where})"
 

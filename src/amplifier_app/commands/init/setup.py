@@ -544,7 +544,7 @@ def suggestions(folder: Path) -> list[str]:
     else:
         second = f"Explain {code} step by step."
     if (folder / ".git").exists():
-        third = "Review my uncommitted changes."
+        third = "Review my latest changes."
     else:
         third = "Which files here look unfinished, and why?"
     return [first, second, third]

@@ -120,11 +120,17 @@ class LimitReached(NamedTuple):
         name: Its key under `session.budget`.
         allowed: How much it allows.
         spent: How much was used; None if unknown.
+        model: The model whose price is unknown, with its provider; None if that was not the reason before a call.
     """
 
     name: str
     allowed: int | float
     spent: int | float | None
+    model: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The limit as in results of runs."""
+        return {"name": self.name, "allowed": self.allowed, "spent": self.spent}
 
 
 class TurnResult(NamedTuple):

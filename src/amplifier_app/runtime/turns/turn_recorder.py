@@ -418,7 +418,9 @@ def _joined(*parts: Any) -> str:
 
 
 def _limit_in(reached: Any) -> LimitReached | None:
-    name, allowed, spent = (read_field(reached, key) for key in ("limit", "allowed", "spent"))
+    keys = ("limit", "allowed", "spent", "model")
+    name, allowed, spent, model = (read_field(reached, key) for key in keys)
     if not isinstance(name, str) or not isinstance(allowed, (int, float)):
         return None
-    return LimitReached(name, allowed, spent if isinstance(spent, (int, float)) else None)
+    used = spent if isinstance(spent, (int, float)) else None
+    return LimitReached(name, allowed, used, model if isinstance(model, str) else None)

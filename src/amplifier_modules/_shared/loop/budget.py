@@ -148,11 +148,16 @@ def plain(amount: Any) -> int | float:
 
 
 class BudgetReached(Exception):
-    """No further request is allowed; `reached` is the limit."""
+    """No further request is allowed.
 
-    def __init__(self, reached: Reached) -> None:
+    Attributes:
+        details: The limit, as data; with the model whose price is unknown, if that is the reason.
+    """
+
+    def __init__(self, reached: Reached, unpriced: str = "") -> None:
         super().__init__(str(reached))
         self.reached = reached
+        self.details = reached._asdict() | ({"model": unpriced} if unpriced else {})
 
 
 class Budget:
@@ -544,7 +549,12 @@ class LimitRequests:
         """
         limit = self._budget.cost_limit
         if limit is not None and has_no_price(provider, model):
-            raise BudgetReached(Reached("max_cost", plain(limit), None))
+            unpriced = (
+                f"{model!r} of {provider.name}"
+                if model
+                else f"the default model of {provider.name}"
+            )
+            raise BudgetReached(Reached("max_cost", plain(limit), None), unpriced)
 
     async def check(self, ticket: Ticket, ids: Mapping[str, Any]) -> None:
         """Check that an admitted request is still allowed; see `Ticket.check`."""

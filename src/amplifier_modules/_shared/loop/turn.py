@@ -96,7 +96,7 @@ class Turn:
             logger.debug("Turn denied on %s: %s", denial.event, denial.reason)
             return TurnOutcome("incomplete", f"Denied: {denial.reason}", "denied")
         except BudgetReached as stop:
-            return _out_of_budget(stop.reached)
+            return _out_of_budget(stop.reached, stop.details)
         except Interrupted:
             return await self._stop_turn()
 
@@ -296,8 +296,8 @@ class Turn:
             await self._add({"role": "assistant", "content": text})
 
 
-def _out_of_budget(reached: Reached) -> TurnOutcome:
-    details = {"budget": reached._asdict()}
+def _out_of_budget(reached: Reached, about: dict[str, Any] | None = None) -> TurnOutcome:
+    details = {"budget": about or reached._asdict()}
     return TurnOutcome("incomplete", str(reached), OUT_OF_BUDGET, details=details)
 
 
