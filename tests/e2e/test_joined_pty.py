@@ -109,6 +109,18 @@ def texts(run: Run, number: int) -> str:
     return json.dumps(run.server.completions[number - 1].body["messages"])
 
 
+def test_a_line_typed_in_streamed_text_leaves_no_empty_line(run: Run) -> None:
+    run.detach([Reply(text="some words of the answer, and more", fault=Stall(after=4))])
+    with run.join() as terminal:
+        terminal.until(CAN_TYPE)
+        run.let_go(1)
+        terminal.until("some words")
+        terminal.type("be brief" + ENTER)
+        terminal.until("queued for the next step")
+        assert "be brief\r\namplifier: queued" in terminal.shown
+        terminal.type(CTRL_C)
+
+
 def test_a_line_is_a_message_for_the_next_step(run: Run) -> None:
     run.detach([call("echo one >> made"), "all done"], "--approve", "allow")
     file = run.session / "socket"

@@ -542,6 +542,7 @@ class Conversation:
 
     def on_input(self, sent: Sent) -> None:
         """Take an input: the next prompt, or a message to the running turn."""
+        self.renderer.line_entered()
         if not self._turn_runs:
             self._inputs.put_nowait(sent)
         elif sent.text.strip():

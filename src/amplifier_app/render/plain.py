@@ -86,6 +86,9 @@ class PlainRenderer(StreamedBlocks):
         self._end_line()
         self._write("\n".join(line.rstrip() for line in lines) + "\n")
 
+    def line_entered(self) -> None:
+        self._last_character = "\n"
+
     def message_sent(self, text: str) -> None:
         self._end_line()
         self._write(f"> {for_terminal(text)}\n")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.sessions.summary import short_id
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
@@ -282,13 +283,22 @@ async def run_command(text: str, chat: Chat) -> Reply:
         elsewhere = _NAMES_ELSEWHERE.get(name)
         near = did_you_mean(elsewhere or name, chat.commands)
         send = "/help lists all commands. Start with a space to send the text as a prompt."
-        hints = filter(None, (_MISSING.get(name, near), send))
+        hints = filter(None, (_MISSING.get(name, near), _kept_plan(name, chat), send))
         raise UsageError(f"unknown command: {name}", hint="\n".join(hints))
     argument = text[len(name) :].strip()
     # A module may take an argument without naming it in `usage`.
     if argument and not slash_command.usage and not slash_command.module:
         raise UsageError(f"{name} takes no argument, got {one_line(argument, 40)!r}")
     return await slash_command.run(chat, argument)
+
+
+def _kept_plan(name: str, chat: Chat) -> str:
+    """Return why a resumed session lacks a command that its plan may have by now."""
+    if name not in _MISSING or not chat.session.facts.resumed:
+        return ""
+    session = chat.session
+    how = f"amplifier run --resume {short_id(session.id)} --profile {session.facts.profile}"
+    return f"A resumed session keeps its saved plan. With the plan as it is now: {how}"
 
 
 async def ask_module(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

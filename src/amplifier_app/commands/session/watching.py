@@ -174,6 +174,7 @@ class _Watcher:
     # Listener
 
     def on_input(self, sent: Sent) -> None:
+        self._renderer.line_entered()
         if not sent.text.strip():
             return
         if command := command_in(sent.text):

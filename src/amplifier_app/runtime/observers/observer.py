@@ -194,6 +194,9 @@ class Renderer:
         """Release the terminal to another reader and writer for the duration."""
         return self.while_paused()
 
+    def line_entered(self) -> None:
+        """The terminal itself has shown a line that was typed, and its Enter."""
+
     def message_sent(self, text: str) -> None:
         """A prompt, a command or a line typed during the turn is sent now."""
 

@@ -82,11 +82,6 @@ async def test_an_unknown_command_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as error:  # as other agents call /cost
         await run_command("/usage", chat)
     assert (error.value.hint or "").startswith("did you mean '/cost'?")
-    with pytest.raises(UsageError) as error:  # as no server is mounted
-        await run_command("/mcp", chat)
-    assert (error.value.hint or "").startswith(
-        "It needs an MCP server; add one with: amplifier mcp"
-    )
 
 
 async def test_contributed_commands_cannot_replace_or_break_others() -> None:
@@ -170,3 +165,17 @@ async def test_model_shows_why_the_models_cannot_be_listed() -> None:
     text = read_text(await run_command("/model", chat))
     assert "cannot list the models of far: connection refused" in text
     assert "/model NAME" in text
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_a_resumed_session_names_the_command_that_takes_the_plan_as_it_is_now(
+    is_resumed: bool,
+) -> None:
+    facts = SimpleNamespace(resumed=is_resumed, profile="default")
+    session = SimpleNamespace(id="20260131-120000-a1b2c3", facts=facts)
+    chat: Any = SimpleNamespace(session=session, commands=all_commands())
+    with pytest.raises(UsageError) as caught:
+        await run_command("/mcp", chat)
+    assert "amplifier mcp add" in str(caught.value.hint)
+    again = "amplifier run --resume a1b2c3 --profile default"
+    assert (again in str(caught.value.hint)) is is_resumed

@@ -69,7 +69,7 @@ async def test_a_resumed_chat_starts_with_its_title_and_last_exchange(chat: Any)
     lines = read_text(header, width=60).splitlines()
     assert lines[0] == 'Resumed "Review it" · 2 prompts · just now · plan task.yaml'
     assert lines[1:4] == ["› second prompt", "", "line 0"]
-    assert lines[-2:] == ["… 18 more lines", "1 earlier prompt: /history"]
+    assert lines[-3:] == ["… 18 more lines", "1 earlier prompt: /history", ""]
 
 
 async def test_show_prints_a_call_by_its_number(chat: Any) -> None:

@@ -165,3 +165,35 @@ def test_many_notices_about_a_plan_are_shown_once_until_they_change(tmp_path: Pa
     home = Path(os.environ["AMPLIFIER_HOME"])
     (home / "notices.json").write_text("{")
     assert len(run(*keys)) == 4
+
+
+BROKEN = """
+import logging
+
+from pydantic import BaseModel, ValidationError
+
+__amplifier_module_type__ = "hook"
+logger = logging.getLogger(__name__)
+
+
+class Entry(BaseModel):
+    name: str
+
+
+async def mount(coordinator, config=None):
+    async def on_prompt(event, data):
+        try:
+            Entry.model_validate({})
+        except ValidationError as error:
+            logger.warning("cannot read the entry: %s", error)
+
+    coordinator.hooks.register("prompt:submit", on_prompt, name="broken")
+"""
+
+
+def test_a_warning_with_an_error_of_several_lines_is_one_line(tmp_path: Path) -> None:
+    source = str(module_folder(tmp_path, BROKEN, "amplifier_module_hooks_broken"))
+    plan = mock_plan(tmp_path, ["done"], hooks=[{"module": "hooks-broken", "source": source}])
+    done = run_amplifier("run", "-f", plan, "go")
+    (line,) = (line for line in done.stderr.splitlines() if "cannot read the entry" in line)
+    assert "1 validation error for Entry name Field required" in line
