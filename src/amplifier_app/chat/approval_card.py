@@ -12,9 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
-from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -32,8 +30,8 @@ from amplifier_app.base.pager import page_on
 from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.base.stdio import terminal_size
 from amplifier_app.chat.application import edit
-from amplifier_app.chat.ask import READ_SECONDS, WORD_SECONDS, Stopped, terminal_output
-from amplifier_app.chat.terminal_modes import forget_typed, read_line
+from amplifier_app.chat.ask import READ_SECONDS, WORD_SECONDS, Line, Stopped, terminal_output
+from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
 from amplifier_app.render.approval import card_lines, key_lines, range_text, wrapped
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
@@ -226,7 +224,8 @@ class _Card:
             input=create_input(sys.stdin),
             output=DummyOutput() if self._is_plain else terminal_output(self._fd),
         )
-        _quiet(app)
+        # Decide soon whether Esc begins the sequence of another key.
+        app.ttimeoutlen, app.timeoutlen = _ESCAPE_SECONDS, _ESCAPE_SECONDS
         clear_typeahead(app.input)
         try:
             pressed = await app.run_async(handle_sigint=False)
@@ -258,33 +257,8 @@ class _Card:
         Raises:
             Stopped: Ctrl-C was pressed.
         """
-        if self._is_plain:
-            os.write(self._fd, _INSTEAD.encode())
-            try:
-                return (await read_line(0) or "").strip() or None
-            except (KeyboardInterrupt, OSError):  # or the terminal is gone
-                raise Stopped from None
-        bindings = KeyBindings()
-
-        @bindings.add("escape")
-        def back(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
-            event.app.exit(exception=EOFError)
-
-        session: PromptSession[str] = PromptSession(
-            _INSTEAD,
-            key_bindings=bindings,
-            output=terminal_output(self._fd),
-            erase_when_done=True,
-            enable_suspend=True,
-        )
-        _quiet(session.app)
-        try:
-            text = await session.prompt_async()
-        except EOFError:
-            return None
-        except (KeyboardInterrupt, OSError):  # or the terminal is gone
-            raise Stopped from None
-        return text.strip() or None
+        line = Line(self._fd, _INSTEAD, {}, is_plain=self._is_plain, erases=True)
+        return (await line.read() or "").strip() or None
 
     @property
     def _width(self) -> int:
@@ -397,8 +371,3 @@ def _with_bold_keys(lines: list[str], keys: Collection[str]) -> StyleAndTextTupl
             parts.append(("bold" if key in keys else "", key))
             parts.append(("", space + rest))
     return parts
-
-
-def _quiet(app: Application[Any]) -> None:
-    """Decide soon whether Esc begins the sequence of another key."""
-    app.ttimeoutlen, app.timeoutlen = _ESCAPE_SECONDS, _ESCAPE_SECONDS

@@ -68,7 +68,7 @@ async def ask_on_terminal(
     names = keys if is_approval else {str(n): option for n, option in enumerate(options, 1)}
     choices = "  ".join(f"[{name}] {one_line(option)}" for name, option in names.items())
     choices += " (y/n)" if keys and not is_approval else ""
-    line = _Line(fd, f"{choices}: ", keys, is_plain)
+    line = Line(fd, f"{choices}: ", keys, is_plain=is_plain)
     if keys:
         line.forget_typed()
     line.write(_question_lines(question, line.width))
@@ -97,14 +97,14 @@ async def ask_for_text_on_terminal(
         Stopped: Ctrl-C was pressed.
         TimeoutError: No answer within `timeout` seconds.
     """
-    line = _Line(fd, "> ", {}, is_plain)
+    line = Line(fd, "> ", {}, is_plain=is_plain)
     line.forget_typed()
     line.write(_question_lines(question, line.width))
     async with asyncio.timeout(timeout):
         return await line.read()
 
 
-class _Line:
+class Line:
     """An input line below a question.
 
     Args:
@@ -112,15 +112,22 @@ class _Line:
         prompt: Text before the input.
         keys: Single keys that choose an option.
         is_plain: Let the terminal edit the line, and draw nothing; so does a dumb terminal.
+        erases: Erase it when it has been read, if it is drawn.
     """
 
-    def __init__(self, fd: int, prompt: str, keys: dict[str, str], is_plain: bool) -> None:
+    def __init__(
+        self, fd: int, prompt: str, keys: dict[str, str], *, is_plain: bool, erases: bool = False
+    ) -> None:
         self._output = terminal_output(fd)
         self._prompt = prompt
         self._session: PromptSession[str] | None = None
         if not (is_plain or is_dumb()):
             self._session = PromptSession(
-                prompt, output=self._output, key_bindings=_key_bindings(keys), enable_suspend=True
+                prompt,
+                output=self._output,
+                key_bindings=_key_bindings(keys),
+                enable_suspend=True,
+                erase_when_done=erases,
             )
             self._session.app.ttimeoutlen, self._session.app.timeoutlen = 0.05, 0.3
         self.width = self._output.get_size().columns

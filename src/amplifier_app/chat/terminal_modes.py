@@ -110,16 +110,14 @@ async def read_line(fd: int) -> str | None:
         KeyboardInterrupt: Ctrl-C was pressed.
         OSError: The terminal is gone.
     """
-    loop, data = asyncio.get_running_loop(), b""
-    readable = asyncio.Event()
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
     with _line_mode(fd):
         loop.add_reader(fd, readable.set)
         try:
             await readable.wait()
-            data = os.read(fd, _READ_SIZE)
+            text = os.read(fd, _READ_SIZE).decode("utf-8", "replace")
         finally:
             loop.remove_reader(fd)
-    text = data.decode("utf-8", "replace")
     if "\x03" in text:
         raise KeyboardInterrupt
     return None if "\x1b" in text or not text else text.rstrip("\r\n")
@@ -128,7 +126,7 @@ async def read_line(fd: int) -> str | None:
 @contextlib.contextmanager
 def _line_mode(fd: int) -> Generator[None]:
     """The terminal edits a line, which also Ctrl-C and Esc end."""
-    before = mode = None
+    before = None
     if termios is not None:
         before, mode = termios.tcgetattr(fd), termios.tcgetattr(fd)
         mode[0] |= termios.ICRNL

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import textwrap
 from importlib.util import find_spec
 
 from amplifier_app.base.errors import ConfigError
@@ -25,6 +24,7 @@ from amplifier_app.commands.init.setup import (
     user_plan,
 )
 from amplifier_app.plan.resolution import NO_PROVIDER, SET_UP
+from amplifier_app.render.ansi import wrapped
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.provider_access import find_provider
@@ -132,10 +132,7 @@ def _menu(rows: dict[str, str], columns: int) -> list[str]:
         if columns < _NARROW:
             lines.append(head.rstrip())
             head = " " * 5
-        indent = " " * len(head)
-        lines += textwrap.wrap(
-            about, max(columns, 30), initial_indent=head, subsequent_indent=indent
-        )
+        lines += wrapped(head + about, max(columns, 30), " " * len(head))
     return lines
 
 

@@ -143,9 +143,6 @@ def notice_handlers(renderer: Renderer) -> dict[str, EventHandler]:
     return {**dict.fromkeys(_NOTICES, show), "user:notification": notify}
 
 
-_MAX_MESSAGE = 2000
-
-
 class LogNotices(logging.Handler):
     """Shows warnings and errors through a renderer.
 
@@ -195,7 +192,7 @@ class LogNotices(logging.Handler):
         elif record.exc_info and record.exc_info[1] is not None:
             message += f": {record.exc_info[1]!r}"
         # The text of some errors, such as those of Pydantic, has several lines.
-        return message if self._verbose else one_line(message, _MAX_MESSAGE)
+        return message if self._verbose else one_line(message, 2000)
 
 
 def _level(record: logging.LogRecord) -> Level:
