@@ -189,16 +189,18 @@ _ROW_PER_COLUMN = 2
 """Approximate ratio of a cell's height to its width; only the terminal knows the exact one."""
 
 
-def shows_pictures(environment: Mapping[str, str]) -> bool:
-    """Return True if a terminal draws images: kitty and Ghostty, but not inside tmux or screen.
+def image_protocol(environment: Mapping[str, str]) -> str:
+    """Return how a terminal draws images, as ``kitty`` or ``iterm``; empty if it does not, as inside tmux or screen.
 
-    Other programs support a part of the protocol and write their answers into the input line.
+    Other programs support a part of kitty's protocol and write their answers into the input line.
     """
-    term = environment.get("TERM", "")
+    term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM")
     if "TMUX" in environment or "STY" in environment or term.startswith(("screen", "tmux")):
-        return False
+        return ""
+    if program == "iTerm.app":
+        return "iterm"
     named = term in ("xterm-kitty", "xterm-ghostty") or "KITTY_WINDOW_ID" in environment
-    return named or environment.get("TERM_PROGRAM") == "ghostty"
+    return "kitty" if named or program == "ghostty" else ""
 
 
 def image_blocks(data: dict[str, Any]) -> Iterator[Any]:
@@ -209,13 +211,14 @@ def image_blocks(data: dict[str, Any]) -> Iterator[Any]:
             yield block
 
 
-def picture(block: Any, width: int, height: int) -> str:
+def picture(block: Any, protocol: str, width: int, height: int) -> str:
     """The lines that draw an image, without the last line break; empty if it is not a PNG.
 
     The cursor is moved only inside these lines, which end where text of as many rows would.
 
     Args:
         block: The image.
+        protocol: See `image_protocol`.
         width: Columns of the terminal.
         height: Its rows.
     """
@@ -232,7 +235,9 @@ def picture(block: Any, width: int, height: int) -> str:
     taken = _rows(columns, rows, width - 4, max(1, height // 2))
     above = taken - 1
     up, down = (f"\x1b[{above}A", f"\x1b[{above}B") if above else ("", "")
-    return "\n" * above + up + "\r" + _draw_command(base64.b64encode(image).decode(), taken) + down
+    encoded = base64.b64encode(image).decode()
+    drawn = _draw_command(encoded, taken, protocol)
+    return "\n" * above + up + "\r" + drawn + down
 
 
 def _rows(columns: int, rows: int, most_columns: int, most_rows: int) -> int:
@@ -242,12 +247,14 @@ def _rows(columns: int, rows: int, most_columns: int, most_rows: int) -> int:
     return max(1, min(needed, most_rows, int(fitting)))
 
 
-def _draw_command(encoded: str, rows: int) -> str:
+def _draw_command(encoded: str, rows: int, protocol: str) -> str:
     """The command that draws an image at the cursor, which stays there; it requests no answer."""
+    if protocol == "iterm":
+        return f"\x1b7\x1b]1337;File=inline=1;height={rows}:{encoded}\x07\x1b8"
     parts = [encoded[start : start + _CHUNK] for start in range(0, len(encoded), _CHUNK)]
-    commands: list[str] = []
-    for number, part in enumerate(parts):
-        more = int(number + 1 < len(parts))
-        keys = f"a=T,f=100,r={rows},C=1,q=2,m={more}" if number == 0 else f"q=2,m={more}"
-        commands.append(f"\x1b_G{keys};{part}\x1b\\")
+    first, last = f"a=T,f=100,r={rows},C=1,", len(parts) - 1
+    commands = (
+        f"\x1b_G{'' if number else first}q=2,m={int(number < last)};{part}\x1b\\"
+        for number, part in enumerate(parts)
+    )
     return "".join(commands)

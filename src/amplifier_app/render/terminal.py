@@ -33,7 +33,7 @@ from amplifier_app.render.call_lines import (
 )
 from amplifier_app.render.diff import Shown, checklist_lines, draw_call, todo_items
 from amplifier_app.render.markdown import MarkdownStream
-from amplifier_app.render.screen import Screen, Scrollback, image_blocks, picture, shows_pictures
+from amplifier_app.render.screen import Screen, Scrollback, image_blocks, image_protocol, picture
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import (
@@ -544,7 +544,7 @@ class Signals:
         environment: Variables that name the terminal program. Default: those of the process.
 
     Attributes:
-        shows_pictures: Whether the terminal draws images.
+        images: How the terminal draws images; empty if it does not.
     """
 
     def __init__(self, screen: Screen, environment: Mapping[str, str] | None = None) -> None:
@@ -558,7 +558,7 @@ class Signals:
             environment.get("TERM_PROGRAM") in _NOTIFYING or "KITTY_WINDOW_ID" in environment
         )
         self._title = ""
-        self.shows_pictures = shows_pictures(environment)
+        self.images = image_protocol(environment)
 
     def set_title(self, title: str) -> None:
         """Set the title of the window."""
@@ -814,9 +814,9 @@ class TerminalRenderer(Renderer):
         call = call._replace(seconds=measure_seconds(data, waited))
         self._message.finish()
         output = self._print_call(call, was_seen=peek(data, "tool_call_id") in self._seen)
-        if self.signals and self._signals.shows_pictures:
+        if self.signals and (protocol := self._signals.images):
             size = self._screen.width, self._screen.height
-            drawn = [picture(block, *size) for block in image_blocks(data)]
+            drawn = [picture(block, protocol, *size) for block in image_blocks(data)]
             self._scrollback.print(filter(None, drawn))
         if output.is_folded and self.full_result_hint:
             hint = self._scrollback.wrapped(self.full_result_hint, 4)

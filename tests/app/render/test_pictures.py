@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.render.screen import picture, shows_pictures
+from amplifier_app.render.screen import image_protocol, picture
 from tests.support.images import RED_PNG
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.terminal import CTRL_D, ENTER, Terminal
@@ -33,19 +33,23 @@ def block(data: bytes | str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("environment", "shows"),
+    ("environment", "protocol"),
     [
-        ({"TERM": "xterm-kitty"}, True),
-        ({"TERM": "xterm-256color", "KITTY_WINDOW_ID": "1"}, True),
-        ({"TERM": "xterm-ghostty", "TERM_PROGRAM": "ghostty"}, True),
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, False),
-        ({"TERM": "xterm-256color"}, False),
-        ({"TERM": "tmux-256color", "KITTY_WINDOW_ID": "1", "TMUX": "/tmp/tmux"}, False),
-        ({"TERM": "screen.xterm-kitty", "KITTY_WINDOW_ID": "1"}, False),
+        ({"TERM": "xterm-kitty"}, "kitty"),
+        ({"TERM": "xterm-256color", "KITTY_WINDOW_ID": "1"}, "kitty"),
+        ({"TERM": "xterm-ghostty", "TERM_PROGRAM": "ghostty"}, "kitty"),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, ""),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "iTerm.app"}, "iterm"),
+        ({"TERM": "tmux-256color", "TERM_PROGRAM": "iTerm.app", "TMUX": "/tmp/tmux"}, ""),
+        ({"TERM": "xterm-256color"}, ""),
+        ({"TERM": "tmux-256color", "KITTY_WINDOW_ID": "1", "TMUX": "/tmp/tmux"}, ""),
+        ({"TERM": "screen.xterm-kitty", "KITTY_WINDOW_ID": "1"}, ""),
     ],
 )
-def test_only_terminals_that_draw_images_get_them(environment: dict[str, str], shows: bool) -> None:
-    assert shows_pictures(environment) is shows
+def test_only_terminals_that_draw_images_get_them(
+    environment: dict[str, str], protocol: str
+) -> None:
+    assert image_protocol(environment) == protocol
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,7 @@ def test_an_image_takes_rows_as_text_does(
     size: tuple[int, int], terminal: tuple[int, int], rows: int
 ) -> None:
     data = png(*size)
-    drawn = picture(block(data), *terminal)
+    drawn = picture(block(data), "kitty", *terminal)
     commands = re.findall(r"\x1b_G([^;]*);([A-Za-z0-9+/=]*)\x1b\\", drawn)
     assert "".join(part for _, part in commands) == base64.b64encode(data).decode()
     assert commands[0][0].startswith(f"a=T,f=100,r={rows},C=1,q=2,m=")
@@ -70,6 +74,10 @@ def test_an_image_takes_rows_as_text_does(
     around = re.sub(r"\x1b_G.*?\x1b\\", "", drawn)
     up, down = (f"\x1b[{rows - 1}A", f"\x1b[{rows - 1}B") if rows > 1 else ("", "")
     assert around == "\n" * (rows - 1) + up + "\r" + down
+    command = (
+        f"\x1b7\x1b]1337;File=inline=1;height={rows}:{base64.b64encode(data).decode()}\x07\x1b8"
+    )
+    assert picture(block(data), "iterm", *terminal) == f"{around.removesuffix(down)}{command}{down}"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +92,7 @@ def test_an_image_takes_rows_as_text_does(
     ],
 )
 def test_anything_else_draws_nothing(data: bytes | str) -> None:
-    assert picture(block(data), 80, 24) == ""
+    assert picture(block(data), "kitty", 80, 24) == ""
 
 
 @pytest.mark.parametrize(("options", "drawn"), [((), True), (("--plain",), False)])
