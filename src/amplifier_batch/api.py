@@ -33,6 +33,7 @@ from amplifier_batch.input import compute_digest, has_absolute_ids
 from amplifier_batch.options import BatchOptions, RowOptions
 from amplifier_batch.record.folder import BatchFolder, require_unused
 from amplifier_batch.record.journal import Record
+from amplifier_batch.record.remote import is_url
 from amplifier_batch.record.writer import writing
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.working_folder import working_in
@@ -117,6 +118,8 @@ async def batch(
         AppError: The batch cannot begin or go on.
     """
     check_approve(approve)
+    if folder is not None and is_url(str(folder)):
+        raise UsageError(f"expected a folder, got the URL {str(folder)!r}")
     if plan.functions is not None:
         raise UsageError(
             f"the rows of a batch run in other processes, without the functions {', '.join(plan.functions.tools)}",

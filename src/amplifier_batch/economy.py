@@ -270,6 +270,7 @@ class Broker:
         changed: Called when there is progress.
         notice: Shows a line to the user.
         deadline: When answers are wanted at any price, in seconds since the epoch; None for never.
+        seal: Returns when the records so far are sealed, for a batch at a URL.
     """
 
     def __init__(
@@ -282,10 +283,12 @@ class Broker:
         changed: Callable[[], None],
         notice: Callable[[str], None],
         deadline: float | None = None,
+        seal: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._services = services
         self._past = sent
         self._note = note
+        self._seal = seal
         self._reply = reply
         self._fail = fail
         self._changed = changed
@@ -429,6 +432,8 @@ class Broker:
             (question.id, question.request.session, question.request.step) for question in questions
         )
         self._note(sending(batch, items))
+        if self._seal is not None:
+            await self._seal()
         bodies = [question.request.body.encode() for question in questions]
         job = self._job(batch)
         # The bodies of a batch that was sent are not needed again.

@@ -11,6 +11,7 @@ import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.option import Option, parse_duration
+from amplifier_batch.record.remote import find_folder, find_new_folder, is_url
 from amplifier_support.named_tuple import NamedTuple
 
 _WHAT = "What runs"
@@ -57,14 +58,49 @@ WhereOption = Annotated[
     ),
 ]
 FolderArgument = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The folder of the batch.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FOLDER",
+        parser=find_folder,
+        help="The folder of the batch, or its URL.",
+        show_default=False,
+    ),
 ]
+TakeOverOption = Annotated[
+    bool,
+    typer.Option(
+        "--take-over",
+        rich_help_panel=_WHAT,
+        help="For a URL: do not wait until the process that ran the batch is gone for a minute.",
+    ),
+]
+NewRecordOption = Annotated[
+    Path,
+    typer.Option(
+        "--to",
+        "-o",
+        metavar="FOLDER",
+        parser=find_new_folder,
+        rich_help_panel=_WHAT,
+        help="Folder for the results, new or empty; or a URL such as s3://BUCKET/PATH.",
+    ),
+]
+
+
+def local_folder(text: str) -> Path:
+    """A folder, not a URL. Raises UsageError."""
+    if is_url(text):
+        raise UsageError(f"expected a folder, got the URL {text!r}")
+    return Path(text)
+
+
 NewFolderOption = Annotated[
     Path,
     typer.Option(
         "--to",
         "-o",
         metavar="FOLDER",
+        parser=local_folder,
         rich_help_panel=_WHAT,
         help="Folder for the results; must be new or empty.",
     ),

@@ -1,7 +1,7 @@
 """`amplifier view`: the sessions of this machine in a browser, live and read-only.
 
 Packages add pages about folders, such as that of a batch: an entry point of the group `amplifier.pages` is called with a
-folder and returns a `FolderPage`, or None if the folder is not one of its own.
+folder, or with the text of a URL, and returns a `FolderPage`, or None if that is not one of its own.
 """
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
@@ -75,7 +75,7 @@ def view(
         str | None,
         typer.Argument(
             metavar="[SESSION|FOLDER]",
-            help="The session, or the folder of a batch, to open first.",
+            help="The session, or the folder or URL of a batch, to open first.",
             show_default=False,
         ),
     ] = None,
@@ -116,7 +116,7 @@ def _find_first(name: str) -> tuple[str, "FolderPage | None"]:
     Raises:
         SessionError: There is neither a folder with a page nor a session of this name.
     """
-    if (page := _find_page(Path(name))) is not None:
+    if (page := _find_page(name if "://" in name else Path(name))) is not None:
         return "/folder", page
     try:
         return f"/session/{quote(SessionStore().find(name).id)}", None
@@ -144,8 +144,9 @@ class FolderPage(Protocol):
         ...
 
 
-def _find_page(folder: Path) -> FolderPage | None:
-    for entry in entry_points(group="amplifier.pages") if folder.is_dir() else ():
+def _find_page(folder: Path | str) -> FolderPage | None:
+    is_place = isinstance(folder, str) or folder.is_dir()
+    for entry in entry_points(group="amplifier.pages") if is_place else ():
         try:
             if (page := entry.load()(folder)) is not None:
                 return page

@@ -17,10 +17,11 @@ EXPECTED = {
     "Seatbelt is part of macOS": "macOS",
     # Packages that are not in requirements.lock: a step of .ci/run runs these tests with them.
     "needs pyarrow": "pyarrow",
+    "needs (fsspec|s3fs and moto)": "the extra s3, and moto",
     "could not import 'botocore'.*": "the extra bedrock",
     "ray is not installed: .ci/run has a step for it": "ray",
     # Their opposite, in that step.
-    "(pyarrow|ray|botocore|google.auth) is installed": "an environment without the package",
+    "(pyarrow|ray|fsspec|botocore|google.auth) is installed": "an environment without the package",
     # Rights of the user; .ci/thorough runs the suite as root and as another user.
     "root (may write everywhere|may write it|reads everything)": "an ordinary user",
     "needs to be root": "root",

@@ -18,6 +18,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.remote import find_folder
 from amplifier_batch.statistics.anytime import CONFIDENCE as ANYTIME
 from amplifier_batch.statistics.comparison import (
     POWER,
@@ -65,12 +66,21 @@ ToleranceOption = Annotated[
 def batches(
     context: typer.Context,
     a: Annotated[
-        Path | None, typer.Argument(metavar="A", help="The folder of a batch.", show_default=False)
+        Path | None,
+        typer.Argument(
+            metavar="A",
+            parser=find_folder,
+            help="The folder of a batch, or its URL.",
+            show_default=False,
+        ),
     ] = None,
     b: Annotated[
         Path | None,
         typer.Argument(
-            metavar="B", help="The folder of a batch over the same input.", show_default=False
+            metavar="B",
+            parser=find_folder,
+            help="The folder of a batch over the same input, or its URL.",
+            show_default=False,
         ),
     ] = None,
     tolerance: ToleranceOption = 0.0,

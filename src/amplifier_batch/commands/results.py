@@ -28,10 +28,11 @@ from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.waiting import WEEK, Decision, Waiting
-from amplifier_batch.options import DEFAULT_WORKERS, BatchOptions, FolderArgument
+from amplifier_batch.options import DEFAULT_WORKERS, BatchOptions, FolderArgument, local_folder
 from amplifier_batch.record.folder import BatchFolder, WaitingRow, approve_command, find_waiting
 from amplifier_batch.record.merging import merge as merged
 from amplifier_batch.record.progress import WAITING
+from amplifier_batch.record.remote import find_folder, is_driven_here, is_url
 from amplifier_batch.record.results import batch_schema
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, PassRate
 from amplifier_batch.statistics.summary import Forecast, cost_in_words, outcome_of_batch, totals
@@ -112,6 +113,11 @@ def set_limits(
     """
     options = options.validate()
     batch = BatchFolder(folder)
+    if is_url(batch.shown) and options.settings() and not is_driven_here(folder):
+        raise UsageError(
+            "the limits of a batch at a URL are set by the process that runs it",
+            hint=f"On that machine, or when it goes on: amplifier batch resume {shlex.quote(batch.shown)} --max-cost …",
+        )
     batch.change(options.settings())
     limits = _limits(batch.facts)
     if output == "json":
@@ -148,7 +154,12 @@ def merge(
     context: typer.Context,
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER", help="The folders of the shards.", show_default=False),
+        typer.Argument(
+            metavar="FOLDER",
+            parser=find_folder,
+            help="The folders of the shards, or their URLs.",
+            show_default=False,
+        ),
     ],
     target: Annotated[
         Path,
@@ -156,6 +167,7 @@ def merge(
             "--to",
             "-o",
             metavar="FOLDER",
+            parser=local_folder,
             help="Folder of the merged batch; must be new or empty.",
         ),
     ],

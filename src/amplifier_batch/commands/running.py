@@ -25,6 +25,7 @@ from amplifier_batch.execution.setup import (
     plan_request,
     reopen_request,
     require_batches,
+    save_input,
     save_stdin,
 )
 from amplifier_batch.input import STDIN, choose_shard
@@ -33,13 +34,15 @@ from amplifier_batch.options import (
     ApproveOption,
     BatchOptions,
     FolderArgument,
-    NewFolderOption,
+    NewRecordOption,
     QuietOption,
     RowOptions,
+    TakeOverOption,
     WhereOption,
     parse_dollars,
 )
-from amplifier_batch.record.folder import BatchFolder, new_folder
+from amplifier_batch.record.folder import BatchFolder, new_folder, read_copy
+from amplifier_batch.record.remote import driving, removing_unbegun
 from amplifier_batch.record.writer import writing
 from amplifier_batch.table import Table, Where
 
@@ -63,7 +66,7 @@ def run(
         ),
     ],
     *,
-    folder: NewFolderOption,
+    folder: NewRecordOption,
     row: RowOptions,
     request: Request,
     approve: ApproveOption = "deny",
@@ -83,21 +86,31 @@ def run(
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
     options.validate().check_engine(row.economy, options.engine, approve)
+    if approve == "park" and read_copy(folder):
+        raise UsageError(
+            "--approve park and a URL are mutually exclusive",
+            hint="An answer counts only on the machine of the user who gives it.",
+        )
     row = row._replace(shard=choose_shard(row.shard, os.environ))
     request = plan_request(plan, request, parse_dollars(row.max_cost_row, "--max-cost-row"))
     request = request._replace(approve=approve)
     chosen = choose(request, invocation.stdout)
     if row.economy:
         require_batches(request, chosen)
-    with new_folder(folder) as remove_folder:
+    with removing_unbegun(folder), new_folder(folder) as remove_folder:
         if source == STDIN:
             source = save_stdin(folder)
             with naming_stdin(source):
                 facts = new_facts(request, chosen, source, row)
         else:
             facts = new_facts(request, chosen, source, row)
+            if read_copy(folder):
+                if not quiet:
+                    to_stderr(f"working copy: {folder}")
+                facts["input"] = str(save_input(folder, source))
         batch = BatchFolder.create(folder, facts, chosen.plan.to_yaml())
-        invocation.outcome = _execute(batch, request, chosen, options, quiet)
+        with driving(batch):
+            invocation.outcome = _execute(batch, request, chosen, options, quiet)
         if invocation.outcome.ending in OF_EVERY_ROW:
             remove_folder()
 
@@ -119,6 +132,7 @@ def _execute(
 def resume(
     context: typer.Context,
     folder: FolderArgument,
+    take_over: TakeOverOption = False,
     *,
     options: BatchOptions,
     quiet: QuietOption = False,
@@ -140,7 +154,8 @@ def resume(
     economy, engine = bool(batch.facts.get("economy")), options.engine or batch.facts.get("engine")
     options.check_engine(economy, engine, request.approve)
     chosen = choose(request, invocation.stdout)
-    invocation.outcome = _execute(batch, request, chosen, options, quiet)
+    with driving(batch, take_over=take_over):
+        invocation.outcome = _execute(batch, request, chosen, options, quiet)
 
 
 def _select(batch: BatchFolder, where: str) -> set[tuple[int, int]]:
@@ -166,6 +181,7 @@ def retry(
         ),
     ] = None,
     where: WhereOption = None,
+    take_over: TakeOverOption = False,
     *,
     options: BatchOptions,
     quiet: QuietOption = False,
@@ -193,17 +209,18 @@ def retry(
     request = reopen_request(batch, invocation.stdout)
     economy, engine = bool(batch.facts.get("economy")), options.engine or batch.facts.get("engine")
     options.check_engine(economy, engine, request.approve)
-    selected = None if where is None else _select(batch, where)
-    with writing(batch) as writer:
-        number = writer.reopen(
-            lambda result: (
-                (result["outcome"] in outcomes or (only is None and selected is not None))
-                and (selected is None or (result["number"], result["repeat"]) in selected)
+    with driving(batch, take_over=take_over):
+        selected = None if where is None else _select(batch, where)
+        with writing(batch) as writer:
+            number = writer.reopen(
+                lambda result: (
+                    (result["outcome"] in outcomes or (only is None and selected is not None))
+                    and (selected is None or (result["number"], result["repeat"]) in selected)
+                )
             )
-        )
-    if not quiet:
-        to_stderr(
-            f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
-        )
-    chosen = choose(request, invocation.stdout)
-    invocation.outcome = _execute(batch, request, chosen, options, quiet)
+        if not quiet:
+            to_stderr(
+                f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
+            )
+        chosen = choose(request, invocation.stdout)
+        invocation.outcome = _execute(batch, request, chosen, options, quiet)

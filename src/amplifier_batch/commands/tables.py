@@ -21,8 +21,9 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.runtime import describe
 from amplifier_batch.execution.setup import reopen_request
-from amplifier_batch.options import FolderArgument, ScoreOption, WhereOption
+from amplifier_batch.options import FolderArgument, ScoreOption, TakeOverOption, WhereOption
 from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.remote import driving
 from amplifier_batch.scores import load_scorers
 from amplifier_batch.scoring import Scoring
 from amplifier_batch.statistics.score_means import Mean, batch_means, mean_in_words
@@ -77,6 +78,7 @@ def score(
     again: Annotated[
         bool, typer.Option("--again", help="Also score the runs that have a score.")
     ] = False,
+    take_over: TakeOverOption = False,
     output: OutputOption = "text",
 ) -> None:
     """Score the answers of a batch, without running any row again.
@@ -98,7 +100,8 @@ def score(
     scoring = open_scoring(batch, request, choose(request, stdout), scores or ())
     if scoring is None:
         raise UsageError("there are no scores", hint="Pass --score, or set 'scores' in the plan.")
-    number = run_loop(scoring.run(batch, again=again))
+    with driving(batch, take_over=take_over):
+        number = run_loop(scoring.run(batch, again=again))
     means = batch_means(batch)
     if output == "json":
         stdout.write(f"{json_text([mean._asdict() for mean in means])}\n")

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from typing import Any, Literal, Protocol, TypeAlias
 
 from amplifier_app.base.errors import AppError, ModuleError
+from amplifier_batch.record.folder import NotSealed, Sealer
 from amplifier_batch.workdirs import Workdir
 from amplifier_support.environment import inherited_environment
 from amplifier_support.named_tuple import NamedTuple
@@ -194,6 +195,7 @@ class WorkerPool:
         setup: What each worker needs to know; see `amplifier_batch.execution.worker`.
         connect: Starts a worker.
         rows_share: Whether a process can run several rows at a time; otherwise each row has its own.
+        sealer: Seals the files of the rows.
     """
 
     def __init__(
@@ -203,7 +205,10 @@ class WorkerPool:
         connect: Callable[[], Awaitable[Link]],
         *,
         rows_share: bool,
+        sealer: Sealer | None = None,
     ) -> None:
+        self._sealer = sealer or Sealer()
+        self._sealing: set[asyncio.Task[None]] = set()
         self._setup = json.dumps(setup).encode() + b"\n"
         self._connect = connect
         self._capacity = capacity
@@ -278,6 +283,23 @@ class WorkerPool:
         # All at once: a worker that ends meanwhile leaves the list.
         await asyncio.gather(*(worker.send({"stop": when}) for worker in self._workers))
 
+    def seal(self, worker: _Worker, message: Mapping[str, Any]) -> None:
+        """Seal the files of a row, and let it go on."""
+        task = asyncio.create_task(self._seal(worker, message))
+        self._sealing.add(task)
+        task.add_done_callback(self._sealing.discard)
+
+    async def _seal(self, worker: _Worker, message: Mapping[str, Any]) -> None:
+        reply: dict[str, Any] = {"reply": message["ask"]}
+        try:
+            await self._sealer.seal(message["id"], [message["seal"]])
+        except NotSealed as error:  # a matter of this row
+            reply["problem"] = error.message
+        except AppError as error:
+            self.fail(error)
+            return
+        await worker.send(reply)
+
     async def close(self) -> None:
         """End the workers; rows that still run are lost."""
         await asyncio.gather(*(worker.close() for worker in self._workers))
@@ -299,7 +321,7 @@ class WorkerPool:
         self._events.put_nowait(event)
 
     def fail(self, error: AppError) -> None:
-        """Report that no worker can be started."""
+        """End the batch with an error: for example, no worker can be started."""
         self._events.put_nowait(error)
 
     def report_death(self, rows: list[str], how: str, *, ready: bool) -> None:
@@ -348,6 +370,9 @@ class _Worker:
             while (line := await link.receive()) is not None:
                 message = json.loads(line)
                 ready = True
+                if "seal" in message:
+                    self._pool.seal(self, message)
+                    continue
                 event = _event(message)
                 if event is None:
                     continue
@@ -467,7 +492,12 @@ class WorkerProcess:
 
 @contextlib.asynccontextmanager
 async def local_engine(
-    setup: Mapping[str, Any], log: int, environment: Mapping[str, str], *, rows_share: bool
+    setup: Mapping[str, Any],
+    log: int,
+    environment: Mapping[str, str],
+    *,
+    rows_share: bool,
+    sealer: Sealer | None = None,
 ) -> AsyncGenerator[WorkerPool]:
     """Run rows in processes of this machine.
 
@@ -476,6 +506,7 @@ async def local_engine(
         log: Descriptor for what workers and their modules write.
         environment: Further environment variables of the workers.
         rows_share: Whether a process can run several rows at a time; otherwise each row has its own.
+        sealer: Seals the files of the rows.
     """
 
     async def connect() -> WorkerProcess:
@@ -484,7 +515,7 @@ async def local_engine(
         return process
 
     capacity = _cores if rows_share else lambda: sys.maxsize
-    pool = WorkerPool(capacity, setup, connect, rows_share=rows_share)
+    pool = WorkerPool(capacity, setup, connect, rows_share=rows_share, sealer=sealer)
     try:
         yield pool
     finally:

@@ -299,7 +299,7 @@ async def ray_engine(
             if package is None:
                 raise SessionError(f"cannot read {folder / 'batch.json'}")
             require_portable(facts)
-            return NodeServices(folder, package, send, pool.fail)
+            return NodeServices(folder, package, send, pool.fail, writer.folder.sealer)
 
         running = set[RayLink]()
 
@@ -323,7 +323,8 @@ async def ray_engine(
             ray.autoscaler.sdk.request_resources(bundles=[needs] * workers)
 
         places = count_places()
-        pool = WorkerPool(lambda: places, setup, connect, rows_share=rows_share)
+        sealer = writer.folder.sealer
+        pool = WorkerPool(lambda: places, setup, connect, rows_share=rows_share, sealer=sealer)
         watching = asyncio.create_task(watch(ray, pool, adjust))
         try:
             yield pool

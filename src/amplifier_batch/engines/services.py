@@ -20,7 +20,7 @@ from typing import Any
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError, ConfigError, SessionError
 from amplifier_batch.engines.package import Package
-from amplifier_batch.record.folder import WORK
+from amplifier_batch.record.folder import WORK, Sealer
 from amplifier_batch.record.replica import SESSIONS, Change, Replica, apply_changes, find_folders
 from amplifier_batch.workdirs import Workdir
 from amplifier_modules._shared.pacing import pace_in
@@ -35,6 +35,7 @@ class NodeServices:
         package: What the node has got.
         send: Sends a message to the worker.
         fail: Ends the batch with an error.
+        sealer: Seals the files of the rows.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class NodeServices:
         package: Package,
         send: Callable[[bytes], Awaitable[None]],
         fail: Callable[[AppError], None],
+        sealer: Sealer | None = None,
     ) -> None:
         self._folder = folder
         self._package = package
+        self._sealer = sealer or Sealer()
         self._send = send
         self._fail = fail
         self._enter = pace_in(str(paths.state_dir() / "pace"))
@@ -104,6 +107,10 @@ class NodeServices:
             if "changes" in message:
                 self._check(message["id"], message["changes"])
                 await asyncio.to_thread(apply_changes, self._folder, message["changes"])
+                paths_of_row = (change["path"].split("/") for change in message["changes"])
+                await self._sealer.seal(
+                    message["id"], {"/".join(path[:2]) for path in paths_of_row}
+                )
             elif "account" in message:
                 reply["turn"] = message["ask"]
                 self._turns[message["ask"]] = await self._enter(message["account"], message["size"])

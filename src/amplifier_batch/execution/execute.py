@@ -84,6 +84,7 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
     def changed() -> None:
         line.show_batch(dispatcher, writer)
 
+    writer.folder.sealer.notice = line.notice
     if writer.folder.facts.get("engine") == "ray" and not quiet:
         to_stderr("connecting to Ray")
     async with dispatching(writer, request, changed, line.notice) as dispatcher:
@@ -128,6 +129,7 @@ async def dispatching(
         "economy": bool(facts.get("economy")),
         "scores": facts.get("scores") or [],
         "cache": bool(facts.get("cache")),
+        "sealed": folder.sealer.is_remote,
     }
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     async with _engine(writer, setup, workdirs) as engine:
@@ -159,7 +161,8 @@ def _engine(
     # The working directory belongs to the process.
     shares = workdirs.is_shared
     if facts.get("engine") != "ray":
-        return local_engine(setup, writer.log, environment, rows_share=shares)
+        sealer = folder.sealer
+        return local_engine(setup, writer.log, environment, rows_share=shares, sealer=sealer)
     return ray_engine(setup, writer, environment, workdirs)
 
 
@@ -277,7 +280,10 @@ class _ProgressLine(StatusLine):
             seconds,
             *filter(None, [cost]),
         ]
-        to_stderr(f"{' · '.join(parts)} · {Path(writer.folder.shown) / RESULTS}")
+        where = writer.folder.shown
+        if not writer.folder.sealer.is_remote:
+            where = str(Path(where) / RESULTS)
+        to_stderr(f"{' · '.join(parts)} · {where}")
 
     def _text(self, dispatcher: Dispatcher, writer: BatchWriter, ended: int, now: float) -> str:
         failed = failed_outcomes(writer.progress.counts)

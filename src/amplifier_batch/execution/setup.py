@@ -49,6 +49,8 @@ from amplifier_support.working_folder import working_folder
 
 _MAX_WAITING = 1000
 _PIECE = 1 << 16
+_MAX_SAVED = 100_000_000
+"""Bytes of an input that is kept at the URL of a batch."""
 
 
 def read_limits(facts: Mapping[str, Any]) -> Limits:
@@ -298,6 +300,22 @@ def save_stdin(folder: Path) -> Path:
     return file
 
 
+def save_input(folder: Path, source: Path) -> Path:
+    """Copy an input that is one file to the folder of a batch at a URL, and return the file to use.
+
+    Raises:
+        AppError: It cannot be copied.
+    """
+    if not source.is_file() or source.stat().st_size > _MAX_SAVED:
+        return source.absolute()
+    file = folder / f"input{''.join(source.suffixes[-2:])}"
+    try:
+        shutil.copyfile(source, file)
+    except OSError as error:
+        raise AppError(f"cannot copy the input to {file}: {error.strerror}") from error
+    return file
+
+
 _STDERR = 2
 _SMALLER = "Continue with: amplifier batch resume FOLDER, with --waiting N for smaller batches"
 
@@ -362,6 +380,7 @@ async def open_broker(
             changed,
             notice,
             deadline,
+            writer.folder.sealer.seal,
         )
         dispatcher.broker = broker
         try:

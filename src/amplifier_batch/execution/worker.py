@@ -1,11 +1,12 @@
 """A worker of a batch: loads the plan once, then runs the rows it is given, many at once.
 
-It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy", "scores", "cache", "keys", "node"}`,
+It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy", "scores", "cache", "sealed", "keys", "node"}`,
 then any number of
 
     {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "run", "alone", "files", "problem"}}
     {"stop": "now" | "after the tool" | "after the request"}
     {"reply", "answer", "refused", "batch"}  to a request of a row
+    {"reply", "problem"}                     its files are sealed, or why they are not
 
 and writes `{"ready": true}` and for its rows
 
@@ -13,6 +14,7 @@ and writes `{"ready": true}` and for its rows
     {"id", "result", "is_storage_error", "scores"}     how it ended
     {"id", "stopped"}    it was stopped, and can be continued
     {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
+    {"id", "ask", "seal"}       it waits until its files are sealed, those of this session too (with `sealed`)
 
 `keys` are variables with secrets, for a worker on a cluster. `node` and `files` are for a node that does not share
 the disk of the batch, which asks the parent for more, see
@@ -32,10 +34,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from amplifier_app.base import paths
-from amplifier_app.base.errors import AppError, ConfigError
+from amplifier_app.base.errors import AppError, ConfigError, SessionError
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.outcome import OK, Outcome, has_storage_error, to_outcome
 from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
@@ -59,13 +62,13 @@ from amplifier_batch.answer_cache import AnswerCache
 from amplifier_batch.engines.pool import RowTask, StopTime
 from amplifier_batch.execution.node import Node, NodeRow, take_keys
 from amplifier_batch.open_files import allow_many_files
-from amplifier_batch.record.replica import Change
+from amplifier_batch.record.replica import SESSIONS, Change
 from amplifier_batch.workdirs import Workdir
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_modules._shared.pacing import pace_in
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
 from amplifier_support.sandbox.system_calls import forbid_inspection
-from amplifier_support.session_capabilities import BUDGET, DEFERRAL, PACE
+from amplifier_support.session_capabilities import BUDGET, DEFERRAL, PACE, REPLICATE
 from amplifier_support.usage import dollars
 
 if TYPE_CHECKING:
@@ -91,6 +94,7 @@ class Worker:
         node: The rows' files, on a node that does not share the disk of the batch.
         economy: Whether rows get their answers at batch prices, from the parent.
         cache: Whether they get answers from the cache that batches share.
+        sealed: Whether a row goes on only once the parent has sealed its files.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class Worker:
         *,
         economy: bool = False,
         cache: bool = False,
+        sealed: bool = False,
     ) -> None:
         self._request = request
         self._chosen = chosen
@@ -112,6 +117,7 @@ class Worker:
         self._scoring = scoring
         self._economy = economy
         self._cache = cache
+        self.is_sealed = sealed
         self._schema = read_schema(request)
         self._checks = checks_of_run(request, chosen.plan)
         self._rows: dict[asyncio.Task[None], RowRun] = {}
@@ -329,6 +335,8 @@ class RowRun:
                 DEFERRAL.register(session.session.coordinator, deferral)
             if self._node_row is None:
                 PACE.register(session.session.coordinator, pace_in(str(paths.state_dir() / "pace")))
+                if worker.is_sealed:
+                    REPLICATE.register(session.session.coordinator, self._seal)
             else:
                 self._node_row.register(session.session.coordinator)
             self._watch_cost(session)
@@ -338,6 +346,11 @@ class RowRun:
                 return await self._send(session, self._shot, approvals)
             finally:
                 self._totals = _totals(session)
+
+    async def _seal(self, folder: Path) -> None:
+        reply = await self._worker.ask(id=self._task.id, seal=f"{SESSIONS}/{folder.name}")
+        if problem := reply.get("problem"):
+            raise SessionError(problem)
 
     def _so_far(self, session: OpenSession) -> dict[str, Any]:
         if self._shot is not None:
@@ -458,8 +471,8 @@ async def _serve(output: Output) -> NoReturn:
         raise ConfigError("the plan on the node is not the one of the batch", hint=hint)
     sources = await open_sources(request, chosen)
     scoring = await _open_scoring(request, chosen, setup)
-    economy, cache = setup["economy"], setup["cache"]
-    worker = Worker(request, chosen, sources, output, scoring, node, economy=economy, cache=cache)
+    options = {name: setup[name] for name in ("economy", "cache", "sealed")}
+    worker = Worker(request, chosen, sources, output, scoring, node, **options)
     worker.report({"ready": True})
     while line := await reader.readline():
         worker.handle(json.loads(line))

@@ -7,6 +7,7 @@
     progress    what the records of the journal add up to
     results     the lines of results.jsonl
     replica     copies of a row's folders on other machines
+    remote      seals the record at a URL, for drivers on other machines
     merging     puts the folders of shards together
 
 Only `writer` adds to the journal and the results; everything else can be read while a batch runs.

@@ -10,6 +10,7 @@
     status.json      the sums of the journal's first bytes, so that `status` need not read them
     log.txt          what workers and their modules wrote to stdout and stderr
     lock             held by the process that runs the batch
+    driver.json      in the copy of a batch at a URL: the process that drove it when the copy was updated
 
 A row has ended once its line is in results.jsonl. A crash can leave a line that the journal does not know
 yet; opening the folder for writing adds it.
@@ -20,10 +21,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shlex
 import shutil
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -141,9 +144,78 @@ def _read_json(path: Path) -> Any:
 RESULTS = "results.jsonl"
 SCORES = "scores.jsonl"
 WORK = "work"
+LOGS = ("journal.jsonl", RESULTS, SCORES, "log.txt")
 
-_SAVED = ("input.jsonl", "input.json", "input.txt", "schema.json")
+COPY = ".amplifier-copy.json"
+"""The file next to the copy of a batch that is at a URL; see `remote`."""
+
+DRIVER = "driver.json"
+OF_ONE_MACHINE = ("lock", "status.json", DRIVER)
+"""Files that are not part of the record at a URL."""
+
+_SECONDS_ALIVE = 60.0
+
+_SAVED = re.compile(r"input(\.\w+)*|schema\.json")
 """Files that may be in the folder when a batch begins."""
+
+
+def read_copy(path: Path) -> dict[str, Any]:
+    """Return the facts about the copy of a batch that is at a URL; empty for any other folder."""
+    try:
+        return _read_json(path.parent / COPY)
+    except (OSError, ValueError):
+        return {}
+
+
+def read_driver(path: Path) -> dict[str, Any]:
+    """Return the `id`, `host`, `pid` and `time` of the process that drove a batch when its copy was updated."""
+    try:
+        driver = _read_json(path / DRIVER)
+    # Missing, or torn by a kill.
+    except (OSError, ValueError):
+        return {}
+    return driver if isinstance(driver, dict) and "id" in driver else {}
+
+
+def is_alive(driver: Mapping[str, Any]) -> bool:
+    """Return True if a driver may be running."""
+    return bool(driver) and not driver["ended"] and time.time() - driver["time"] < _SECONDS_ALIVE
+
+
+class NotSealed(SessionError):
+    """A file of a row cannot be read."""
+
+
+class Sealer:
+    """Seals what changes in the folder of a batch. This one has nothing to do: the disk of this machine is enough.
+
+    Attributes:
+        is_remote: True if rows must wait until their changes are sealed.
+        notice: Shows a line to the user.
+        lock: Held while the files of the batch change, so that they are sealed in a state that a crash could leave.
+    """
+
+    is_remote = False
+    notice: Callable[[str], None] = staticmethod(lambda text: None)
+    lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+
+    def begin(self, key: str, session: str) -> None:
+        """Begin to follow the files of a row's session."""
+
+    def end(self, key: str) -> None:
+        """Seal the files of a row once more, and follow them no longer."""
+
+    async def seal(self, key: str | None = None, folders: Iterable[str] = ()) -> None:
+        """Return when all that was written by now is sealed.
+
+        Args:
+            key: The row whose files may have changed.
+            folders: Further folders of the row.
+
+        Raises:
+            NotSealed: The files of the row cannot be read.
+            SessionError: Nothing can be sealed any more.
+        """
 
 
 class BatchFolder:
@@ -151,13 +223,15 @@ class BatchFolder:
 
     Attributes:
         path: The folder, absolute.
-        shown: The folder as the user named it.
+        shown: The folder as the user named it, or the URL that it is a copy of.
         facts: The content of batch.json.
+        sealer: Seals what changes in the folder.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.shown = str(path)
+        self.shown: str = read_copy(self.path).get("url") or str(path)
+        self.sealer = Sealer()
         self._version = _read_version(self._file)
         self.facts = self._read()
 
@@ -243,7 +317,11 @@ class BatchFolder:
 
     def _read(self) -> dict[str, Any]:
         # A saved file is in the folder, wherever that was moved to.
-        return with_files(read_facts(self.path), lambda file: str(self.path / file))
+        facts = with_files(read_facts(self.path), lambda file: str(self.path / file))
+        folder = facts.get("working_dir")
+        if folder and read_copy(self.path) and not os.path.isdir(folder):
+            return _move(facts, folder, os.getcwd())  # begun on another machine
+        return facts
 
     @property
     def repeat(self) -> int:
@@ -318,7 +396,7 @@ class BatchFolder:
         """
         counts, start = self._snapshot()
         self.scan_journal(counts.add, start)
-        return counts, is_locked(self.lock)
+        return counts, is_locked(self.lock) or is_alive(read_driver(self.path))
 
     def progress(self) -> Progress:
         """Return the progress of each row.
@@ -395,6 +473,20 @@ class BatchFolder:
         return Counts(), 0
 
 
+def _move(facts: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
+    """The facts with the files of a working directory in another one."""
+
+    def move(value: Any) -> Any:
+        is_inside = isinstance(value, str) and Path(value).is_relative_to(old)
+        return str(Path(new, Path(value).relative_to(old))) if is_inside else value
+
+    request = facts.get("request")
+    if isinstance(request, dict):
+        names = ("plan", "schema", "lock")
+        request = {key: move(value) if key in names else value for key, value in request.items()}
+    return {**facts, "working_dir": new, "input": move(facts.get("input")), "request": request}
+
+
 def _result_in(path: Path, number: int, line: bytes) -> Record:
     record = lines.parse(line)
     if record is None or not is_result(record):
@@ -417,12 +509,12 @@ def has_begun(path: Path) -> bool:
     return sessions.is_dir() and next(sessions.iterdir(), None) is not None
 
 
-def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
+def require_unused(path: Path, allowed: re.Pattern[str] | None = None) -> None:
     """Create a folder for a batch, if it does not exist.
 
     Args:
         path: The folder.
-        allowed: The names of files that may be in it.
+        allowed: Matches the names of files that may be in it.
 
     Raises:
         ConfigError: There is something else in it.
@@ -433,7 +525,7 @@ def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
     make_private_folder(path)
     if (path / "batch.json").exists():
         raise _in_use(path)
-    if any(entry.name not in allowed for entry in path.iterdir()):
+    if any(allowed is None or not allowed.fullmatch(entry.name) for entry in path.iterdir()):
         raise ConfigError(f"{path} is not empty", hint="Choose another folder with -o.")
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.summary import read_metadata
-from amplifier_batch.record.folder import WORK
+from amplifier_batch.record.folder import LOGS, OF_ONE_MACHINE, WORK
 from amplifier_support.files import (
     FOLDER,
     FOLDER_MODE,
@@ -63,13 +63,14 @@ class Replica:
     def __init__(self, root: Path, folders: Iterable[str] = (), *, known: bool = False) -> None:
         self.root = root
         self.folders = dict.fromkeys(folders)
-        self._known: dict[str, _State] = {}
-        if known:
-            # Opening a session removes an incomplete last record, so the logs are sent as a whole once more.
-            self._known = {
-                path: state._replace(inode=0) if _is_log(path) else state
-                for path, state in self._scan()
-            }
+        self._known: dict[str, _State] = dict(self._scan()) if known else {}
+        self.expect_repairs()
+
+    def expect_repairs(self) -> None:
+        """Send logs as a whole once more: opening a session removes an incomplete last record."""
+        for path, state in self._known.items():
+            if _is_log(path):
+                self._known[path] = state._replace(inode=0)
 
     def changes(self) -> list[Change]:
         """Return what changed; it counts as sent.
@@ -86,8 +87,8 @@ class Replica:
             total += state.size - _sent(path, state, before)
             if total > _MAX_BYTES:
                 raise SessionError(
-                    f"cannot send the folder of a row: {self.root / path} and the other files "
-                    f"have more than {_MAX_BYTES // 1_000_000} MB",
+                    f"cannot send {self.root / path}: it and the other files that changed have more than "
+                    f"{_MAX_BYTES // 1_000_000} MB",
                     hint="Use a folder that all nodes share, or smaller ones.",
                 )
             try:
@@ -108,7 +109,7 @@ class Replica:
         return changes
 
     def _scan(self) -> Iterator[tuple[str, _State]]:
-        for folder in self.folders:
+        for folder in list(self.folders):
             for place, folders, names in os.walk(self.root / folder):
                 here = os.path.relpath(place, self.root)
                 for name in (*folders, *names, "."):
@@ -136,6 +137,27 @@ class Replica:
         return {"path": path, "mode": mode, "at": at, "data": data}, state
 
 
+class TopFiles(Replica):
+    """Finds what changed in the files of a batch, except its sessions and working directories.
+
+    Args:
+        root: The folder of the batch.
+        known: Whether what is there now has been sent.
+    """
+
+    def __init__(self, root: Path, *, known: bool) -> None:
+        super().__init__(root, known=known)
+
+    def expect_repairs(self) -> None:
+        """Do nothing: no record is sent before it is complete."""
+
+    def _scan(self) -> Iterator[tuple[str, _State]]:
+        with os.scandir(self.root) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False) and entry.name not in OF_ONE_MACHINE:
+                    yield entry.name, _state(entry.stat(follow_symlinks=False))
+
+
 def _state(status: os.stat_result) -> _State:
     if stat.S_ISDIR(status.st_mode):
         return _State(0, 0, 0, status.st_mode)
@@ -150,8 +172,8 @@ def _sent(path: str, state: _State, before: _State | None) -> int:
 
 
 def _is_log(path: str) -> bool:
-    """Return True for the logs of a session, which are only ever appended to."""
-    return path.startswith(f"{SESSIONS}/") and path.endswith(".jsonl")
+    """Return True for the logs of a batch and its sessions, which are only ever appended to, or replaced by others."""
+    return path in LOGS or (path.startswith(f"{SESSIONS}/") and path.endswith(".jsonl"))
 
 
 def _is_last(path: str, now: Mapping[str, _State], removed: Set[str]) -> bool:
@@ -190,10 +212,15 @@ def find_folders(root: Path, session: str, *, has_own: bool) -> list[str]:
     ]
 
 
-def apply_changes(root: Path, changes: Sequence[Change]) -> None:
-    """Make a copy the same; what changed is on disk when this returns.
+def apply_changes(root: Path, changes: Sequence[Change], *, durable: bool = True) -> None:
+    """Make a copy the same.
 
     Links are not followed: a row may have created them anywhere.
+
+    Args:
+        root: The folder of the copy.
+        changes: What changed.
+        durable: Whether it is on disk when this returns.
 
     Raises:
         SessionError: It cannot be written, or a path leads out of the folder.
@@ -208,14 +235,14 @@ def apply_changes(root: Path, changes: Sequence[Change]) -> None:
                 if name in ("", ".", ".."):
                     raise OSError(errno.EINVAL, "it is not a path below a folder")
                 with folder_below(top, parent, create=True) as folder:
-                    _apply(change, name, folder)
+                    _apply(change, name, folder, durable)
         finally:
             os.close(top)
     except OSError as error:
         raise SessionError(f"cannot write {root / path}: {describe_reason(error)}") from error
 
 
-def _apply(change: Change, name: str, folder: int) -> None:
+def _apply(change: Change, name: str, folder: int, durable: bool) -> None:
     if "data" in change:
         data, at = base64.b64decode(change["data"]), change["at"]
         _remove(_UNFINISHED, folder)
@@ -228,7 +255,8 @@ def _apply(change: Change, name: str, folder: int) -> None:
             file.truncate()
             os.fchmod(file.fileno(), change["mode"] & 0o777)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         if not at:
             if _is_folder(name, folder):
                 _remove(name, folder)

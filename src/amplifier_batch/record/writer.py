@@ -20,6 +20,7 @@ from amplifier_batch.record.folder import (
     BatchFolder,
     find_waiting,
     fixed_facts,
+    read_copy,
     read_facts,
 )
 from amplifier_batch.record.journal import Appender, Record, check_lines, damage_error, scan
@@ -39,6 +40,8 @@ def writing(folder: BatchFolder) -> Generator[BatchWriter]:
         raise SessionError(
             f"cannot write to {folder.sessions}: it is a link", hint="Replace it by the folder."
         )
+    if (url := read_copy(folder.path).get("url")) and not folder.sealer.is_remote:
+        raise SessionError(f"{folder.path} is a copy of the batch at {url}", hint="Pass the URL.")
     try:
         lock = SessionLock(folder.lock, folder.path.name)
     except InUse as error:
@@ -95,6 +98,7 @@ class BatchWriter:
         """Record that a row is about to run. Raises SessionError."""
         record = {"event": "claimed", "id": row_id, "attempt": attempt, "session": session}
         self.note(record)
+        self.folder.sealer.begin(row_id, session)
 
     def release(self, row_id: str, why: str, cost: Decimal | None = None) -> None:
         """Record that a row stopped before its end and will be continued.
@@ -108,11 +112,14 @@ class BatchWriter:
             SessionError: The journal cannot be written.
         """
         self.note({"event": "released", "id": row_id, "why": why, "cost": _number(cost)})
+        self.folder.sealer.end(row_id)
 
     def end(self, result: Record) -> None:
         """Record the result of a row. Raises SessionError."""
-        self._results.append(result)
-        self._note_ended(result, self._results.size)
+        with self.folder.sealer.lock:
+            self._results.append(result)
+            self._note_ended(result, self._results.size)
+            self.folder.sealer.end(self.folder.build_key(result))
         self.on_result(result)
 
     def reopen(self, selects: Callable[[Record], bool]) -> int:
@@ -140,10 +147,11 @@ class BatchWriter:
                 os.fsync(kept.fileno())
         except OSError as error:
             raise SessionError(f"cannot write {self.folder.path}: {error.strerror}") from error
-        # From this record on, the new file is the valid one.
-        self.note({"event": "reopened", "rows": rows, "file": name, "size": size})
-        self._results.close()
-        self._finish_replacing()
+        with self.folder.sealer.lock:
+            # From this record on, the new file is the valid one.
+            self.note({"event": "reopened", "rows": rows, "file": name, "size": size})
+            self._results.close()
+            self._finish_replacing()
         path = self.folder.path / RESULTS
         self._results = Appender(path, scan(path, lambda record: None, size))
         return len(rows)
@@ -197,7 +205,8 @@ class BatchWriter:
 
     def note(self, record: Record) -> None:
         """Add a record to the journal and return when it is on disk. Raises SessionError."""
-        self._journal.append(record)
+        with self.folder.sealer.lock:
+            self._journal.append(record)
         self.progress.add(record)
 
     def _finish_replacing(self) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import math
 import re
+import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from amplifier_batch.input import parse_key
 from amplifier_batch.record.folder import SCORES, BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import WAITING, Counts
+from amplifier_batch.record.remote import find_folder, is_url
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
 from amplifier_batch.statistics.score_means import batch_means, mean_in_words
@@ -651,6 +653,7 @@ def _hash(text: str) -> str:
 # -- the same page in `amplifier view` ----------------------------------------------------
 
 
+_UPDATE_SECONDS = 5.0
 _VERSIONS = 200
 """Maximum number of updates of the page while a batch runs, each of which reads all results."""
 
@@ -660,10 +663,14 @@ class BatchPage:
 
     def __init__(self, path: Path) -> None:
         self._folder = BatchFolder(path)
+        self._updated = time.monotonic()
         self.title = f"Batch {self._folder.path.name}"
 
     def version(self) -> str:
         """A text that changes with the page."""
+        if is_url(self._folder.shown) and time.monotonic() > self._updated + _UPDATE_SECONDS:
+            find_folder(self._folder.shown)
+            self._updated = time.monotonic()
         counts, is_running = self._folder.counts()
         scores = self._folder.path / SCORES
         size = scores.stat().st_size if scores.exists() and not is_running else 0
@@ -678,6 +685,7 @@ class BatchPage:
         return as_page(self._folder)
 
 
-def find_page(path: Path) -> BatchPage | None:
-    """Return the page of a folder; None if it has no batch."""
+def find_page(place: Path | str) -> BatchPage | None:
+    """Return the page of a folder or a URL; None if it has no batch."""
+    path = find_folder(place) if isinstance(place, str) else place
     return BatchPage(path) if (path / "batch.json").is_file() else None
