@@ -116,7 +116,7 @@ def _find_first(name: str) -> tuple[str, "FolderPage | None"]:
     Raises:
         SessionError: There is neither a folder with a page nor a session of this name.
     """
-    if (page := _find_page(name if "://" in name else Path(name))) is not None:
+    if (page := _find_page(name)) is not None:
         return "/folder", page
     try:
         return f"/session/{quote(SessionStore().find(name).id)}", None
@@ -144,17 +144,16 @@ class FolderPage(Protocol):
         ...
 
 
-def _find_page(folder: Path | str) -> FolderPage | None:
-    is_place = isinstance(folder, str) or folder.is_dir()
-    for entry in entry_points(group="amplifier.pages") if is_place else ():
+def _find_page(folder: str) -> FolderPage | None:
+    known = "://" in folder or os.path.isdir(folder)
+    for entry in entry_points(group="amplifier.pages") if known else ():
         try:
-            if (page := entry.load()(folder)) is not None:
+            if (page := entry.load()(folder if "://" in folder else Path(folder))) is not None:
                 return page
         except AppError:
             raise
         except (Exception, SystemExit) as error:  # The package may be someone else's.
-            name = type(error).__name__
-            logger.warning("cannot load the page %s: %s: %s", entry.value, name, error)
+            logger.warning("cannot load the page %s: %r", entry.value, error)
     return None
 
 

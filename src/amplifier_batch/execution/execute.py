@@ -77,6 +77,7 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
         line.say("stopping the running rows; 'amplifier batch resume' continues them")
         if dispatcher.broker is not None and (open_batches := dispatcher.broker.open_batches):
             line.say(f"{', '.join(open_batches)} continues; 'resume' gets its answers")
+        writer.folder.sealer.hurry()
         when = "now" if immediate else "after the tool"
         coroutine = dispatcher.stop(Stop(why, why.value), when)
         stopping.append(asyncio.get_running_loop().create_task(coroutine))

@@ -205,6 +205,9 @@ class Sealer:
     def end(self, key: str) -> None:
         """Seal the files of a row once more, and follow them no longer."""
 
+    def hurry(self) -> None:
+        """Do not wait much longer for something that cannot be written: the batch is stopped."""
+
     async def seal(self, key: str | None = None, folders: Iterable[str] = ()) -> None:
         """Return when all that was written by now is sealed.
 

@@ -75,7 +75,9 @@ _COMMIT_SECONDS = 1.0
 
 _SLOW_SECONDS = 10.0
 _MAX_DELAY = 15.0
-_CLOSE_SECONDS = 10.0
+_PATIENCE_SECONDS = 10.0
+"""How long a batch that is stopped tries to write to its URL."""
+
 _MAX_RACES = 100
 _PIECE = 1 << 20
 
@@ -586,7 +588,8 @@ class _Driver(Sealer):
         self._waiting: list[tuple[str | None, Future[None]]] = []
         self._error: SessionError | None = None
         self._wake = threading.Condition(self.lock)
-        self._closed_at: float | None = None
+        self._is_closed = False
+        self._give_up_at: float | None = None
         self._alive_at = time.monotonic()
         self._compacting = self._start(self._compact)
         self._thread = self._start(self._run)
@@ -619,6 +622,11 @@ class _Driver(Sealer):
             self._wake.notify()
         await asyncio.wrap_future(sealed)
 
+    def hurry(self) -> None:
+        with self.lock:
+            self._give_up_at = time.monotonic() + _PATIENCE_SECONDS
+            self._wake.notify()
+
     def close(self) -> None:
         """Seal what is left, and end.
 
@@ -626,8 +634,8 @@ class _Driver(Sealer):
             SessionError: Another driver has taken over, or the URL cannot be written.
         """
         with self.lock:
-            self._closed_at = time.monotonic()
-            self._wake.notify()
+            self._is_closed = True
+            self.hurry()
         self._thread.join()
         self._compacting.join()
         if self._error is not None:
@@ -648,9 +656,9 @@ class _Driver(Sealer):
         is_last = False
         while not is_last:
             with self.lock:
-                if not self._waiting and self._closed_at is None:
+                if not self._waiting and not self._is_closed:
                     self._wake.wait(_COMMIT_SECONDS)
-                is_last = self._closed_at is not None
+                is_last = self._is_closed
                 waiting, self._waiting = self._waiting, []
             failed: Mapping[str | None, SessionError] = {}
             try:
@@ -708,15 +716,15 @@ class _Driver(Sealer):
         """
         data, delay = encode_part(self._next, self._id, changes), 0.5
         while (error := self._try_to_write(data)) is not None:
-            closed_at = self._closed_at
-            if closed_at is not None and time.monotonic() > closed_at + _CLOSE_SECONDS:
+            give_up_at = self._give_up_at
+            if give_up_at is not None and time.monotonic() > give_up_at:
                 error.hint = f"Rows continue from what is there: {_resume(self._store.url)}"
                 raise error
             if delay < 1:
                 self.notice(f"{error.message}; rows wait until it works again")
             delay = min(2 * delay, _MAX_DELAY)
             with self.lock:
-                self._wake.wait(delay if closed_at is None else 1.0)
+                self._wake.wait(delay if give_up_at is None else 1.0)
         if delay >= 1:
             self.notice(f"{self._store.url} works again")
         self._next += 1

@@ -294,6 +294,31 @@ async def test_a_row_waits_while_the_url_cannot_be_written(
 
 
 @needs_fsspec
+async def test_a_batch_that_is_stopped_does_not_wait_for_a_url_that_cannot_be_written(
+    machines: list[Machine], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_batch.record.remote._PATIENCE_SECONDS", 0.1)
+    batch, store = create(machines[0], url), tmp_path / "store"
+
+    async def stop_while_it_is_away() -> None:
+        with driving(batch), writing(batch) as writer:
+            writer.claim("a", 1, "a")
+            await seal(writer, "a")
+            store.rename(tmp_path / "away")
+            store.write_text("a file in its place")
+            write_session(writer, "a", "one")
+            batch.sealer.hurry()
+            await seal(writer, "a")
+
+    with pytest.raises(SessionError, match=f"cannot write {url}") as caught:
+        await stop_while_it_is_away()
+    assert caught.value.hint == f"Rows continue from what is there: amplifier batch resume {url}"
+    store.unlink()
+    (tmp_path / "away").rename(store)
+    assert not (machines[0].open(url).sessions / "a").exists()
+
+
+@needs_fsspec
 async def test_a_file_that_cannot_be_read_is_a_matter_of_its_row(
     machines: list[Machine], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
