@@ -116,7 +116,7 @@ def _find_first(name: str) -> tuple[str, "FolderPage | None"]:
     Raises:
         SessionError: There is neither a folder with a page nor a session of this name.
     """
-    if (page := _find_page(name)) is not None:
+    if ("://" in name or os.path.isdir(name)) and (page := _find_page(name)) is not None:
         return "/folder", page
     try:
         return f"/session/{quote(SessionStore().find(name).id)}", None
@@ -145,15 +145,15 @@ class FolderPage(Protocol):
 
 
 def _find_page(folder: str) -> FolderPage | None:
-    known = "://" in folder or os.path.isdir(folder)
-    for entry in entry_points(group="amplifier.pages") if known else ():
+    for entry in entry_points(group="amplifier.pages"):
         try:
             if (page := entry.load()(folder if "://" in folder else Path(folder))) is not None:
                 return page
         except AppError:
             raise
         except (Exception, SystemExit) as error:  # The package may be someone else's.
-            logger.warning("cannot load the page %s: %r", entry.value, error)
+            name = type(error).__name__
+            logger.warning("cannot load the page %s: %s: %s", entry.value, name, error)
     return None
 
 
