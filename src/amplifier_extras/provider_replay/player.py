@@ -217,7 +217,7 @@ class Recorder(Delegate):
 
     async def complete(self, request: Any, **kwargs: Any) -> Any:
         """Return the provider's whole response and record it; errors are the provider's."""
-        call = self._begin("complete", request, kwargs)
+        call = self._begin(request, kwargs)
         try:
             with call.current():
                 response = await self._inner.complete(request, **kwargs)
@@ -230,11 +230,11 @@ class Recorder(Delegate):
         call.record_response(response, self._own_calls(response))
         return response
 
-    def _begin(self, mode: str, request: Any, kwargs: dict[str, Any]) -> Call:
+    def _begin(self, request: Any, kwargs: dict[str, Any]) -> Call:
         asked = plain_request(request, kwargs)
         if model := find_model(self._inner):
             asked = {"model": model, **asked}
-        return self._recording.begin(self._mounted_as, mode, asked)
+        return self._recording.begin(self._mounted_as, asked)
 
     def _own_calls(self, response: Any) -> Any:
         """The tool calls of a response, which only its provider can parse."""
@@ -253,7 +253,7 @@ class StreamingRecorder(Recorder):
 
     async def stream_complete(self, request: Any, **kwargs: Any) -> AsyncGenerator[Any]:
         """Yield the provider's chunks, recording each one."""
-        call = self._begin("stream", request, kwargs)
+        call = self._begin(request, kwargs)
         stream: Any = None
         last: Any = None
         try:

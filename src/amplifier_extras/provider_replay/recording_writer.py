@@ -2,7 +2,7 @@
 
     {"type": "header", "schema": 1, "created": "…", "folder": "/work"}
     {"type": "provider", "name": "anthropic", "model": "…", "priority": 100, "streams": true, "info": {…}}
-    {"type": "request", "call": 1, "provider": "anthropic", "mode": "stream", "fingerprint": "…",
+    {"type": "request", "call": 1, "provider": "anthropic", "fingerprint": "…",
      "request": {"model": "…", "tools": […], "messages": […]}}
     {"type": "event", "call": 1, "at": 0.001, "event": "llm:request", "data": {…}}
     {"type": "chunk", "call": 1, "at": 0.310, "chunk": {…}}
@@ -99,7 +99,6 @@ class Recording:
         self._file = _create_file(path)
         self._redactor = redactor
         self._comparing = Comparing(folder)
-        self._begun = time.monotonic()
         self._calls = 0
         self.users = 0
         # Until the first request: a file that stays empty can be recorded to again.
@@ -122,7 +121,7 @@ class Recording:
             self._providers.append(provider)
             self.write({"type": "provider", **provider})
 
-    def begin(self, provider: str, mode: str, request: Plain) -> Call:
+    def begin(self, provider: str, request: Plain) -> Call:
         """Record a request."""
         self._calls += 1
         preamble, self._preamble = self._preamble, []
@@ -134,8 +133,6 @@ class Recording:
             "type": "request",
             "call": call.number,
             "provider": provider,
-            "mode": mode,
-            "since_start": round(time.monotonic() - self._begun, 3),
             "fingerprint": fingerprint(self._comparing.comparable(written)),
         }
         self.write({**fields, **self._shortened(call.number, written)}, redacted=True)

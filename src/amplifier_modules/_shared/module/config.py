@@ -9,7 +9,7 @@ that the plan forbids, rejected with the reason. A config model lists those that
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
@@ -31,14 +31,12 @@ class Published(NamedTuple):
         setting: The setting it maps to, dotted if nested; None if there is none.
         note: Why there is none, and what to use instead.
         harmless: Accepted values of a rejected key, which have no effect; None for an ignored key.
-        convert: Converts its value to the setting's.
         schema: JSON Schema of its value, if it differs from the setting's.
     """
 
     setting: str | None = None
     note: str = ""
     harmless: tuple[Any, ...] | None = None
-    convert: Callable[[Any], Any] | None = None
     schema: Mapping[str, Any] | None = None
 
     @property
@@ -49,13 +47,9 @@ class Published(NamedTuple):
         return f"{'Has no effect' if self.harmless is None else 'Not supported'}: {self.note}."
 
 
-def alias_for(
-    setting: str,
-    convert: Callable[[Any], Any] | None = None,
-    schema: Mapping[str, Any] | None = None,
-) -> Published:
+def alias_for(setting: str, schema: Mapping[str, Any] | None = None) -> Published:
     """A key with the meaning of a setting."""
-    return Published(setting, convert=convert, schema=schema)
+    return Published(setting, schema=schema)
 
 
 def ignored(note: str) -> Published:
@@ -106,7 +100,6 @@ def _with_own_names(
 
 def _put(own: dict[str, Any], key: str, meaning: Published, value: Any) -> None:
     outer, _, inner = str(meaning.setting).partition(".")
-    value = meaning.convert(value) if meaning.convert is not None else value
     if inner:
         before = own.get(outer) or {}
         if isinstance(before, dict) and inner not in before:
