@@ -28,7 +28,7 @@ from typing import BinaryIO
 import amplifier_support
 from amplifier_support.environment import minimal_environment
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.sandbox.confinement import Confinement
+from amplifier_support.sandbox.policy import Confinement
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 
 __all__ = [

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from amplifier_support.files import is_below
 from amplifier_support.sandbox import available, namespaces
-from amplifier_support.sandbox.confinement import Confined, Confinement
 from amplifier_support.sandbox.forwarder import proxy_variables
 from amplifier_support.sandbox.kernel_layer import KernelLayer, Places
-from amplifier_support.sandbox.policy import SandboxPolicy
+from amplifier_support.sandbox.policy import Confined, Confinement, SandboxPolicy
 from amplifier_support.sandbox.proxy import Proxy
 from amplifier_support.sandbox.session_state import PrivateFolder, SessionState
 

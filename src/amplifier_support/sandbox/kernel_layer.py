@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from amplifier_support.files import is_below
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox import seccomp, system_calls
-from amplifier_support.sandbox.confinement import Confinement
+from amplifier_support.sandbox.policy import Confinement
 from amplifier_support.sandbox.system_calls import add_rule, create_ruleset
 
 # -- landlock ----------------------------------------------------------------------------

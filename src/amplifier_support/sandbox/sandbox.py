@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 
 from amplifier_support.files import is_below
 from amplifier_support.sandbox import available
-from amplifier_support.sandbox.confinement import Confined
-from amplifier_support.sandbox.policy import Level, PolicyError, SandboxPolicy, parse_policy
+from amplifier_support.sandbox.policy import (
+    Confined,
+    Level,
+    PolicyError,
+    SandboxPolicy,
+    parse_policy,
+)
 from amplifier_support.sandbox.session_state import SessionState
 
 if TYPE_CHECKING:
