@@ -26,7 +26,7 @@ from amplifier_app.base.json_rpc import (
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_serve.local_http import LocalHandler, Refused, serving
-from amplifier_serve.mcp_server import NEWEST, VERSION_KEY, Caller, McpServer
+from amplifier_serve.mcp_server import NEWEST, TASK_METHODS, VERSION_KEY, Caller, McpServer
 from amplifier_support.fields import to_mapping
 
 TOKEN_VARIABLE = "AMPLIFIER_SERVE_TOKEN"
@@ -138,7 +138,7 @@ class _Handler(LocalHandler):
         expected = {"MCP-Protocol-Version": version, "Mcp-Method": message["method"]}
         if message["method"] == "tools/call":
             expected["Mcp-Name"] = params.get("name")
-        elif message["method"].startswith("tasks/"):
+        elif message["method"] in TASK_METHODS:
             expected["Mcp-Name"] = params.get("taskId")
         for name, value in expected.items():
             if _decoded(self.headers.get(name)) != value:

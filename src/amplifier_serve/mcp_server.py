@@ -43,6 +43,7 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 _SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 _TASKS_KEY = "io.modelcontextprotocol/tasks"
+TASK_METHODS = ("tasks/get", "tasks/update", "tasks/cancel")
 _TASK_SECONDS, _POLL_SECONDS = 24 * 3600, 1
 """Seconds that the result of a task is kept, and between two requests for its state."""
 _WAIT_SECONDS = 600.0
@@ -206,7 +207,7 @@ class McpServer:
                 return _complete({"tools": self._tools()}, is_newest, is_list=True)
             case "tools/call":
                 return self._call(params, caller, is_newest)
-            case "tasks/get" | "tasks/update" | "tasks/cancel" if is_newest:
+            case _ if is_newest and method in TASK_METHODS:
                 return _complete(self._task(method, params, caller), is_newest)
             case _ if method.startswith("notifications/"):
                 return None
@@ -297,10 +298,9 @@ class McpServer:
         if not caller.takes_tasks:
             required = {"requiredCapabilities": {"extensions": {_TASKS_KEY: {}}}}
             raise RpcError(MISSING_CAPABILITY, f"{method} needs {_TASKS_KEY}", required)
-        id = params.get("taskId")
-        call = self._tasks.get(id) if isinstance(id, str) else None
+        call = self._tasks.get(str(params.get("taskId")))
         if call is None:
-            raise RpcError(INVALID_PARAMS, f"unknown task {id!r}")
+            raise RpcError(INVALID_PARAMS, f"unknown task {params.get('taskId')!r}")
         if method == "tasks/get":
             return call.as_task()
         if method == "tasks/cancel":

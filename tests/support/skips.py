@@ -34,6 +34,7 @@ EXPECTED = {
     r"([\w/]+\.h|cc|gcc|npm|make|zsh|fish) is not installed": "the program or header",
     "there is no ps": "ps",
     "chromium is not installed": "chromium, or chromium-headless-shell",
+    "(acpx|claude|codex|conformance|harbor) is not installed": "a program from npm or PyPI: .ci/thorough installs it",
     "needs strace": "strace",
     "strace is not allowed here": "ptrace",
     "there is no python3 in /usr/bin, or no setpriv": "Debian's own Python",
