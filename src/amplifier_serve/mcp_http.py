@@ -13,7 +13,9 @@ import inspect
 import json
 import os
 import secrets
-from concurrent.futures import Future
+import select
+import socket
+from concurrent.futures import Future, wait
 from typing import Any, cast
 
 from amplifier_app.base.json_rpc import (
@@ -31,7 +33,7 @@ from amplifier_support.fields import to_mapping
 
 TOKEN_VARIABLE = "AMPLIFIER_SERVE_TOKEN"
 HEADER_MISMATCH = -32020
-_MAX_BODY = 4 * 1024 * 1024
+_MAX_BODY, _LOOK_SECONDS = 4 * 1024 * 1024, 0.3
 _ENCODED, _END = "=?base64?", "?="
 
 
@@ -56,7 +58,7 @@ async def serve_http(server: McpServer, port: int) -> None:
     try:
         with serving(Handler, port, "--http") as address:
             to_stderr(f"amplifier: serving {address}/mcp")
-            if TOKEN_VARIABLE not in os.environ:
+            if not os.environ.get(TOKEN_VARIABLE):
                 to_stderr(f"amplifier: token {Handler.token}")
             await asyncio.Event().wait()
     finally:
@@ -91,7 +93,7 @@ class _Handler(LocalHandler):
             id = message.get("id")
             self._check_headers(message)
             params = cast("dict[str, Any]", message.get("params") or {})
-            result = self.call(message["method"], params).result()
+            result = self._wait(self.call(message["method"], params))
         except RpcError as error:
             status = 404 if error.code == -32601 else 400 if error.code <= -32020 else 200
             self._send(status, {"jsonrpc": "2.0", "id": id, "error": error.as_json()})
@@ -105,6 +107,14 @@ class _Handler(LocalHandler):
             self._send(200, {"jsonrpc": "2.0", "id": id, "result": result})
         else:
             self._send(202, None)
+
+    def _wait(self, running: Future[Any]) -> Any:
+        """Return the result; a client that closes the connection cancels its request."""
+        while not wait([running], _LOOK_SECONDS).done:
+            is_readable = select.select([self.connection], [], [], 0)[0]
+            if is_readable and not self.connection.recv(1, socket.MSG_PEEK):
+                running.cancel()
+        return running.result()
 
     def do_GET(self) -> None:
         self._send(405, {"error": "only POST is served"}, Allow="POST")

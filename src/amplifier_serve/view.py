@@ -15,7 +15,6 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from html import escape
-from http.cookies import CookieError, SimpleCookie
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -36,7 +35,6 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 logger = logging.getLogger(__name__)
 
-_COOKIE = "amplifier-view"
 _LISTED = 200
 """Sessions in the list."""
 _STYLE = """
@@ -192,15 +190,12 @@ class _Sessions:
         store = SessionStore()
         if session_id is None:
             return f"{hash(tuple(self._page().listed)):x}"
-        folder = store.find(session_id).path
-        states: list[str] = []
-        for name in ("transcript.jsonl", "metadata.json", "events.jsonl"):
-            try:
-                state = os.stat(folder / name)
-            except OSError:  # not every session has all of them
-                continue
-            states.append(f"{state.st_mtime_ns}-{state.st_size}")
-        return " ".join(states)
+        folder, names = (
+            store.find(session_id).path,
+            ("transcript.jsonl", "metadata.json", "events.jsonl"),
+        )
+        states = [(folder / name).stat() for name in names if (folder / name).exists()]
+        return " ".join(f"{state.st_mtime_ns}-{state.st_size}" for state in states)
 
     def list_page(self) -> str:
         """The list of sessions, last used first."""
@@ -277,17 +272,16 @@ class _Handler(LocalHandler):
         Raises:
             Refused: It has neither.
         """
+        # Browsers send a cookie to every port, so that two views would take it from each other.
+        name = f"amplifier-view-{self.connection.getsockname()[1]}"
         if token and self.token.use(token):
-            cookie = f"{_COOKIE}={self.token.cookie}; Path=/; HttpOnly; SameSite=Strict"
+            cookie = f"{name}={self.token.cookie}; Path=/; HttpOnly; SameSite=Strict"
             self.answer(
                 303, b"", "", Location=path, Set_Cookie=cookie, Referrer_Policy="no-referrer"
             )
             return True
-        try:
-            cookies = SimpleCookie(self.headers.get("Cookie"))
-        except CookieError:
-            cookies = SimpleCookie()
-        kept = cookies[_COOKIE].value if _COOKIE in cookies else ""
+        sent = (part.strip().partition("=") for part in self.headers.get("Cookie", "").split(";"))
+        kept = {key: value for key, _, value in sent}.get(name, "")
         if not hmac.compare_digest(kept.encode(), self.token.cookie.encode()):
             raise Refused(401, "open the address that 'amplifier view' has printed; it works once")
         return False

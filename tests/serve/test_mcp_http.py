@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import socket
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
@@ -18,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.cli import start_amplifier
 from tests.support.plans import mock_plan
+from tests.support.processes import processes_in
 from tests.support.waiting import wait_until
 
 TOKEN = "a token of the test"
@@ -201,3 +203,21 @@ def test_a_task_is_cancelled_and_others_are_unknown(tmp_path: Path) -> None:
         assert client.call("tasks/result", taskId=task)["error"]["code"] == -32601
         client.capabilities = {}
         assert client.call("tasks/get", taskId=task)["error"]["code"] == -32021
+
+
+def test_a_client_that_closes_its_connection_cancels_the_call(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    call = {"name": "bash", "input": {"command": "cd work; touch begun; sleep 300"}}
+    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "done"], tools=["tool-bash"])
+    with serving(tmp_path, plan) as (url, _):
+        params = {"name": "test", "arguments": {"prompt": "sleep"}}
+        message = {"id": 1, "method": "tools/call", "params": params}
+        body = json.dumps(message).encode()
+        host = url.removeprefix("http://").partition("/")[0]
+        with socket.create_connection(("127.0.0.1", int(host.rpartition(":")[2]))) as client:
+            head = f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\n"
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            wait_until((tmp_path / "work" / "begun").exists)
+            assert processes_in(tmp_path / "work")
+        wait_until(lambda: not processes_in(tmp_path / "work"))
+        assert post(url, {"id": 2, "method": "ping"}).status_code == 200

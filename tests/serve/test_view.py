@@ -151,7 +151,16 @@ def test_one_browser_is_let_in(tmp_path: Path) -> None:
         base = str(client.base_url)
         assert httpx2.get(base).status_code == 401
         assert httpx2.get(address).status_code == 401  # the token was used
-        assert httpx2.get(base, headers={"Cookie": "amplifier-view=x"}).status_code == 401
+        [(name, value)] = client.cookies.items()
+        for cookie in (f"{name}=x", name, "=", ";;=;", f"other={value}", f"{name}=é"):
+            headers = [(b"Cookie", cookie.encode())]
+            assert httpx2.get(base, headers=headers).status_code == 401
+        # A browser sends the cookies of both ports to each.
+        with viewing("one") as second:
+            assert client.get(second).status_code == 200
+            assert [client.get(url).status_code for url in (base, second.partition("?")[0])] == [
+                200
+            ] * 2
         assert client.get("/", headers={"Host": "example.com"}).status_code == 403
         assert client.get("/", headers={"Origin": "https://example.com"}).status_code == 403
         assert client.post("/").status_code == 501
