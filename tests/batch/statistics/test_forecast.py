@@ -8,6 +8,7 @@ import pytest
 
 from amplifier_batch.record.progress import Counts
 from amplifier_batch.statistics.summary import make_forecast
+from tests.support.thorough import Scale
 
 
 def counts_of(costs: list[float | None], seconds: float | None = None) -> Counts:
@@ -63,14 +64,16 @@ def test_the_time_left_is_that_of_the_rows_so_far_with_all_workers(
 
 
 @pytest.mark.parametrize(("ended", "runs"), [(20, 40), (20, 1000), (200, 1000)])
-def test_the_interval_has_the_cost_of_nearly_all_batches(ended: int, runs: int) -> None:
+def test_the_interval_has_the_cost_of_nearly_all_batches(
+    ended: int, runs: int, scale: Scale
+) -> None:
     chance = random.Random(ended + runs)
-    inside = 0
-    for _ in range(500):
+    inside, batches = 0, scale(200, 500)
+    for _ in range(batches):
         costs = [chance.gammavariate(4, 0.01) for _ in range(runs)]
         forecast = make_forecast(counts_of([*costs[:ended]]), runs, None)
         assert forecast is not None
         assert forecast.low is not None
         assert forecast.high is not None
         inside += forecast.low <= sum(costs) <= forecast.high
-    assert 0.92 <= inside / 500 <= 0.99
+    assert 0.92 <= inside / batches <= 0.99
