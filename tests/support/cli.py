@@ -54,7 +54,7 @@ def child_environment(
     return environment
 
 
-_COLD_SHARE = 100
+_COLD_SHARE = 200
 """One test of this many starts the program anew, so that a missing import cannot hide in clones."""
 
 _PIPE_HOLDS = 60_000
