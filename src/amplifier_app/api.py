@@ -192,11 +192,7 @@ class _Opener:
     """Opens sessions of a plan, whose module sources they share."""
 
     def __init__(
-        self,
-        chosen: Chosen,
-        request: Request,
-        adjustment: Adjustment | None,
-        workdir: str | None,
+        self, chosen: Chosen, request: Request, adjustment: Adjustment | None, workdir: str | None
     ) -> None:
         self._chosen = chosen
         self._request = request

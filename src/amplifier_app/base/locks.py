@@ -66,10 +66,7 @@ def changing_settings() -> Generator[None]:
                 held.enter_context(hold_lock(file, None))
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
-                raise ConfigError(
-                    f"cannot lock {file}: {reason}",
-                    hint=OWN_FOLDER,
-                ) from error
+                raise ConfigError(f"cannot lock {file}: {reason}", hint=OWN_FOLDER) from error
         _depth.value += 1
         try:
             yield

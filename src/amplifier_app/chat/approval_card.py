@@ -98,12 +98,7 @@ async def ask_about_tool(
 
 class _Card:
     def __init__(
-        self,
-        fd: int,
-        request: ToolApproval,
-        agent: str,
-        is_plain: bool,
-        names: Mapping[str, str],
+        self, fd: int, request: ToolApproval, agent: str, is_plain: bool, names: Mapping[str, str]
     ) -> None:
         self._names = names
         self._fd = fd

@@ -16,7 +16,7 @@ from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.plan.documents.plan_files import MergedPlan
 from amplifier_app.plan.masking import masked_tree
-from amplifier_app.plan.model import ResolvedPlan, dump_yaml
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.overrides import apply_sets
 from amplifier_app.plan.schema.grammar import AGENT, PLAN
 from amplifier_app.plan.schema.json_schema import Definitions
@@ -33,6 +33,7 @@ from amplifier_app.plan.tree.entries import (
 )
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.plan.tree.problems import Problems, suggest
+from amplifier_app.plan.tree.yaml_writer import write_yaml
 from amplifier_core.module_sources import PARTS
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import nearest
@@ -479,10 +480,7 @@ def yaml_text(tree: Node, *, origins: bool = False) -> str:
         tree: The tree to write, with secrets masked.
         origins: Whether to add the file and line of each value as a comment.
     """
-    # Wide enough that nothing is folded: each comment is on the line where its value begins.
-    text = dump_yaml(plain_data(tree), yaml.SafeDumper, width=float("inf"))
-    # YAML ends a document that is a single plain value.
-    text = text.removesuffix("...\n")
+    text = write_yaml(plain_data(tree))
     if not origins:
         return text
     lines = text.splitlines()

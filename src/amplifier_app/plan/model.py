@@ -26,6 +26,7 @@ from amplifier_app.plan.scorers import is_check
 from amplifier_app.plan.traffic import NO_TRAFFIC
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, list_entries, mounted_entries
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, read_text, with_items
+from amplifier_app.plan.tree.yaml_writer import write_yaml
 
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.plugins import Plugin
@@ -71,27 +72,6 @@ def _portable(value: Any, key: str, cache: str) -> Any:
     if key in ("source", "requires") and os.path.isabs(value):
         return f"<path>/{os.path.basename(value.rstrip(os.sep))}"
     return value.replace(cache, "<cache>") if cache in value else value
-
-
-def dump_yaml(data: Any, dumper: Any, **options: Any) -> str:
-    """Return the data as YAML, with strings of several lines as block scalars."""
-    import yaml
-
-    class Dumper(dumper): ...
-
-    def represent(dumper: Any, text: str) -> Any:
-        style = "|" if "\n" in text else None
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
-
-    Dumper.add_representer(str, represent)
-    return yaml.dump(
-        data,
-        Dumper=Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=False,
-        **options,
-    )
 
 
 class ResolvedPlan:
@@ -290,15 +270,13 @@ class ResolvedPlan:
 
     def to_yaml(self, *, masked: bool = True) -> str:
         """The plan as YAML that can be loaded again, by default with secrets masked."""
-        import yaml
-
         tree = masking.masked_tree(self.tree) if masked else masking.open_tree(self.tree)
         data = plain_data(tree)
         if masked:
             from amplifier_support.redaction import configured_secrets
 
             data = masking.without_secrets(data, configured_secrets(self.data.get("providers")))
-        return dump_yaml(data, getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+        return write_yaml(data)
 
     def without_replay(self) -> ResolvedPlan:
         """The plan with its own providers in place of those that play a recording.
@@ -315,11 +293,7 @@ class ResolvedPlan:
     def _resolution(self) -> Resolution:
         environ = keys.environment() if self.environ is None else self.environ
         return resolve(
-            self.merged,
-            self.chosen,
-            environ,
-            keep_unset=self.keep_unset,
-            lenient=self.lenient,
+            self.merged, self.chosen, environ, keep_unset=self.keep_unset, lenient=self.lenient
         )
 
 

@@ -502,11 +502,7 @@ class MarkdownStream:
         lines = self._text.split("\n")
         nodes = _build_nodes(parser.parse(self._text, {"complete": complete}))
         renderer = BlockRenderer(
-            lines,
-            complete=complete,
-            number=self._number,
-            code_before=self._code,
-            skip=self._skip,
+            lines, complete=complete, number=self._number, code_before=self._code, skip=self._skip
         )
         self.rest = []
         for index, node in enumerate(nodes):

@@ -415,9 +415,7 @@ class ApprovalAnswers:
         was_asked = getattr(self._system, "is_interactive", False)
         denied = describe.DENIED_TO_MODEL if was_asked else "approval was denied"
         return ApprovalResponse(
-            approved=approved,
-            reason=None if approved else denied,
-            remember=answer == _ALWAYS,
+            approved=approved, reason=None if approved else denied, remember=answer == _ALWAYS
         )
 
 

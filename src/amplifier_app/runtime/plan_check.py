@@ -38,12 +38,7 @@ from amplifier_app.runtime.capabilities import (
     register_trusted_dir,
     set_stored_keys,
 )
-from amplifier_app.runtime.mount import (
-    LimitedLoader,
-    Opening,
-    read_mount_timeout,
-    reason_with_key,
-)
+from amplifier_app.runtime.mount import LimitedLoader, Opening, read_mount_timeout, reason_with_key
 from amplifier_app.runtime.mount_problems import import_package, mount_problem
 from amplifier_app.runtime.sandbox import (
     check_sandbox,
@@ -572,9 +567,5 @@ def _mount_finding(module: PlannedModule, source: ResolvedSource, error: BaseExc
 def _spec(module: PlannedModule) -> ModuleSpec:
     data = plain_data(module.entry)
     return ModuleSpec(
-        module.kind,
-        module.module,
-        module.source,
-        data.get("config") or {},
-        data.get("instance_id"),
+        module.kind, module.module, module.source, data.get("config") or {}, data.get("instance_id")
     )

@@ -490,10 +490,7 @@ def _section_at(sections: Sequence[Section], offset: int) -> Section | None:
 
 
 def _choose(
-    left: Section | None,
-    right: Section | None,
-    old: Sequence[Section],
-    new: Sequence[Section],
+    left: Section | None, right: Section | None, old: Sequence[Section], new: Sequence[Section]
 ) -> tuple[Section, str]:
     """The section that a difference comes from, and what became of it."""
     names = [{(item.kind, item.name) for item in part if not item.number} for part in (old, new)]

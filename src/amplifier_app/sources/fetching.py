@@ -215,9 +215,7 @@ class Fetcher:
         source.import_paths = () if folder is None else (folder,)
 
     def additions(
-        self,
-        requires: Sequence[PlanRequirement],
-        locked: LockEntry | None = None,
+        self, requires: Sequence[PlanRequirement], locked: LockEntry | None = None
     ) -> tuple[Addition, ...]:
         """Return requirements that a plan adds to a module, ready to install."""
 

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 Kind = Literal["bundled", "installed", "folder", "git", "archive", "package"]
 
 Place = Literal[
-    "environment",
-    "workspace",
-    "settings",
-    "plan",
-    "bundled",
-    "installed",
-    "folders",
-    "convention",
+    "environment", "workspace", "settings", "plan", "bundled", "installed", "folders", "convention"
 ]
 """The places where a module is looked for, in this order; see `amplifier_app.sources.resolver`."""
 

@@ -34,10 +34,7 @@ class _Use(NamedTuple):
 
 
 def agree(
-    sources: Mapping[str, ResolvedSource],
-    cache: DependencyCache,
-    *,
-    locked: bool = False,
+    sources: Mapping[str, ResolvedSource], cache: DependencyCache, *, locked: bool = False
 ) -> None:
     """Resolve conflicts between the requirements of modules by versions that suit all of them.
 

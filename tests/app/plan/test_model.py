@@ -474,9 +474,9 @@ def test_importing_the_package_reads_no_yaml_and_no_schema_library() -> None:
     assert evaluate(imports, LIBRARIES) == []
 
 
-def test_loading_the_default_profile_imports_yaml_and_no_schema_library() -> None:
+def test_loading_the_default_profile_imports_no_library() -> None:
     loads = "from amplifier_app.sources.loading import load; load(environ={}).mount_plan()"
-    assert evaluate(loads, LIBRARIES) == ["yaml"]
+    assert evaluate(loads, LIBRARIES) == []
 
 
 def test_unused_features_are_not_imported() -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from amplifier_app.base.paths import bundled_profiles_dir
 from amplifier_app.plan.documents.profile_paths import profile_files
+from amplifier_app.plan.tree import yaml_reader
+from amplifier_app.plan.tree.nodes import Node, plain_data
+from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.sources.loading import load
 from amplifier_core.validation import MountPlanValidator
+from tests.meta import profile_trees
 
 
 def names(environ: dict[str, str], profile: str | None = None) -> list[str]:
@@ -67,3 +72,27 @@ def test_every_bundled_profile_resolves_has_a_description_and_an_instruction() -
         assert plan.data["description"], profile
         assert plan.instruction, profile
         assert MountPlanValidator().validate(plan.mount_plan()).passed, profile
+
+
+def test_the_stored_trees_are_those_of_the_profiles() -> None:
+    message = "store them again with: python -m tests.meta.profile_trees"
+    assert profile_trees.FILE.read_text(encoding="utf-8") == profile_trees.trees(), message
+
+
+@pytest.mark.parametrize("profile", ["default", "local", "minimal", "mock"])
+def test_a_stored_profile_is_read_like_its_yaml(
+    profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = bundled_profiles_dir() / f"{profile}.yaml"
+    read: list[tuple[Node, int]] = []
+    for stored in (profile_trees.STORED, "missing.json"):
+        monkeypatch.setattr(yaml_reader, "STORED", stored)
+        read.append(profile_trees.parse(path.read_text(encoding="utf-8"), str(path)))
+    assert read[0] == read[1]
+
+
+def test_a_profile_that_was_changed_is_not_the_stored_one() -> None:
+    path = bundled_profiles_dir() / "mock.yaml"
+    root = yaml_reader.read_yaml(b"name: changed\n", str(path), Problems())
+    assert root is not None
+    assert plain_data(root) == {"name": "changed"}

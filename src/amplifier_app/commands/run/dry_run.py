@@ -67,11 +67,7 @@ def check(
 
 
 def dry_run(
-    request: Request,
-    invocation: Invocation,
-    *,
-    weigh: bool = False,
-    max_tokens: int | None = None,
+    request: Request, invocation: Invocation, *, weigh: bool = False, max_tokens: int | None = None
 ) -> int:
     """Check the plan of a request without asking a model, and report the result.
 

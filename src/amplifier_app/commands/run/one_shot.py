@@ -196,11 +196,7 @@ class OneShot:
     """
 
     def __init__(
-        self,
-        session: OpenSession,
-        opening: Opening,
-        approvals: Approvals,
-        required: Requirements,
+        self, session: OpenSession, opening: Opening, approvals: Approvals, required: Requirements
     ) -> None:
         self._session = session
         self._opening = opening

@@ -179,11 +179,7 @@ class _Result(StderrNotices):
         self.data: Any = None
 
     def handlers(self) -> dict[str, EventHandler]:
-        return {
-            **super().handlers(),
-            "tool:post": self._on_result,
-            "tool:error": self._on_error,
-        }
+        return {**super().handlers(), "tool:post": self._on_result, "tool:error": self._on_error}
 
     def _on_result(self, event: str, data: dict[str, Any]) -> None:
         self.text = describe.result_text(data)

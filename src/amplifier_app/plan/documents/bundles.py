@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from amplifier_app.base.errors import ConfigError, Location, ModuleError
-from amplifier_app.plan.documents.document import (
-    DocumentReader,
-    Opened,
-    Origin,
-    read_root,
-)
+from amplifier_app.plan.documents.document import DocumentReader, Opened, Origin, read_root
 from amplifier_app.plan.documents.namespaces import BUNDLE_FILES, Checkout
 from amplifier_app.plan.documents.profile_paths import SUFFIXES
 from amplifier_app.plan.documents.published import Listed
@@ -38,10 +33,7 @@ MAX_BUNDLES = 500
 WELL_KNOWN = {"foundation": "git+https://github.com/microsoft/amplifier-foundation@main"}
 """Bundles that can be included by name alone. `sources:` in settings overrides these."""
 
-_FORMS = (
-    *("{}", "{}.md", "{}.yaml", "{}.yml"),
-    *(f"{{}}/{name}" for name in BUNDLE_FILES),
-)
+_FORMS = (*("{}", "{}.md", "{}.yaml", "{}.yml"), *(f"{{}}/{name}" for name in BUNDLE_FILES))
 _INCLUDED = PLAN._replace(what="the bundle", bundle=True)
 
 

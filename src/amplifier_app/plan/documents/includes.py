@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.documents.document import ContextFile, Origin
-from amplifier_app.plan.tree.nodes import (
-    MAX_BYTES,
-    MAX_PROBLEMS,
-    MapNode,
-    Scalar,
-    read_text,
-)
+from amplifier_app.plan.tree.nodes import MAX_BYTES, MAX_PROBLEMS, MapNode, Scalar, read_text
 from amplifier_app.plan.tree.yaml_reader import decode, read_bytes
 from amplifier_support.include_lines import include_lines
 

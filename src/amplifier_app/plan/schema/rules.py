@@ -496,10 +496,7 @@ class Agents(Rule):
             "pattern": "^(all|none)$",
             "items": {"$ref": "#/$defs/agent_in_list"},
             "if": {"anyOf": [*lists, {"required": ["inline"], "maxProperties": 1}]},
-            "then": {
-                "properties": {**published, "inline": inline},
-                "additionalProperties": False,
-            },
+            "then": {"properties": {**published, "inline": inline}, "additionalProperties": False},
             "else": by_name,
         }
 

@@ -477,10 +477,7 @@ def remove_value(file: Path, keys: Sequence[str]) -> bool:
 
 @changing_settings()
 def _change(
-    file: Path,
-    keys: Sequence[str],
-    edit: Callable[[str, str], str],
-    apply: Callable[[Any], None],
+    file: Path, keys: Sequence[str], edit: Callable[[str, str], str], apply: Callable[[Any], None]
 ) -> bool:
     text = _read(file)
     before = _data(text, file)

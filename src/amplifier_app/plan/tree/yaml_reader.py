@@ -8,11 +8,14 @@ the key "on"), and dates stay strings, because a plan contains only JSON types.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.paths import bundled_profiles_dir
 from amplifier_app.plan.tree.nodes import (
     MAX_BYTES,
     MAX_DEPTH,
@@ -35,6 +38,10 @@ _MISPLACED = ("mapping values are not", "did not find expected key", "did not fi
 _SCALAR_TAGS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
 _MERGE = "<<"
 _NO_KEY = "\0"
+
+STORED = "trees.json"
+"""File next to the bundled profiles with their text, number of values and tree, so that a start imports no
+YAML: `tests/meta/profile_trees.py` writes it."""
 
 _MAX_DIRECTIVES = 100
 """Lines such as `%TAG`, which libyaml compares with each other."""
@@ -106,6 +113,8 @@ def read_yaml(data: bytes, file: str, problems: Problems) -> Node | None:
     if text is None:
         return None
     problems.add_text(file, text)
+    if (stored := _read_stored(text, file, problems)) is not None:
+        return stored
     directives = [match.start() for match in re.finditer(r"(?m)^%", text)]
     if len(directives) > _MAX_DIRECTIVES:
         line = text.count("\n", 0, directives[_MAX_DIRECTIVES]) + 1
@@ -115,6 +124,32 @@ def read_yaml(data: bytes, file: str, problems: Problems) -> Node | None:
         return _Reader(text, file, problems).read()
     except _Stop:
         return None
+
+
+def _read_stored(text: str, file: str, problems: Problems) -> Node | None:
+    """The tree of a bundled profile, if it is stored for this text."""
+    folder, name = os.path.split(file)
+    if folder != str(bundled_profiles_dir()):
+        return None
+    try:
+        stored = json.loads(read_file(Path(folder, STORED), MAX_BYTES))[name]
+    except (OSError, ValueError, KeyError):  # missing from another way to install: YAML has it all
+        return None
+    if stored["text"] != text or not problems.budget.spend_values(stored["values"]):
+        return None
+    return _restore(stored["tree"], file)
+
+
+def _restore(stored: list[Any], file: str) -> Node:
+    """A node from its line, column and content, and for a scalar whether it is plain."""
+    line, column, content, *plain = stored
+    at = Location(file, line, column)
+    if plain:
+        return Scalar(content, at, plain=plain[0])
+    if isinstance(content, list):
+        return ListNode([_restore(item, file) for item in cast("list[Any]", content)], at)
+    keys = {key: Location(file, *place) for key, (_, *place) in content.items()}
+    return MapNode({key: _restore(node, file) for key, (node, *_) in content.items()}, at, keys)
 
 
 def decode(data: bytes, file: str, problems: Problems) -> str | None:

@@ -71,11 +71,7 @@ class Uv:
     """
 
     def __init__(
-        self,
-        stage: Path,
-        constraints: Mapping[str, str],
-        *,
-        offline: bool = False,
+        self, stage: Path, constraints: Mapping[str, str], *, offline: bool = False
     ) -> None:
         self._stage = stage
         self._offline = offline
@@ -227,11 +223,7 @@ class DependencyCache:
     """
 
     def __init__(
-        self,
-        root: Path,
-        *,
-        offline: bool = False,
-        mounted: Callable[[], Mapping[str, str]] = dict,
+        self, root: Path, *, offline: bool = False, mounted: Callable[[], Mapping[str, str]] = dict
     ) -> None:
         self.root = root
         self._offline = offline
@@ -319,10 +311,7 @@ class DependencyCache:
         )
 
     def agree(
-        self,
-        layouts: list[Layout],
-        *,
-        fixed: Mapping[str, str] = _UNPINNED,
+        self, layouts: list[Layout], *, fixed: Mapping[str, str] = _UNPINNED
     ) -> dict[str, str]:
         """Find versions that satisfy the requirements of several modules: name → version.
 
@@ -387,11 +376,7 @@ class DependencyCache:
         return {name: version for name, version in self.environment().items() if name in holders}
 
     def _fill(
-        self,
-        home: Path,
-        layout: Layout,
-        constraints: Mapping[str, str],
-        present: Mapping[str, str],
+        self, home: Path, layout: Layout, constraints: Mapping[str, str], present: Mapping[str, str]
     ) -> None:
         with staging(self.root) as stage:
             uv = Uv(stage, constraints, offline=self._offline)
