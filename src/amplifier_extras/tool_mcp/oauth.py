@@ -12,6 +12,7 @@ import re
 import shlex
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,6 +39,7 @@ from amplifier_app.plan.source_spec import LOOPBACK
 from amplifier_extras.tool_mcp.config import OAuthConfig, ServerConfig
 from amplifier_extras.tool_mcp.connection import CannotStart, error_text
 from amplifier_extras.tool_mcp.remote import RemoteAuth, http_client
+from amplifier_support.addresses import AddressPolicy, RefusedAddress
 from amplifier_support.fields import to_mapping
 from amplifier_support.redaction import Redactor
 
@@ -274,7 +276,7 @@ class Flow(RemoteAuth):
             outgoing = await anext(flow)
             while True:
                 self._check_issuer()
-                _restrict(outgoing, request)
+                await _restrict(outgoing, request)
                 response = yield outgoing
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
@@ -405,14 +407,33 @@ def find_end(token: OAuthToken) -> float | None:
     return None if token.expires_in is None else time.time() + token.expires_in
 
 
-def _restrict(request: httpx2.Request, authorized: httpx2.Request) -> None:
+async def _restrict(request: httpx2.Request, authorized: httpx2.Request) -> None:
     """Give a request of the flow a time limit.
 
     Raises:
-        OAuthFlowError: It could be read on its way.
+        OAuthFlowError: It could be read on its way, or a public server directs it to this machine or its network.
     """
     if request is authorized:
         return
     request.extensions["timeout"] = httpx2.Timeout(_PATIENCE_SECONDS).as_dict()
     if request.url.scheme != "https" and request.url.host not in LOOPBACK:
         raise OAuthFlowError(f"{urlsplit(str(request.url)).netloc} is not an https address")
+    if await _is_public(authorized.url.host) and not await _is_public(request.url.host):
+        raise OAuthFlowError(f"{request.url.host} is not a public address, but the server's is")
+
+
+async def _is_public(host: str) -> bool:
+    try:
+        addresses = [str(ip_address(host))]
+    except ValueError:
+        addresses = []
+    try:
+        found = () if addresses else await asyncio.get_running_loop().getaddrinfo(host, None)
+        for address in (*addresses, *(str(entry[4][0]) for entry in found)):
+            AddressPolicy().check(host, 0, address)
+    except RefusedAddress:
+        return False
+    except OSError:
+        # A proxy may know it.
+        return host not in LOOPBACK
+    return True

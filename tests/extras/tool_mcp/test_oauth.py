@@ -13,17 +13,21 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from mcp.client.auth import OAuthFlowError
 
 from amplifier_app.base.logins import LoginStore
 from amplifier_extras.tool_mcp.config import ServerConfig
+from amplifier_extras.tool_mcp.oauth import Flow, Kept
 from tests.extras.tool_mcp.oauth_server import CLIENT_ID, SECRET, Protected
 from tests.extras.tool_mcp.support import session
 from tests.extras.tool_mcp.test_in_a_run import environment, write_plan
@@ -236,6 +240,41 @@ async def test_tokens_are_not_asked_for_over_plain_http() -> None:
         done = await asyncio.to_thread(mcp, "login", "far")
     assert done.code == 4
     assert "192.0.2.1 is not an https address" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("server", "named", "is_refused"),
+    [
+        ("https://1.1.1.1/mcp", "http://localhost:8080/admin", True),
+        ("https://1.1.1.1/mcp", "http://127.0.0.1/", True),
+        ("https://1.1.1.1/mcp", "https://169.254.169.254/latest", True),
+        ("https://1.1.1.1/mcp", "https://[::ffff:10.0.0.1]/", True),
+        ("https://1.1.1.1/mcp", "https://8.8.8.8/token", False),
+        ("http://127.0.0.1:9/mcp", "http://localhost:8/token", False),
+        ("https://10.0.0.2/mcp", "https://10.0.0.3/token", False),
+    ],
+)
+async def test_a_public_server_cannot_direct_requests_to_this_machine_or_its_network(
+    server: str, named: str, is_refused: bool
+) -> None:
+    class Naming:
+        """A flow that asks for the metadata which the server names."""
+
+        context = SimpleNamespace(oauth_metadata=None)
+
+        async def async_auth_flow(self, request: Any) -> AsyncGenerator[Any, Any]:
+            yield request
+            yield httpx2.Request("GET", named)
+
+    provider: Any = Naming()
+    flow = Flow(provider, Kept()).async_auth_flow(httpx2.Request("POST", server))
+    assert str((await anext(flow)).url) == server
+    if is_refused:
+        with pytest.raises(OAuthFlowError, match="is not a public address, but the server's is"):
+            await flow.asend(httpx2.Response(401))
+    else:
+        assert str((await flow.asend(httpx2.Response(401))).url) == named
+        await flow.aclose()
 
 
 @pytest.mark.parametrize(
