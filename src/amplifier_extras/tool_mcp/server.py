@@ -265,7 +265,14 @@ class Server:
                                 on_tools_changed=self._on_tools_changed,
                             )
                         )
-                        offers = await client.offers()
+                        try:
+                            offers = await client.offers()
+                        # Whatever is wrong with them, unless the program ended before it was told to.
+                        except Exception as error:
+                            if connection.problem() is None:
+                                text = " ".join(error_text(error).split())
+                                raise _NotReady(f"cannot list its tools: {text}") from error
+                            raise
                 except TimeoutError as error:
                     limit = f"{self.config.start_timeout:g} s"
                     raise _NotReady(f"not ready within {limit}") from error
@@ -281,7 +288,10 @@ class Server:
                     await _wait_for_first(self._closing, self._idle, seconds=_LAST_ANSWERS_SECONDS)
         except Exception as error:
             # If a process has ended, that says more than the SDK's error.
-            if (problem := connection.problem()) is not None and not isinstance(error, _NotReady):
+            first: BaseException = error
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            if (problem := connection.problem()) is not None and not isinstance(first, _NotReady):
                 raise (CannotStart if connection.needs_user() else _Ended)(problem) from error
             raise
         finally:

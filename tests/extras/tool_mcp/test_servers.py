@@ -118,6 +118,18 @@ async def test_an_unavailable_optional_server_is_reported(caplog: pytest.LogCapt
     assert "MCP server it is unavailable: program" in caplog.text
 
 
+async def test_an_invalid_tool_is_named_as_the_reason(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    tool = tmp_path / "first.json"
+    tool.write_text('{"name": "first", "inputSchema": {"type": "array"}}')
+    async with session({"raw": raw(f"first={tool}")}) as mcp:
+        assert mcp.tools == []
+    assert "cannot list its tools" in caplog.text
+    assert "tools.0.inputSchema.type Input should be 'object'" in caplog.text
+    assert "exited" not in caplog.text
+
+
 async def test_a_server_that_needs_several_attempts_gets_them(tmp_path: Path) -> None:
     secret = "sk-ant-api03-" + "a" * 90
     config = raw(f"fail-until={tmp_path}/tries:3")
