@@ -60,6 +60,8 @@ async def _ask_to_open(system: AnswerSystem, server: str, params: ElicitRequestU
     """
     parts = urlsplit(params.url)
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
+    # What comes before an @ looks like a host.
+    is_safe = is_safe and "@" not in parts.netloc
     if not is_safe or not params.url.isascii() or not params.url.isprintable():
         raise _Declined
     question = (

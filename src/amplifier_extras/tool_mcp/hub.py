@@ -283,7 +283,7 @@ def _remote_tool(
         return results.of_call(await server.call(call))
 
     text = remote.description or remote.title or f"The tool {remote.name} of {server.name}."
-    schema = {"type": "object", **remote.input_schema}
+    schema = {**remote.input_schema, "type": "object"}
     return MountedTool(name, text[:_MAX_DESCRIPTION], schema, server, run)
 
 
@@ -415,14 +415,17 @@ def _most(lines: list[str], what: str) -> list[str]:
     return [*lines[:_MAX_LISTED], f"[and {left} more]"] if left > 0 else lines
 
 
-def tool_name(server: str, tool: str, taken: Container[str]) -> str:
+def tool_name(server: str, tool: str, taken: Container[str], servers: Collection[str] = ()) -> str:
     """A name for a tool of a server that is not in `taken`.
 
-    Characters that services refuse become `_`. A name that is too long or taken ends with a digest
-    of the original, so that it is the same in every session.
+    Characters that services refuse become `_`. A name that is too long or taken, or looks like one of another of the
+    `servers`, ends with a digest of the original, so that it is the same in every session.
     """
     name = _NOT_ALLOWED.sub("_", f"mcp_{server}_{tool}")
-    if len(name) <= _MAX_NAME and name not in taken:
+    looks_like_others = any(
+        len(other) > len(server) and name.startswith(f"mcp_{other}_") for other in servers
+    )
+    if len(name) <= _MAX_NAME and name not in taken and not looks_like_others:
         return name
     digest = hashlib.sha256(f"{server}\n{tool}".encode()).hexdigest()[:8]
     return f"{name[: _MAX_NAME - len(digest) - 1]}_{digest}"
@@ -461,6 +464,7 @@ class Hub(Listener):
         self._offers: dict[str, Offers] = {}
         self._skills: dict[str, ServerSkills] = {}
         self._is_pinned = False
+        self._left_out: set[str] = set()
         accepted = ACCEPTED_TOOLS.of(coordinator)
         self._accepted: dict[Any, dict[str, Any]] = {} if accepted is None else accepted
         ACCEPTED_TOOLS.register(coordinator, self._accepted)
@@ -497,6 +501,8 @@ class Hub(Listener):
             return
         if OFFLINE.of(self._coordinator):
             self._leave_out_remote_ones()
+            if not self._servers:
+                return
         # Most hooks are mounted after tools: earlier events are emitted when the session begins.
         for event in (SESSION_START, SESSION_RESUME):
             self._coordinator.hooks.register(event, self._emit_pending, name=MODULE_ID)
@@ -546,6 +552,7 @@ class Hub(Listener):
                 raise RuntimeError(f"{MODULE_ID}: {server.name} is unavailable offline")
             logger.warning("MCP server %s skipped: this session runs offline", server.name)
         self._servers = [server for server in self._servers if server not in remote]
+        self._left_out = {server.name for server in remote}
 
     # -- server notifications ----------------------------------------------------------
 
@@ -654,7 +661,9 @@ class Hub(Listener):
         """Return the tools and the files of skills by their server, once every server has answered or is given up."""
         await asyncio.gather(*(server.settled.wait() for server in self._servers))
         self._is_pinned = True
-        return {f"mcp {server.name}": dict(self._list_pins(server)) for server in self._servers}
+        pins = {f"mcp {server.name}": dict(self._list_pins(server)) for server in self._servers}
+        left_out = {f"mcp {name}": {"problem": "unavailable offline"} for name in self._left_out}
+        return pins | left_out
 
     def _list_pins(self, server: Server) -> Iterator[tuple[str, str]]:
         offers = self._offers.get(server.name)
@@ -697,7 +706,8 @@ class Hub(Listener):
         refused = [*self._list_refused(server)]
         for remote in offers.tools:
             if _is_wanted(remote.name, server.config) and remote.name not in refused:
-                name = tool_name(server.name, remote.name, {*others, *tools})
+                taken = {*others, *tools}
+                name = tool_name(server.name, remote.name, taken, self._config.servers)
                 tools[name] = _remote_tool(name, server, results, remote, self._emit)
         extra: list[tuple[str, _Described]] = []
         skills = self._update_skills(server, offers, refused)

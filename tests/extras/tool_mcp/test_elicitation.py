@@ -115,7 +115,13 @@ async def test_without_a_system_that_asks_the_answer_is_no() -> None:
 
 async def test_only_plain_https_pages_are_opened() -> None:
     person = Person("Open the page")
-    urls = ("http://a.example/", "file:///etc/passwd", "javascript:alert(1)", "https://ä.example/")
+    urls = (
+        "http://a.example/",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "https://ä.example/",
+        "https://bank.example@a.example/",
+    )
     async with answered_by(person) as mcp:
         for url in urls:
             assert read_text(await mcp.call("ask_sign", url=url)) == "answer: decline", url

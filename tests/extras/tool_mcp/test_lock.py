@@ -77,11 +77,16 @@ def changed(*path: str, value: Any) -> dict[str, Any]:
         (changed("description", value=FIRST["description"] + "else "), "…hing Does something else"),
         (changed("inputSchema", "properties", "a", "type", value="number"), '"number"'),
         (changed("outputSchema", "properties", "d", value={}), "first outputSchema"),
+        (changed("inputSchema", "properties", "a", "description", value="Any."), '"Any."'),
+        (changed("inputSchema", "required", value=["a", "b"]), "first inputSchema"),
+        (changed("annotations", "title", value="The 1st"), "first annotations"),
         (changed("annotations", "readOnlyHint", value=False), "first annotations"),
+        (changed("annotations", "destructiveHint", value=True), "first annotations"),
+        (changed("annotations", "openWorldHint", value=True), "first annotations"),
         (changed("icons", value=[{"src": "https://example.com/other.png"}]), "other.png"),
     ],
 )
-def test_each_changed_field_ends_a_locked_run(
+def test_each_of_12_changed_fields_ends_a_locked_run(
     machine: Machine, tool: dict[str, Any], difference: str
 ) -> None:
     machine.offer(tool)
@@ -110,6 +115,20 @@ def test_a_server_that_does_not_answer_cannot_be_pinned(tmp_path: Path) -> None:
     done = run_amplifier("plan", "lock", "-f", "plan.yaml", cwd=tmp_path)
     assert done.code == 78
     assert "cannot pin mcp files: " in done.stderr
+    assert not (tmp_path / "plan.lock.json").exists()
+
+
+def test_a_remote_server_is_left_out_of_an_offline_run_but_cannot_be_pinned(tmp_path: Path) -> None:
+    config = {"servers": {"far": {"url": "http://127.0.0.1:9/mcp"}}}
+    mock_plan(tmp_path, ["done"], tools=[{"module": "tool-mcp", "config": config}])
+    done = run_amplifier("run", "--offline", "-f", "plan.yaml", "go", cwd=tmp_path)
+    assert (done.code, done.stdout) == (0, "done\n"), done.stderr
+    assert "far skipped: this session runs offline" in done.stderr
+    locked = run_amplifier(
+        "plan", "lock", "-f", "plan.yaml", cwd=tmp_path, env={"AMPLIFIER_OFFLINE": "1"}
+    )
+    assert locked.code == 78
+    assert "cannot pin mcp far: unavailable offline" in locked.stderr
     assert not (tmp_path / "plan.lock.json").exists()
 
 

@@ -39,6 +39,15 @@ def test_colliding_names_are_made_unique() -> None:
     assert again == taken[1], "a name is the same in every session"
 
 
+def test_a_server_cannot_take_the_name_of_a_tool_of_another() -> None:
+    servers = ["git", "git_hub"]
+    for taken in ((), ("mcp_git_hub_push",)):
+        name = tool_name("git", "hub_push", taken, servers)
+        assert re.fullmatch("mcp_git_hub_push_[0-9a-f]{8}", name)
+    assert tool_name("git_hub", "push", (), servers) == "mcp_git_hub_push"
+    assert tool_name("git", "push", (), servers) == "mcp_git_push"
+
+
 def answer(*content: Any, structured: Any = None, is_error: bool = False) -> SimpleNamespace:
     return SimpleNamespace(content=content, structured_content=structured, is_error=is_error)
 
