@@ -9,10 +9,10 @@ CODE_LINES = {
     "amplifier_app": 36_250,
     "amplifier_batch": 7_970,
     "amplifier_core": 3_000,
-    "amplifier_extras": 4_820,
+    "amplifier_extras": 4_840,
     "amplifier_serve": 1_690,
     "amplifier_kit": 4_740,
-    "amplifier_modules": 19_650,
+    "amplifier_modules": 19_640,
     "amplifier_support": 5_790,
 }
 
