@@ -13,7 +13,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
-from html import escape
+from html import escape, unescape
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -25,21 +25,29 @@ from tests.support.cli import amplifier_command, child_environment
 from tests.support.plans import mock_plan
 
 PICTURE = Path(__file__).with_name("chat.svg")
-COLUMNS, ROWS = 80, 15
+COLUMNS, ROWS = 80, 34
 
-QUESTION = "Which tests cover src/app.py?"
+QUESTION = "In strict mode, an empty file should be an error."
 ANSWER = """\
-`src/app.py` is covered by one test:
-
-- **tests/test_app.py:4** `test_main` checks that `main()` returns 0
-
-Nothing covers the error path yet.
+`parse` now raises `ValueError` for an empty file in strict mode, and returns `{}` otherwise.
+Nothing tests this yet; **tests/test_parse.py:4** would be the place.
 """
 FILES = {
-    "src/app.py": "def main():\n    return 0\n",
-    "tests/test_app.py": "from app import main\n\n\ndef test_main():\n    assert main() == 0\n",
+    "src/parse.py": "def parse(text, strict=False):\n"
+    "    if not text:\n"
+    "        return None\n"
+    "    return dict(line.split('=', 1) for line in text.splitlines())\n",
+    "tests/test_parse.py": "from parse import parse\n\n\ndef test_parse():\n    assert parse('a=1') == {'a': '1'}\n",
 }
-SEARCH = {"name": "grep", "input": {"pattern": "import main", "path": "tests"}}
+SEARCH = {"name": "grep", "input": {"pattern": "parse\\(", "path": "tests"}}
+EDIT = {
+    "name": "edit_file",
+    "input": {
+        "path": "src/parse.py",
+        "old_string": "        return None\n",
+        "new_string": "        if strict:\n            raise ValueError('empty file')\n        return {}\n",
+    },
+}
 
 _COLOURS = {
     "default": "#d4d4d4",
@@ -69,19 +77,30 @@ class _Screen(pyte.Screen):
 
 
 def chat_screen() -> pyte.Screen:
-    """The terminal after one prompt of a chat."""
+    """The terminal after one prompt of a chat, with an edit that was asked about, and `/why`."""
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder, "shop")
         for name, text in FILES.items():
             file = project / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        replies = [{"tool_calls": [SEARCH]}, ANSWER]
-        plan = mock_plan(Path(folder), replies, tools=["tool-search", "tool-filesystem"])
-        variables = {"TERM": "xterm-256color", "NO_COLOR": None, "HOME": folder}
+        replies = [{"tool_calls": [SEARCH]}, {"tool_calls": [EDIT]}, ANSWER]
+        plan = mock_plan(
+            Path(folder),
+            replies,
+            tools=["tool-search", "tool-filesystem"],
+            hooks=["hooks-approval", "hooks-backup"],
+        )
+        home = Path(folder, "home")
+        home.mkdir()
+        (home / "settings.yaml").write_text("display: {theme: dark}\n")
+        variables = {
+            **{"TERM": "xterm-256color", "COLORTERM": "truecolor", "NO_COLOR": None},
+            "HOME": folder,
+        }
         options: dict[str, Any] = {
             "cwd": str(project),
-            "env": child_environment(Path(folder, "home"), variables),
+            "env": child_environment(home, variables),
             "dimensions": (ROWS, COLUMNS),
         }
         program, *arguments = [*amplifier_command(), "run", "-f", str(plan)]
@@ -91,8 +110,12 @@ def chat_screen() -> pyte.Screen:
         try:
             _show_until(process, stream, lambda: "›" in _text(screen))
             process.send(f"{QUESTION}\r")
-            is_answered = re.compile(r"(?s)›.*error path.*›").search
-            _show_until(process, stream, lambda: bool(is_answered(_text(screen))))
+            for keys, shown in (("y", r"yes .* more"), ("/why\r", "(?s)›.*the place.*›")):
+                is_shown = re.compile(shown).search
+                _show_until(process, stream, lambda shows=is_shown: bool(shows(_text(screen))))
+                process.send(keys)
+            is_explained = re.compile("(?s)this prompt.*›").search
+            _show_until(process, stream, lambda: bool(is_explained(_text(screen))))
         finally:
             process.close(force=True)
         return screen
@@ -126,8 +149,7 @@ def drawn(screen: pyte.Screen) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" aria-label="A chat with amplifier">',
         f'<rect width="{width}" height="{height}" rx="8" fill="{_BACKGROUND}"/>',
-        '<g font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14" '
-        'xml:space="preserve">',
+        '<g font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14">',
         *rows,
         "</g>",
         "</svg>",
@@ -141,8 +163,13 @@ def _rows(screen: pyte.Screen) -> Iterator[str]:
         y = _MARGIN + (number + 1) * _LINE_HEIGHT - 4
         cells = [screen.buffer[number][column] for column in range(COLUMNS)]
         yield from _shades(cells, y)
-        spans = "".join(_spans(cells))
-        yield f'<text x="{_MARGIN}" y="{y}">{_steady(spans)}</text>'
+        spans = _steady("".join(_spans(cells)))
+        # Fonts differ in the width of a character.
+        length = len(unescape(re.sub("<[^>]*>", "", spans))) * _CELL_WIDTH
+        fitted = f' textLength="{length:.1f}"' if length else ""
+        # Browsers would join spaces.
+        shown = re.sub(r" (?![^<]*>)", "\u00a0", spans)
+        yield f'<text x="{_MARGIN}" y="{y}"{fitted}>{shown}</text>'
 
 
 def _shades(cells: list[Any], y: int) -> Iterator[str]:
