@@ -32,6 +32,7 @@ from typing import IO, Any, cast
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.json_text import value_text
 from amplifier_app.runtime import describe
+from amplifier_batch.key_table import KeyTable
 from amplifier_support.files import open_to_read
 from amplifier_support.installation import install_command
 from amplifier_support.named_tuple import NamedTuple
@@ -194,21 +195,19 @@ def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
     Raises:
         ConfigError: It cannot be read, or a row is not valid, with its line.
     """
-    seen: dict[bytes, int] = {}
+    seen = KeyTable()
     root = None if absolute or _is_file(source) else _root(source)
     for number, (where, fields) in enumerate(_fields(source, earlier=absolute), 1):
         row_id = _read_id(fields, where) if root is None else _relative(fields["path"], root)
-        digest = hashlib.blake2b(row_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        line = where.line or number
-        if digest in seen:
-            other = f"{'line' if where.line else 'row'} {seen[digest]}"
+        if (first := seen.get(row_id)) is not None:
+            other = f"{'line' if where.line else 'row'} {first}"
             message, hint = f"the row is the same as {other}", "Remove one of them, or give each"
             if _given_id(fields) is not None:
                 message, hint = f"the id {row_id[:80]!r} is also that of {other}", "Give every row"
             raise ConfigError(
                 message, hint=f"{hint} its own value in a field 'id'.", location=where
             )
-        seen[digest] = line
+        seen[row_id] = where.line or number
         yield Row(number, where, row_id, fields)
 
 
@@ -367,7 +366,7 @@ def _parsed(text: str, where: Location, earlier: bool) -> Any:
     try:
         if earlier:  # Batches of earlier versions may have numbers that JSON lacks.
             return json.loads(text)
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return _STRICT.decode(text)
     except json.JSONDecodeError as error:
         at = where if where.line else Location(where.file, error.lineno, error.colno)
         raise ConfigError(f"invalid JSON: {error.msg}", location=at) from error
@@ -392,6 +391,9 @@ def _refuse(text: str) -> float:
 def _finite(text: str) -> float:
     number = float(text)
     return number if math.isfinite(number) else _refuse(text[:40])
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def _object(value: Any, where: Location) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import glob
 import json
 import math
@@ -21,6 +20,7 @@ from amplifier_batch.record.results import read_dollars, read_reason, read_secon
 from amplifier_batch.scores import read_scores, with_rows
 from amplifier_support.fields import to_mapping
 from amplifier_support.installation import install_command
+from amplifier_support.redaction import is_sensitive
 
 _ROWS_AT_ONCE = 5_000
 _FIRST = ("number", "row", "repeat", "outcome", "exit_code")
@@ -31,6 +31,9 @@ _LAST = (
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """First characters that make a spreadsheet treat a cell as a formula; the last four are full-width."""
+
+_SPECIAL = re.compile('[",\\r\\n]')
+"""The characters for which a cell of CSV is quoted."""
 
 _TAKEN = {*_FIRST, *_LAST, "response"}
 _PREFIXES = ("data_", "score_", "input_")
@@ -56,15 +59,16 @@ class Table:
 
     def __init__(self, folder: BatchFolder) -> None:
         self._folder = folder
-        self._redact = redactor().value
+        self._redactor = redactor()
         self._scores = read_scores(folder)
         fields, data = dict[str, None](), dict[str, None]()
         source = str(folder.facts.get("input"))
         self._has_input = Path(source).exists() or glob.has_magic(source)
         for row in self._input():
             fields.update(dict.fromkeys(row.fields))
-        for result in folder.results():
-            data.update(dict.fromkeys(to_mapping(result.get("data"))))
+        self._places = folder.index_results(
+            lambda result: data.update(dict.fromkeys(to_mapping(result.get("data"))))
+        )
         names = {name for scores in self._scores.values() for name in scores}
         self._fields = {
             name: f"input_{name}" if name in _TAKEN or name.startswith(_PREFIXES) else name
@@ -78,6 +82,8 @@ class Table:
             *(f"score_{name}" for name in sorted(names)),
             *_LAST,
         ]
+        # Whatever their values look like.
+        self._secret_columns = [name for name in self.columns if is_sensitive(name)]
 
     @property
     def note(self) -> str | None:
@@ -95,7 +101,7 @@ class Table:
             SessionError: The results cannot be read.
             ConfigError: The input cannot be read.
         """
-        results = self._folder.results(by_number=True)
+        results = self._folder.read_results(self._places)
         for result, row in with_rows(results, self._input()):
             cells = self._cells(result, {} if row is None else row.fields)
             if where is None or where(cells):
@@ -121,9 +127,12 @@ class Table:
             "answered_model": next(iter(models), result.get("model")),
             "reason": read_reason(result),
         }
-        # Anything else has no secrets, and looking at it takes as long.
         texts = {k: v for k, v in cells.items() if isinstance(v, (str, list, dict))}
-        return cells | cast("Cells", self._redact(texts))
+        # One look at all of them is much faster than one at each.
+        flat = [] if self._secret_columns else [v for v in texts.values() if isinstance(v, str)]
+        if len(flat) == len(texts) and not self._redactor.may_change("\n".join(flat)):
+            return cells
+        return cells | cast("Cells", self._redactor.value(texts))
 
 
 # -- conditions --------------------------------------------------------------------------
@@ -184,10 +193,9 @@ Format = Literal["csv", "jsonl", "parquet"]
 
 def as_csv(table: Table, where: Where | None = None) -> Iterator[str]:
     """The table as CSV; no cell is a formula for a spreadsheet."""
-    writer: Any = csv.writer(_Line(), lineterminator="\n")
-    yield writer.writerow([_csv_cell(name) for name in table.columns])
+    yield f"{','.join(map(_csv_cell, table.columns))}\n"
     for cells in table.rows(where):
-        yield writer.writerow([_csv_cell(cells[name]) for name in table.columns])
+        yield f"{','.join([_csv_cell(cells[name]) for name in table.columns])}\n"
 
 
 def as_lines(table: Table, where: Where | None = None) -> Iterator[str]:
@@ -196,17 +204,12 @@ def as_lines(table: Table, where: Where | None = None) -> Iterator[str]:
         yield f"{json.dumps(cells, ensure_ascii=False)}\n"
 
 
-def _csv_cell(value: Any) -> Any:
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA) else value
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
-
-
-class _Line:
-    """A file for `csv.writer` that hands out what is written."""
-
-    def write(self, line: str) -> str:
-        return line
+def _csv_cell(value: Any) -> str:
+    # `csv.writer` looks at every character by itself, which takes longer than all the rest.
+    text = str(value) if isinstance(value, (int, float)) else _as_text(value)
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        text = f"'{text}"
+    return '"{}"'.format(text.replace('"', '""')) if _SPECIAL.search(text) else text
 
 
 def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:

@@ -96,14 +96,15 @@ def _configured(value: Any, depth: int) -> Iterator[str]:
                 yield from _configured(inner, depth + 1)
             elif names_variable(str(key), inner) or refers_to_variables(inner):
                 continue
-            elif _is_sensitive(key) or is_secret_name(str(key)):
+            elif is_sensitive(key) or is_secret_name(str(key)):
                 yield inner
     elif isinstance(value, (list, tuple)):
         for inner in cast("list[Any]", value):
             yield from _configured(inner, depth + 1)
 
 
-def _is_sensitive(key: Any) -> bool:
+def is_sensitive(key: Any) -> bool:
+    """Return True for a key whose value is secret whatever it looks like."""
     return isinstance(key, str) and key.lower() in SENSITIVE_KEYS
 
 
@@ -159,16 +160,23 @@ class Redactor:
             self._clean.add(text)
         return changed
 
+    def may_change(self, text: str) -> bool:
+        """Return False if certainly neither `text` nor a part of it has secrets."""
+        return any(value in text for value in self._known) or bool(self._likely(text))
+
+    def _likely(self, text: str) -> list[Shape]:
+        if self._index is None:
+            self._index = _index(secret_shapes() if self._shapes is None else self._shapes)
+        return self._index.likely(text)
+
     def _replaced(self, text: str) -> str:
         for value in self._known:
             if value in text:
                 text = text.replace(value, f"[REDACTED:{KNOWN}]")
         if len(text) >= _LONG and _DATA.fullmatch(text):
             return text
-        if self._index is None:
-            self._index = _index(secret_shapes() if self._shapes is None else self._shapes)
         original = text
-        for shape in self._index.likely(text):
+        for shape in self._likely(text):
             text = _replace(shape, text)
         return original if text == original else text
 
@@ -220,7 +228,7 @@ class Redactor:
             inner = f"{path}.{key}" if path else str(key)
             if key in self._allowlist or inner in self._allowlist:
                 continue
-            if _is_sensitive(key) and isinstance(item, str) and item:
+            if is_sensitive(key) and isinstance(item, str) and item:
                 is_safe = item.startswith("[REDACTED") or refers_to_variables(item)
                 new: Any = item if is_safe else f"[REDACTED:{KNOWN}]"
             else:

@@ -19,8 +19,8 @@ from amplifier_batch.record.writer import writing
 from amplifier_batch.workdirs import Workdirs
 from tests.support.thorough import Scale
 
-MAX_BYTES_PER_ROW = 500
-"""50 MB for 100,000 rows."""
+MAX_BYTES_PER_ROW = 60
+"""60 MB for 1,000,000 rows."""
 
 
 class Instant:
@@ -34,6 +34,7 @@ class Instant:
         self._events.put_nowait(Ended(task.id, {**self._result, "session_id": task.session}))
 
     async def event(self) -> Event:
+        await asyncio.sleep(0)  # The event loop removes timers that were cancelled.
         return await self._events.get()
 
     async def reply(self, asked: Any, reply: Any) -> None:
@@ -44,7 +45,7 @@ class Instant:
 
 
 async def test_a_row_that_has_ended_needs_little_memory(tmp_path: Path, scale: Scale) -> None:
-    rows = scale(150, 10_000)
+    rows = scale(600, 10_000)
     batch = BatchFolder.create(tmp_path / "out", {"input": None, "rows": rows}, "")
     used: list[int] = []
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from amplifier_app.base.errors import AppError, ConfigError, SessionError, UsageError
 from amplifier_app.base.file_writing import open_private
@@ -235,10 +235,9 @@ def require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | Non
         ConfigError: It began with others.
     """
     now = json.loads(json.dumps(facts, default=str))
-    before = dict(batch.facts)
-    if isinstance(request := before.get("request"), dict):
-        # Earlier versions had fewer options.
-        before["request"] = Request.from_data(cast("Mapping[str, Any]", request)).as_data()
+    # Earlier versions had fewer options.
+    request = Request.from_data(batch.facts.get("request") or {})
+    before = {**batch.facts, "request": request.as_data()}
     changed = [name for key, name in _FIXED.items() if before.get(key) != now.get(key)]
     if schema is not None and (batch.path / "schema.json").read_text(encoding="utf-8") != schema:
         changed.append("schema")

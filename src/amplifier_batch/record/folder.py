@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, TypeAlias
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.file_writing import make_private_folder, write_private
@@ -157,6 +157,10 @@ _SECONDS_ALIVE = 60.0
 
 _SAVED = re.compile(r"input(\.\w+)*|schema\.json")
 """Files that may be in the folder when a batch begins."""
+
+
+Place: TypeAlias = tuple[int, int, int, int, Path]
+"""The place of a result: the numbers of its row and its run, the offset and the number of its line, and the file."""
 
 
 def read_copy(path: Path) -> dict[str, Any]:
@@ -435,31 +439,55 @@ class BatchFolder:
         Raises:
             SessionError: They cannot be read.
         """
+        as_ended = (record for record, _ in self._checked_results())
+        yield from self.read_results(self.index_results()) if by_number else as_ended
+
+    def index_results(self, each: Callable[[Record], object] = bool) -> list[Place]:
+        """Check all results, call a function with each, and return their places, in the order of the input.
+
+        Raises:
+            SessionError: They cannot be read.
+        """
+        places: list[Place] = []
+        for record, place in self._checked_results():
+            each(record)
+            places.append(place)
+        return sorted(places)
+
+    def read_results(self, places: list[Place]) -> Iterator[Record]:
+        """The results at these places.
+
+        Raises:
+            SessionError: They cannot be read, or have changed since.
+        """
+        if not places:
+            return
+        path = places[0][-1]
+        try:
+            with open(open_to_read(path), "rb") as file:
+                for number, repeat, offset, line, _ in places:
+                    file.seek(offset)
+                    record = lines.parse(file.readline())
+                    if record is None or (record["number"], record["repeat"]) != (number, repeat):
+                        raise damage_error(path, line)
+                    yield record
+        except OSError as error:
+            raise SessionError(f"cannot read {path}: {error.strerror}") from error
+
+    def _checked_results(self) -> Iterator[tuple[Record, Place]]:
         counts, _ = self.counts()
-        left, count = counts.size, 0
-        places: list[tuple[int, int, int, int]] = []
         path = self.path / RESULTS
         if counts.replaced is not None and (self.path / counts.replaced).exists():
             path = self.path / counts.replaced
+        left, count = counts.size, 0
         try:
             with contextlib.suppress(FileNotFoundError), open(open_to_read(path), "rb") as file:
                 for number, line in enumerate(file, 1):
                     if left <= 0:
                         break
-                    record = _result_in(path, number, line)
-                    if by_number:
-                        offset = counts.size - left
-                        places.append((record["number"], record["repeat"], offset, number))
-                    else:
-                        yield record
+                    record, offset = _result_in(path, number, line), counts.size - left
+                    yield record, (record["number"], record["repeat"], offset, number, path)
                     left, count = left - len(line), number
-                if not left and count == counts.ended:
-                    for *_, offset, number in sorted(places):
-                        file.seek(offset)
-                        record = lines.parse(file.readline())
-                        if record is None:  # It was changed since it was checked.
-                            raise damage_error(path, number)
-                        yield record
         except OSError as error:
             raise SessionError(f"cannot read {path}: {error.strerror}") from error
         if left or count != counts.ended:

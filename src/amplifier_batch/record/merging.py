@@ -86,7 +86,7 @@ def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progre
     states: dict[str, tuple[BatchFolder, Progress]] = {}
     for part in parts:
         progress = part.progress()
-        for row_id in progress.rows:
+        for row_id in _claimed(part):
             if row_id in states:
                 raise ConfigError(
                     f"the row {row_id!r} is in {states[row_id][0].shown} and in {part.shown}",
@@ -94,6 +94,15 @@ def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progre
                 )
             states[row_id] = part, progress
     return states
+
+
+def _claimed(part: BatchFolder) -> list[str]:
+    """Return the rows that were touched, in the order in which they began."""
+    rows: dict[str, None] = {}
+    part.scan_journal(
+        lambda record: rows.setdefault(record["id"]) if record.get("event") == "claimed" else None
+    )
+    return list(rows)
 
 
 def _facts(parts: Sequence[BatchFolder], target: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from typing import Any, TypeAlias
 
 from amplifier_app.base.outcome import Ending
 from amplifier_batch.input import parse_key
+from amplifier_batch.key_table import KeyTable
 from amplifier_batch.record.journal import Record
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_batches import DeferredRequest
@@ -307,7 +308,6 @@ class Progress:
         repeat: How often each row runs.
 
     Attributes:
-        rows: The rows that were touched, by id.
         running: The rows that were claimed, and neither released nor ended.
         recorded: What the sessions of begun rows have cost, as far as it is counted.
         counts: The sum.
@@ -316,14 +316,14 @@ class Progress:
     """
 
     def __init__(self, repeat: int = 1) -> None:
-        self.rows: dict[str, RowState] = {}
         self.recorded: dict[str, Decimal] = {}
         self.running: set[str] = set()
         self.counts = Counts()
         self.sent = SentRequests()
-        self.cells: dict[str, Cell] = {}
         self._repeat = repeat
-        self._states: dict[RowState, RowState] = {}
+        self._rows = KeyTable()
+        self._states: list[RowState] = []  # few differ
+        self.cells: dict[str, Cell] = {}
         self._cells: dict[Cell, Cell] = {}
 
     def add(self, record: Record) -> None:
@@ -352,7 +352,9 @@ class Progress:
         elif event == "reopened":
             for row_id, row in record["rows"].items():
                 goes_on = row["outcome"] in _GO_ON
-                self._set(row_id, RowState(self.rows[row_id].attempt, None, goes_on))
+                if (state := self.of(row_id)) is UNTOUCHED:
+                    raise KeyError(row_id)
+                self._set(row_id, RowState(state.attempt, None, goes_on))
                 if goes_on:
                     self.recorded[row_id] = _read_cost(row)
                 self._move(row_id, -1, row)
@@ -360,7 +362,8 @@ class Progress:
 
     def of(self, row_id: str) -> RowState:
         """The progress of a row."""
-        return self.rows.get(row_id, UNTOUCHED)
+        number = self._rows.get(row_id)
+        return UNTOUCHED if number is None else self._states[number]
 
     def cell_after(self, key: str, by: int, *, has_passed: bool) -> Cell:
         """The cell of a row after one more or one less of its runs has ended."""
@@ -373,8 +376,9 @@ class Progress:
             self.cells[parse_key(key, self._repeat)[0]] = self._cells.setdefault(cell, cell)
 
     def _set(self, row_id: str, state: RowState) -> None:
-        # Few states differ, so that a row costs little more than its id.
-        self.rows[row_id] = self._states.setdefault(state, state)
+        if state not in self._states:
+            self._states.append(state)
+        self._rows[row_id] = self._states.index(state)
 
 
 def _size_in(record: Record) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from operator import itemgetter
 from types import NoneType
 from typing import Any
 
@@ -66,6 +67,9 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 """The fields that readers use; checking them is faster than the schema."""
 
 
+_read_fields = itemgetter(*_TYPES)
+
+
 @cache
 def _have_types(kinds: tuple[type, ...]) -> bool:
     """Return True if the values of these types are valid; few combinations occur in very many lines."""
@@ -74,7 +78,7 @@ def _have_types(kinds: tuple[type, ...]) -> bool:
 
 def is_result(line: Mapping[str, Any]) -> bool:
     """Return True if a line has the fields that readers use."""
-    if not _have_types(tuple(type(line.get(name, ...)) for name in _TYPES)):
+    if not (line.keys() >= _TYPES.keys() and _have_types(tuple(map(type, _read_fields(line))))):
         return False
     error, cost, usage = line["error"] or {}, line["cost"] or {}, line["usage"] or {}
     numbers = (line["duration_ms"], cost.get("usd"), usage.get("total_tokens"))
