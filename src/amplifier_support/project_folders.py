@@ -1,4 +1,5 @@
-"""The folders and files of a repository that concern an agent in it."""
+"""The folders and files of a repository that concern an agent in it, and the names in files of Claude Code and the
+programs that follow it."""
 
 from __future__ import annotations
 
@@ -6,8 +7,41 @@ import os
 import stat
 from pathlib import Path
 
-from amplifier_support.claude_names import HOOK_FILES
 from amplifier_support.files import open_regular
+
+EVENTS = {
+    "PreToolUse": "tool:pre",
+    "PostToolUse": "tool:post",
+    "PostToolUseFailure": "tool:error",
+    "UserPromptSubmit": "prompt:submit",
+    "SessionStart": "session:start",
+    "SessionEnd": "session:end",
+    "PreCompact": "context:pre_compact",
+    "Notification": "user:notification",
+    "Stop": "turn:ending",
+}
+"""Event there → event here."""
+
+TOOLS = {
+    "bash": "Bash",
+    "bash_output": "BashOutput",
+    "bash_kill": "KillShell",
+    "read_file": "Read",
+    "write_file": "Write",
+    "edit_file": "Edit",
+    "list_directory": "LS",
+    "grep": "Grep",
+    "glob": "Glob",
+    "web_fetch": "WebFetch",
+    "task": "Task",
+    "todo": "TodoWrite",
+    "skill": "Skill",
+}
+"""Tool here → tool there."""
+
+HOOK_FILES = {"claude": ".claude/settings.json", "codex": ".codex/hooks.json"}
+"""Program → the file with its hooks in a project."""
+
 
 _MAX_SETTINGS = 1024 * 1024
 

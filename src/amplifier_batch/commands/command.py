@@ -14,7 +14,7 @@ app = command_group(
         "approve": ("results:approve", "List or answer the questions of waiting rows."),
         "retry": ("running:retry", "Run the failed rows again."),
         "set": ("results:set_limits", "Change the limits of a batch, also while it runs."),
-        "report": ("reporting:report", "Write a report of the results."),
+        "report": ("tables:report", "Write a report of the results."),
         "results": (
             "tables:results",
             "Write the results as one table: CSV, JSON lines or Parquet.",
@@ -38,7 +38,7 @@ compare_app = command_group(
     "amplifier_batch.commands",
     {
         "batches": ("comparing:batches", "Compare two batches over the same input (the default)."),
-        "run": ("interleaving:run", "Run two plans over the same rows, and compare them."),
+        "run": ("comparing:run", "Run two plans over the same rows, and compare them."),
     },
     help=_COMPARE_HELP,
     default="batches",

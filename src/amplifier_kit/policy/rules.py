@@ -29,9 +29,9 @@ from amplifier_app.runtime.approvals import Decision, open_guards, open_policy, 
 from amplifier_app.runtime.describe import count
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
-from amplifier_support.claude_names import HOOK_FILES
 from amplifier_support.files import is_below
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.project_folders import HOOK_FILES
 
 ModeOption = Annotated[
     Literal["ask", "edits", "propose", "read-only", "auto"] | None,

@@ -15,9 +15,9 @@ from typing import Any, Literal, cast
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_modules._shared.privacy import PlainCopy
 from amplifier_modules.hooks_shell.shell_hook import Answer, InvalidAnswer, ShellHook
-from amplifier_support.claude_names import EVENTS, TOOLS
 from amplifier_support.fields import to_mapping
 from amplifier_support.files import open_regular
+from amplifier_support.project_folders import EVENTS, TOOLS
 
 Format = Literal["claude", "codex"]
 

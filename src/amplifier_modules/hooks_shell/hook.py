@@ -40,10 +40,9 @@ from amplifier_modules.hooks_shell.shell_hook import (
     InvalidAnswer,
     ShellHook,
 )
-from amplifier_support.claude_names import HOOK_FILES
 from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.process.with_input import Answered, run_with_input
-from amplifier_support.project_folders import find_hook_files, project_folders
+from amplifier_support.project_folders import HOOK_FILES, find_hook_files, project_folders
 from amplifier_support.session_capabilities import (
     DEPTH,
     TEST_GUARDS,

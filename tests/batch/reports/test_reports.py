@@ -16,7 +16,7 @@ import pytest
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.store import SessionStore
-from amplifier_batch.commands.reporting import pieces as report
+from amplifier_batch.commands.tables import pieces as report
 from amplifier_batch.record.folder import RESULTS, BatchFolder
 from amplifier_batch.record.results import result_line
 from amplifier_batch.record.writer import writing

@@ -45,9 +45,9 @@ from amplifier_app.plan.tree.nodes import (
 )
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_bytes
-from amplifier_support.claude_names import EVENTS, TOOLS
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.project_folders import EVENTS, TOOLS
 from amplifier_support.text import cut_text
 
 if TYPE_CHECKING:
