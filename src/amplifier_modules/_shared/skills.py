@@ -11,8 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
 from amplifier_support.files import open_regular
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import is_shared
@@ -269,6 +267,8 @@ def parse_skill(data: bytes) -> tuple[dict[str, Any], str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidSkill(f"{FILE} is not UTF-8 text") from error
+    import yaml  # A session without skills, with a bundled profile, reads no YAML.
+
     match = _FRONT_MATTER.match(text)
     if match is None:
         raise InvalidSkill(f"{FILE} does not begin with front matter between two lines '---'")
