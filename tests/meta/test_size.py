@@ -12,8 +12,8 @@ CODE_LINES = {
     "amplifier_extras": 4_840,
     "amplifier_serve": 1_690,
     "amplifier_kit": 4_740,
-    "amplifier_modules": 19_640,
-    "amplifier_support": 5_790,
+    "amplifier_modules": 19_645,
+    "amplifier_support": 5_785,
 }
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from amplifier_support.files import open_regular
 from amplifier_support.named_tuple import NamedTuple
@@ -159,8 +159,10 @@ def read_skill(folder: str, origin: str = "plan") -> Skill:
     """
     fields, _ = _read(folder)
     base = os.path.basename(os.path.normpath(folder))
-    name, text = read_name_and_description(fields, base)
-    return Skill(name, text, folder, origin, tuple(_warnings(fields, name, base)))
+    # Authors write titles as names; programs that take the folder's name accept these.
+    names = {"name": base} if _is_name(base) and not _is_name(fields.get("name")) else {}
+    name, text = read_name_and_description({**fields, **names}, base)
+    return Skill(name, text, folder, origin, tuple(_warnings(fields, base)))
 
 
 def read_name_and_description(fields: Mapping[str, Any], default: str) -> tuple[str, str]:
@@ -174,11 +176,8 @@ def read_name_and_description(fields: Mapping[str, Any], default: str) -> tuple[
         InvalidSkill: One of them is missing or invalid.
     """
     name, description = fields.get("name", default), fields.get("description")
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
-        raise InvalidSkill(
-            f"name: expected at most {_MAX_NAME} lower-case letters, digits and single hyphens, got "
-            f"{printable(str(name))[:80]!r}"
-        )
+    if not _is_name(name):
+        raise InvalidSkill(_describe_name(name))
     if not isinstance(description, str) or not description.strip():
         raise InvalidSkill(
             "description: it is missing, so no model would know when to use the skill"
@@ -186,9 +185,20 @@ def read_name_and_description(fields: Mapping[str, Any], default: str) -> tuple[
     return name, " ".join(printable(description).split())[:_MAX_DESCRIPTION]
 
 
-def _warnings(fields: dict[str, Any], name: str, base: str) -> Iterator[str]:
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and len(value) <= _MAX_NAME and bool(_NAME.fullmatch(value))
+
+
+def _describe_name(name: Any) -> str:
+    expected = f"at most {_MAX_NAME} lower-case letters, digits and single hyphens"
+    return f"name: expected {expected}, got {printable(str(name))[:80]!r}"
+
+
+def _warnings(fields: dict[str, Any], base: str) -> Iterator[str]:
     if "name" not in fields:
         yield "name: it is missing; the folder's name is used"
+    elif not _is_name(name := fields["name"]):
+        yield f"{_describe_name(name)}; the folder's name is used"
     elif name != base:
         yield f"name: {name!r} differs from the folder's name {base!r}"
     if len(fields["description"]) > _MAX_DESCRIPTION:

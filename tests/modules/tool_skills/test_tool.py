@@ -97,6 +97,8 @@ def test_the_nearest_of_a_name_counts_and_invalid_ones_are_reported(tmp_path: Pa
     add_skill(near, "same", "near")
     add_skill(far, "same", "far")
     add_skill(far / "nested" / "deep", "below", "below")
+    titled = add_skill(far, "titled", "titled") / "SKILL.md"
+    titled.write_text(titled.read_text().replace("name: titled", "name: A Title"))
     (far / "empty").mkdir()
     (far / "empty" / "SKILL.md").write_text("---\nname: empty\n---\n")
     (far / "Upper Case").mkdir()
@@ -117,7 +119,12 @@ def test_the_nearest_of_a_name_counts_and_invalid_ones_are_reported(tmp_path: Pa
     assert {name: skill.description for name, skill in found.skills.items()} == {
         "same": "near",
         "below": "below",
+        "titled": "titled",
     }
+    assert found.skills["titled"].warnings == (
+        "name: expected at most 64 lower-case letters, digits and single hyphens, got 'A Title'; "
+        "the folder's name is used",
+    )
     reasons = "\n".join(sorted(found.problems))
     for reason in (
         "description: it is missing",
