@@ -171,7 +171,8 @@ class SocketOutput(Output):
             self._fail(TimeoutError("the terminal reads too slowly"))
         if self.failure is None:
             self._unread += data
-            self._send()
+            if self.sent.is_set():
+                self._send()
         return self.failure is None
 
     def _send(self) -> None:
