@@ -196,11 +196,15 @@ class Nodes:
         plan = folder / "plan.yaml"
         plan.write_text(plan.read_text() + "session: {sandbox: 'off'}\n")
 
-    def start(self, command: str, *more: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, command: str, *more: str, out: str = "out", home: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         address = ("--engine", "ray", "--address", self.cluster.address)
+        words = self.batches.arguments(command, *(address if command == "run" else ()), *more)
         return start_amplifier(
-            *self.batches.arguments(command, *(address if command == "run" else ()), *more),
+            *(out if word == "out" else word for word in words),
             cwd=self.batches.folder,
+            home=home,
             env={"ANTHROPIC_API_KEY": self.KEY, **AUTHENTICATED},
             network=True,
         )
@@ -308,6 +312,29 @@ def test_rows_outlive_their_nodes_and_the_driver(nodes: Nodes) -> None:
     whole = [file for file in works if file.read_text() == "0\n1\n"]
     # A call that was running on the lost node is reported to the model as interrupted, and its files are lost.
     assert len(whole) >= 8 - 4
+
+
+@needs_ray
+@needs_nodes
+@pytest.mark.skipif(importlib.util.find_spec("fsspec") is None, reason="needs fsspec")
+def test_a_driver_with_another_home_goes_on_at_a_url(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.batches.rows(6)
+    nodes.cluster.add_node()
+    url, home = f"file://{tmp_path}/store", tmp_path / "second"
+    first = nodes.start(
+        "run", "--workdir", "fresh", "--workers", "3", out=url, home=tmp_path / "first"
+    )
+    wait_until(nodes.effects, 120, process=first)
+    first.kill()
+    first.communicate()
+    second = nodes.start("resume", "--take-over", out=url, home=home)
+    _, stderr = second.communicate(timeout=300)
+    assert second.returncode == 0, stderr.decode()
+    (file,) = home.glob("batches/*/*/results.jsonl")
+    rows = [json.loads(line)["row"] for line in file.read_text().splitlines()]
+    assert sorted(rows) == [f"r{number}" for number in range(6)]
+    assert max(nodes.effects().values()) == 1
+    assert len(list(file.parent.glob("work/*"))) == 6
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ The same content makes the same archive, so that a node that has it need not get
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -51,6 +52,8 @@ _OF_THE_USER = ("AGENTS.md", "skills", "prices.json")
 _FIRST_DATE = (1980, 1, 1, 0, 0, 0)
 _MAX_BYTES = 250_000_000
 _LIST_SECONDS = 60.0
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
+"""In the names that git lists, in place of bytes that are not UTF-8."""
 
 
 class Package(NamedTuple):
@@ -233,19 +236,26 @@ def _user_files() -> Iterator[tuple[str, Path]]:
 
 
 def _folder_files(folder: Path, left_out: Path) -> Iterator[tuple[str, Path]]:
-    """The files of a folder, without those that git ignores, links that lead out, and the batch itself.
+    """The files of a folder, without those that git ignores, links to others than these, and the batch itself.
 
     Raises:
-        ConfigError: They are too large.
+        ConfigError: They are too large, or one has a name that no archive can have.
     """
     size, root = 0, folder.resolve()
-    names = _listed_by_git(folder)
-    for name in [name for name, _ in content_files(folder)] if names is None else names:
+    listed = _listed_by_git(folder)
+    names = [name for name, _ in content_files(folder)] if listed is None else listed
+    real_files = {str(root / name) for name in names}
+    for name in names:
         file = folder / name
-        real = str(file.resolve())
-        if is_below(str(file), str(left_out)) or not is_below(real, str(root)):
+        if is_below(str(file), str(left_out)):
             continue
-        if file.is_file():
+        if not _is_text(name) or (_REPLACED in name and not os.path.lexists(file)):
+            raise ConfigError(
+                f"cannot pack {str(file)!r} for the nodes of a cluster: its name is not UTF-8",
+                hint="Rename it, or use --workdir fresh, copy or clone.",
+            )
+        # A link to a file that git ignores would bring it in.
+        if str(file.resolve()) in real_files and file.is_file():
             size += file.stat().st_size
             if size > _MAX_BYTES:
                 raise ConfigError(
@@ -254,6 +264,14 @@ def _folder_files(folder: Path, left_out: Path) -> Iterator[tuple[str, Path]]:
                     hint="Use --workdir fresh, copy or clone, or a folder that all nodes share.",
                 )
             yield name, file
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _listed_by_git(folder: Path) -> list[str] | None:

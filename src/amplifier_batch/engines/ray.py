@@ -159,9 +159,18 @@ class RayLink:
         serve: Makes the services for a worker on a node that does not share the disk.
         log: Descriptor of the batch's log.
         running: The links whose workers have started.
+        keys: The variables with the plan's secrets, for a node that does not share the disk.
     """
 
-    def __init__(self, ray: Any, actor: Any, serve: Serve, log: int, running: set[RayLink]) -> None:
+    def __init__(
+        self,
+        ray: Any,
+        actor: Any,
+        serve: Serve,
+        log: int,
+        running: set[RayLink],
+        keys: Mapping[str, str | None] | None = None,
+    ) -> None:
         self._ray = ray
         self._actor = actor
         self._serve = serve
@@ -172,6 +181,9 @@ class RayLink:
         self._starting = asyncio.ensure_future(actor.start.remote())
         self._started = asyncio.Event()
         self._to_send: asyncio.Queue[bytes] = asyncio.Queue()
+        if keys is not None:
+            # Apart from other lines: Ray keeps long ones in its object store, which may be on disk.
+            self._to_send.put_nowait(json.dumps({"keys": dict(keys)}).encode() + b"\n")
         self._sending = asyncio.create_task(self._send())
         self._how = f"Ray did not start it: is {_MODE}=token set on all nodes of the cluster?"
 
@@ -244,13 +256,17 @@ class RayLink:
     async def _send(self) -> None:
         # The calls of an actor may overtake each other.
         await self._started.wait()
-        # One that has died is reported by the receiving side.
-        with contextlib.suppress(self._ray.exceptions.RayActorError):
+        try:
             while True:
                 line = await self._to_send.get()
                 if self._services is not None and self._place is not None:
                     line = await self._services.translate(line, self._place)
                 await self._actor.send.remote(line)
+        # A row whose lines cannot be sent would wait for ever; a dead worker is reported by the receiving side.
+        except Exception as error:
+            if not isinstance(error, self._ray.exceptions.RayActorError):
+                logging.getLogger("ray").warning("cannot send to a worker: %r", error)
+                self._ray.kill(self._actor)
 
 
 @contextlib.asynccontextmanager
@@ -283,7 +299,6 @@ async def ray_engine(
             request = Request.from_data(setup["request"])
             chosen = choose(request, Output(_STDERR))
             package = await pack(archive, request, chosen, workdirs.shared, folder)
-            setup = {**setup, "keys": package.keys}
         ray = _connect(address, folder, archive, stack)
         rows_share = workdirs.is_shared
         cpus = facts.get("cpus") or (1.0 if rows_share else 1 / _ROWS_PER_CPU)
@@ -305,7 +320,8 @@ async def ray_engine(
 
         async def connect() -> RayLink:
             actor = actors.remote(str(folder), facts["batch"], dict(environment))
-            return RayLink(ray, actor, serve, writer.log, running)
+            keys = None if package is None else package.keys
+            return RayLink(ray, actor, serve, writer.log, running, keys)
 
         def count_places() -> int:
             nodes = (node["Resources"] for node in ray.nodes() if node["Alive"])

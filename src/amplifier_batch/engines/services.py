@@ -79,6 +79,10 @@ class NodeServices:
             files = Replica(self._folder, folders).changes()
         except AppError as error:  # of this row alone
             return {**row, "problem": [error.message, error.hint]}
+        # Its files may be anything.
+        except Exception as error:
+            problem = f"cannot send the files of the row: {type(error).__name__}: {error}"
+            return {**row, "problem": [problem, None]}
         self._sessions[row["id"]] = {session, *(Path(folder).name for folder in folders)}
         target = f"{WORK}/{session}" if has_own else ""
         return {**row, "workdir": [workdir.kind, "", target], "files": files}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -42,6 +42,7 @@ class Node:
     Args:
         setup: The setup of a worker, whose `node` has the folders `root` and `package` of the node, and the fields of
             `amplifier_batch.engines.package.Package`.
+        names: The names of the variables with secrets.
 
     Attributes:
         setup: The setup with the paths of the node.
@@ -49,11 +50,11 @@ class Node:
         secrets: The names of the variables with secrets.
     """
 
-    def __init__(self, setup: Mapping[str, Any]) -> None:
+    def __init__(self, setup: Mapping[str, Any], names: Iterable[str]) -> None:
         node = setup["node"]
         package = Path(node["package"])
         self._root = Path(node["root"])
-        self.secrets = list(setup["keys"])
+        self.secrets = list(names)
         # Another package is another batch, or has another folder.
         copies = self._root / package.name
         self.folder = str(copies / "folder")

@@ -1,6 +1,6 @@
 """A worker of a batch: loads the plan once, then runs the rows it is given, many at once.
 
-It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy", "scores", "cache", "sealed", "keys", "node"}`,
+It reads JSON lines from stdin: on a cluster `{"keys"}`, variables with secrets; then the setup, `{"request", "working_dir", "economy", "scores", "cache", "sealed", "node"}`,
 then any number of
 
     {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "run", "alone", "files", "problem"}}
@@ -16,7 +16,7 @@ and writes `{"ready": true}` and for its rows
     {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
     {"id", "ask", "seal"}       it waits until its files are sealed, those of this session too (with `sealed`)
 
-`keys` are variables with secrets, for a worker on a cluster. `node` and `files` are for a node that does not share
+`node` and `files` are for a node that does not share
 the disk of the batch, which asks the parent for more, see
 `amplifier_batch.engines.services`; `problem` is why such a row has no files, and a hint.
 
@@ -457,8 +457,11 @@ async def _serve(output: Output) -> NoReturn:
     reader = asyncio.StreamReader(limit=_MAX_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     setup: Mapping[str, Any] = json.loads(await reader.readline())
-    take_keys(setup.get("keys") or {})
-    node = Node(setup) if "node" in setup else None
+    secrets: Mapping[str, str | None] = setup.get("keys") or {}
+    if "keys" in setup:
+        take_keys(secrets)
+        setup = json.loads(await reader.readline())
+    node = Node(setup, secrets) if "node" in setup else None
     if node is not None:
         setup = node.setup
     os.chdir(setup["working_dir"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import zipfile
 from pathlib import Path
@@ -81,3 +82,26 @@ def test_a_folder_whose_files_git_ignores_is_packed_empty(project: Path) -> None
     subprocess.run(["git", "init", "-q", project], check=True)
     _, archive = asyncio.run(packed(project))
     assert not any(name.startswith("batch/folder/") for name in archive.namelist())
+
+
+def test_a_tracked_link_to_an_ignored_file_is_not_packed(project: Path) -> None:
+    (project / ".gitignore").write_text(".env\n")
+    (project / ".env").write_text("secret")
+    (project / "settings").symlink_to(".env")
+    (project / "same-plan.yaml").symlink_to("plan.yaml")
+    subprocess.run(["git", "init", "-q", project], check=True)
+    subprocess.run(["git", "-C", project, "add", "settings"], check=True)
+    _, archive = asyncio.run(packed(project))
+    names = {name for name in archive.namelist() if name.startswith("batch/folder/")}
+    expected = (".gitignore", "plan.yaml", "same-plan.yaml")
+    assert names == {f"batch/folder/{name}" for name in expected}
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+def test_a_name_that_is_not_text_is_reported(project: Path, in_git: bool) -> None:
+    Path(os.fsdecode(bytes(project) + b"/caf\xe9.txt")).write_text("coffee")
+    if in_git:
+        subprocess.run(["git", "init", "-q", project], check=True)
+    with pytest.raises(ConfigError, match=r"caf.*its name is not UTF-8") as caught:
+        asyncio.run(packed(project))
+    assert "Rename it" in str(caught.value.hint)

@@ -120,3 +120,14 @@ def test_what_needs_a_shared_disk_is_refused(facts: dict[str, Any], problem: str
     with pytest.raises(ConfigError, match=re.escape(problem)):
         require_portable(facts)
     require_portable({"workdir": "copy:{{path}}"})
+
+
+async def test_a_row_whose_files_cannot_be_sent_is_sent_with_the_problem(tmp_path: Path) -> None:
+    async def send(line: bytes) -> None:
+        pass
+
+    services = NodeServices(tmp_path, PACKAGE, send, lambda error: pytest.fail(error.message))
+    workdir = Workdir("fresh", str(tmp_path), str(tmp_path / "work" / "s\0"))
+    row = {"id": "r1", "session": "s\0", "workdir": workdir}
+    sent = json.loads(await services.translate(json.dumps({"row": row}).encode(), {}))["row"]
+    assert sent["problem"][0].startswith("cannot send the files of the row: ValueError")
