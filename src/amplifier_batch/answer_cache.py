@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,33 @@ _IRRELEVANT = {
 _TIME = re.compile(r'(<system-reminder source=\\"hooks-status\\">\\n)Time: [^"\\]*\\n')
 """The current time in a request as JSON, which would make every request a new one."""
 
+_NAME = re.compile(r"[0-9a-f]{64}\.json")
+
+Exchange = Callable[[str, str | None], Awaitable[str | None]]
+"""Gets the content of a file of the cache on another machine, or keeps it there, by the name of the file."""
+
 logger = logging.getLogger(__name__)
+
+
+def _path(name: str) -> Path:
+    return paths.cache_dir() / "answers" / name[:2] / name
+
+
+def exchange_file(name: str, text: str | None) -> str | None:
+    """Return the content of a file of the cache, or keep it; see `Exchange`.
+
+    Raises:
+        ValueError: It is not the name of a file of the cache.
+        OSError: It cannot be read or written.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"not the name of an answer: {name!r}")
+    with contextlib.suppress(FileNotFoundError, FileExistsError):
+        if text is None:
+            return read_regular(_path(name)).decode()
+        make_private_folder(_path(name).parent)
+        create_atomically(_path(name), text.encode(), mode=0o600)
+    return None
 
 
 class AnswerCache:
@@ -58,11 +84,15 @@ class AnswerCache:
     Args:
         run: Which of several runs that send the same requests it is.
         then: Another adjustment to make.
+        exchange: Reaches the cache, if it is on another machine.
     """
 
-    def __init__(self, run: str, then: Adjustment | None = None) -> None:
+    def __init__(
+        self, run: str, then: Adjustment | None = None, exchange: Exchange | None = None
+    ) -> None:
         self.run = run
         self._then = then
+        self._exchange = exchange
 
     def check(self, coordinator: Any) -> None:
         """See `Adjustment`."""
@@ -77,18 +107,18 @@ class AnswerCache:
         for name, provider in providers.items():
             if not isinstance(provider, _Cached):
                 kind = _Cached if find_stream(provider) is None else _CachedStream
-                scope = _Scope(coordinator, name, self.run)
+                scope = _Scope(coordinator, name, self.run, self._exchange)
                 providers[name] = kind(provider, _scope=scope)
 
 
 class _Scope:
     """The answers for one provider of a session."""
 
-    def __init__(self, coordinator: Any, name: str, run: str) -> None:
+    def __init__(self, coordinator: Any, name: str, run: str, exchange: Exchange | None) -> None:
         self._coordinator = coordinator
         self._name = name
         self._run = run
-        self._folder = paths.cache_dir() / "answers"
+        self._exchange = exchange
 
     def find_file(self, provider: Any, request: Any, options: Mapping[str, Any]) -> Path:
         """The file of the answer to a request, whether or not it exists."""
@@ -106,8 +136,11 @@ class _Scope:
             "options": options,
         }
         text = _TIME.sub(r"\1", json.dumps(key, sort_keys=True, default=str))
+        if self._exchange is not None:
+            # A node has another one for each batch; an answer that names it is not kept.
+            text = text.replace(_working_folder(), "")
         name = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        return self._folder / name[:2] / f"{name}.json"
+        return _path(f"{name}.json")
 
     def _entries(self) -> list[Any]:
         """The provider's entry of the plan; all of them if none has its name."""
@@ -115,6 +148,23 @@ class _Scope:
         names = (self._name, f"provider-{self._name}")
         own = [entry for entry in entries if (entry.get("instance_id") or entry["module"]) in names]
         return own or entries
+
+    async def find(self, file: Path) -> Any:
+        """The answer in a file, which may be on another machine; None if there is none."""
+        if self._exchange is not None and not file.exists():
+            text = await self._exchange(file.name, None)
+            if text is not None:
+                exchange_file(file.name, text)
+        return self.read(file)
+
+    async def keep(self, file: Path, response: Any) -> None:
+        """Keep an answer, also on the other machine."""
+        self.write(file, response)
+        if self._exchange is not None and (text := exchange_file(file.name, None)) is not None:
+            if _working_folder() in text:
+                file.unlink(missing_ok=True)
+            else:
+                await self._exchange(file.name, text)
 
     def read(self, file: Path) -> Any:
         """The answer in a file, at no cost; None if there is none."""
@@ -154,6 +204,11 @@ class _Scope:
         return redact is not None and redact("provider:response", stored) != stored
 
 
+def _working_folder() -> str:
+    """The working directory as it is in JSON."""
+    return json.dumps(os.getcwd())[1:-1]
+
+
 def _addresses() -> dict[str, str]:
     """The addresses of services that the environment sets."""
     return {name: value for name, value in os.environ.items() if name.endswith("_BASE_URL")}
@@ -177,10 +232,10 @@ class _Cached(Delegate):
         """Return the answer from the cache, or else the provider's."""
         scope = self._scope
         file = scope.find_file(self._inner, request, options)
-        response = scope.read(file)
+        response = await scope.find(file)
         if response is None:
             response = await self._inner.complete(request, **options)
-            scope.write(file, response)
+            await scope.keep(file, response)
         return response
 
 
@@ -191,7 +246,7 @@ class _CachedStream(_Cached):
         """Yield the answer from the cache, or else the provider's chunks, the last one being the answer."""
         scope = self._scope
         file = scope.find_file(self._inner, request, options)
-        response = scope.read(file)
+        response = await scope.find(file)
         if response is not None:
             yield response
             return
@@ -200,4 +255,4 @@ class _CachedStream(_Cached):
             async for chunk in chunks:
                 response = chunk
                 yield chunk
-        scope.write(file, response)
+        await scope.keep(file, response)

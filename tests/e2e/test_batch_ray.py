@@ -391,3 +391,20 @@ async def test_a_node_refuses_a_cluster_without_a_token(
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     started = await RayWorker(str(tmp_path), "this", {}).start()
     assert "does not require a token" in str(started.problem)
+
+
+@needs_ray
+@needs_nodes
+def test_nodes_share_the_cache_of_the_driver(nodes: Nodes) -> None:
+    nodes.batches.rows(2)
+    nodes.cluster.add_node()
+    for out in ("first", "second"):
+        process = nodes.start("run", "--cache", "--workdir", "fresh", out=out)
+        _, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, stderr.decode()
+        if out == "first":
+            asked = len(nodes.batches.server.completions)
+            assert asked == 6
+    assert len(nodes.batches.server.completions) == asked
+    lines = (nodes.batches.folder / "second" / "results.jsonl").read_text().splitlines()
+    assert [json.loads(line)["usage"]["cached_calls"] for line in lines] == [3, 3]

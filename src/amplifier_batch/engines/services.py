@@ -5,8 +5,9 @@ The process that runs the batch is the only writer of the record. A worker asks 
     {"id", "ask", "changes"}                  to store what changed in the row's folders
     {"id", "ask", "account", "size"}          to send a request
     {"ask", "turn", "status", "headers"}      to note the answer to it; without a status, that there was none
+    {"id", "ask", "cached", "text"}           for the content of a file of the cache of answers, or to keep it
 
-and goes on when it gets `{"reply"}`, with the `turn` of the request.
+and goes on when it gets `{"reply"}`, with the `turn` of the request, or the `text` of the answer.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError, ConfigError, SessionError
+from amplifier_batch.answer_cache import exchange_file
 from amplifier_batch.engines.package import Package
 from amplifier_batch.record.folder import WORK, Sealer
 from amplifier_batch.record.replica import SESSIONS, Change, Replica, apply_changes, find_folders
@@ -91,7 +93,7 @@ class NodeServices:
         """Answer a question that is for the driver's disk or pace; False for any other message."""
         if message.keys() & {"result", "stopped"}:
             self._sessions.pop(message["id"], None)
-        if not message.keys() & {"changes", "account", "turn"}:
+        if not message.keys() & {"changes", "account", "turn", "cached"}:
             return False
         task = asyncio.create_task(self._answer(message))
         self._tasks[task] = "account" in message
@@ -118,6 +120,9 @@ class NodeServices:
             elif "account" in message:
                 reply["turn"] = message["ask"]
                 self._turns[message["ask"]] = await self._enter(message["account"], message["size"])
+            elif "cached" in message:
+                name, text = message["cached"], message["text"]
+                reply["text"] = await asyncio.to_thread(exchange_file, name, text)
             else:
                 await self._note_answer(message)
         except AppError as error:
@@ -153,11 +158,6 @@ class NodeServices:
 
 def require_portable(facts: Mapping[str, Any]) -> None:
     """Raise ConfigError for a batch that a node without its disk cannot run."""
-    if facts.get("cache"):
-        raise ConfigError(
-            "--cache needs a disk that all Ray nodes share",
-            hint="Start the batch again without --cache.",
-        )
     workdir = facts["workdir"]
     kind, _, path = workdir.partition(":")
     if kind == "same" and "{{" in path:

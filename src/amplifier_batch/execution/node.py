@@ -152,6 +152,11 @@ class NodeRow:
             if changes:
                 await self._ask(id=self.task.id, changes=changes)
 
+    async def exchange_answer(self, name: str, text: str | None) -> str | None:
+        """Get an answer from the driver's cache, or keep it there; see `answer_cache.Exchange`."""
+        reply = await self._ask(id=self.task.id, cached=name, text=text)
+        return reply["text"]
+
     def remove(self) -> None:
         """Remove the files."""
         os.chdir(self._node.folder)  # The row's own is among them.

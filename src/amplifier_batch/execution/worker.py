@@ -58,7 +58,7 @@ from amplifier_app.runtime.session import OpenSession, ToolSelection
 from amplifier_app.runtime.turns.turn import EventHandler
 from amplifier_app.sessions.lock import InUse
 from amplifier_app.sessions.waiting import prompt_of_answers
-from amplifier_batch.answer_cache import AnswerCache
+from amplifier_batch.answer_cache import AnswerCache, Exchange
 from amplifier_batch.engines.pool import RowTask, StopTime
 from amplifier_batch.execution.node import Node, NodeRow, take_keys
 from amplifier_batch.open_files import allow_many_files
@@ -161,7 +161,12 @@ class Worker:
             del self._asked[number]
 
     def open(
-        self, task: RowTask, approvals: Approvals, opening: Opening, notices: Notices
+        self,
+        task: RowTask,
+        approvals: Approvals,
+        opening: Opening,
+        notices: Notices,
+        exchange: Exchange | None = None,
     ) -> AbstractAsyncContextManager[OpenSession]:
         """Open the session of a row, new or continued."""
         request = self._request._replace(session=task.session)
@@ -169,7 +174,7 @@ class Worker:
         chosen = self._chosen._replace(resume=resume)
         adjustment = None if request.tools is None else ToolSelection.parse(request.tools)
         if self._cache:
-            adjustment = AnswerCache(task.run, adjustment)
+            adjustment = AnswerCache(task.run, adjustment, exchange)
         return open_chosen(
             *(request, chosen, approvals, notices, self._sources, opening, adjustment), row=task.id
         )
@@ -327,7 +332,8 @@ class RowRun:
         await asyncio.to_thread(task.workdir.prepare)
         if os.getcwd() != task.workdir.target:
             os.chdir(task.workdir.target)
-        async with worker.open(task, approvals, opening, self._notices) as session:
+        exchange = None if self._node_row is None else self._node_row.exchange_answer
+        async with worker.open(task, approvals, opening, self._notices, exchange) as session:
             report.note_session(session)
             keep_questions(session, approvals)
             if worker.is_economical:

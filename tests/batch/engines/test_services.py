@@ -109,16 +109,27 @@ async def test_the_requests_of_all_nodes_wait_for_the_pace_of_their_key(tmp_path
     await other.close()
 
 
-@pytest.mark.parametrize(
-    ("facts", "problem"),
-    [
-        ({"workdir": "same:{{path}}"}, "--workdir same:{{path}} needs a folder"),
-        ({"workdir": "same", "cache": True}, "--cache needs a disk"),
-    ],
-)
-def test_what_needs_a_shared_disk_is_refused(facts: dict[str, Any], problem: str) -> None:
+async def test_answers_are_kept_in_the_cache_of_the_driver(tmp_path: Path) -> None:
+    replies: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def send(line: bytes) -> None:
+        replies.put_nowait(json.loads(line))
+
+    services = NodeServices(tmp_path, PACKAGE, send, replies.put_nowait)
+    name = f"{'0a' * 32}.json"
+    answers: list[Any] = []
+    for text in (None, "answer", "another one", None):
+        assert services.takes({"id": "r1", "ask": 1, "cached": name, "text": text})
+        answers.append((await replies.get())["text"])
+    assert answers == [None, None, None, "answer"]
+    assert services.takes({"id": "r1", "ask": 1, "cached": "../../secret", "text": None})
+    assert "not the name of an answer" in (await replies.get()).message
+
+
+def test_what_needs_a_shared_disk_is_refused() -> None:
+    problem = "--workdir same:{{path}} needs a folder"
     with pytest.raises(ConfigError, match=re.escape(problem)):
-        require_portable(facts)
+        require_portable({"workdir": "same:{{path}}"})
     require_portable({"workdir": "copy:{{path}}"})
 
 
