@@ -25,7 +25,7 @@ from tests.support.terminal import (
     Terminal,
 )
 
-BACKSPACE, CTRL_U, CTRL_W, LEFT, END = "\x7f", "\x15", "\x17", "\x1b[D", "\x1b[F"
+BACKSPACE, CTRL_B, CTRL_U, CTRL_W, LEFT, END = "\x7f", "\x02", "\x15", "\x17", "\x1b[D", "\x1b[F"
 
 LISTING = {"name": "list_directory", "input": {"path": "."}}
 FILES: dict[str, Any] = {"tools": [{"module": "tool-filesystem"}]}
@@ -420,9 +420,9 @@ async def mount(coordinator, config=None):
 """
 
 
-def steered(tmp_path: Path) -> dict[str, Any]:
+def steered(tmp_path: Path, loop: str = STEERED_LOOP) -> dict[str, Any]:
     """A session whose loop accepts messages, but neither lists nor returns them."""
-    source = str(module_folder(tmp_path, STEERED_LOOP, "amplifier_module_loop_steered"))
+    source = str(module_folder(tmp_path, loop, "amplifier_module_loop_steered"))
     return {
         "orchestrator": {"module": "loop-steered", "source": source},
         "context": "context-simple",
@@ -466,6 +466,43 @@ def test_ctrl_c_returns_lines_that_the_loop_would_drop(tmp_path: Path, plain: bo
         terminal.until("fine")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "rather this"]
+
+
+LATE_LOOP = STEERED_LOOP.replace(
+    """\
+            await hooks.emit("provider:request", {"provider": "held", "iteration": step})
+            while not Path(f"answer-{step}").exists():
+                await asyncio.sleep(0.01)
+""",
+    """\
+            while not Path(f"answer-{step}").exists():
+                await asyncio.sleep(0.01)
+            request = {"provider": "held", "iteration": step}
+            if (await hooks.emit("provider:request", request)).action == "deny":
+                return ""
+""",
+)
+"""Waits before its request, and uses messages only after an answer."""
+
+
+def test_a_message_that_the_loop_has_not_used_is_the_prompt_in_the_background(
+    tmp_path: Path,
+) -> None:
+    session = steered(tmp_path, LATE_LOOP)
+    with chat(tmp_path, ["fine"], held=(), session=session) as terminal:
+        begin(terminal)
+        terminal.type("rather this" + ENTER)
+        terminal.until(waits("queued for the next step", "rather this"))
+        terminal.type(CTRL_B)
+        terminal.until("going to the background")
+        let_go(tmp_path)
+        terminal.until(r"amplifier session join ([0-9a-z-]+)\r?\n")
+        assert terminal.finish() == 0
+    match = re.search(r"amplifier session join ([0-9a-z-]+)", terminal.shown)
+    assert match is not None
+    joined = run_amplifier("session", "join", match[1], cwd=tmp_path)
+    assert "fine" in joined.stdout
+    assert prompts(match[1]) == ["go", "rather this"]
 
 
 @plain
