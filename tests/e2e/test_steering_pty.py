@@ -522,7 +522,7 @@ def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain
         terminal.until("afterw")
         let_go(tmp_path)
         terminal.until(r"\[y\] Allow  \[n\] Deny:")
-        terminal.type("y")
+        terminal.type("y" + ENTER if plain else "y")
         terminal.until("[›>] afterw")
         if not plain:
             terminal.until("afterw")
