@@ -71,12 +71,12 @@ _FETCHED_AT_ONCE = 50
 _PER_FOLDER = 1000
 _ALIVE_SECONDS = 10.0
 _COMMIT_SECONDS = 1.0
-"""How long a change that no row waits for may stay unsealed."""
+"""Seconds that a change may stay unsealed if no row waits for it."""
 
 _SLOW_SECONDS = 10.0
 _MAX_DELAY = 15.0
 _PATIENCE_SECONDS = 10.0
-"""How long a batch that is stopped tries to write to its URL."""
+"""Seconds that a batch that is stopped tries to write to its URL."""
 
 _MAX_RACES = 100
 _PIECE = 1 << 20
@@ -348,7 +348,7 @@ def _apply_segment(store: Store, folder: Path, first: int) -> bool:
 # -- the copy ----------------------------------------------------------------------------
 
 
-def _copy_of(url: str) -> Path:
+def _copy_folder(url: str) -> Path:
     """The folder of the copy of a batch, which may not exist."""
     url = url.rstrip("/")
     name = re.sub(r"[^\w.-]", "-", url.rpartition("/")[2]) or "batch"
@@ -387,7 +387,7 @@ def find_folder(text: str) -> Path:
     url = text if is_url(text) else read_copy(Path(text).absolute()).get("url")
     if url is None:
         return Path(text)
-    folder = _copy_of(url)
+    folder = _copy_folder(url)
     with hold_lock(folder.parent / "lock", None):
         # A driver of this machine keeps its copy up to date.
         if not is_driven_here(folder):
@@ -404,7 +404,7 @@ def find_new_folder(text: str) -> Path:
     """
     if not is_url(text):
         return Path(text)
-    store, folder = Store(text), _copy_of(text)
+    store, folder = Store(text), _copy_folder(text)
     with hold_lock(folder.parent / "lock", None):
         # The first part is never deleted.
         if is_driven_here(folder) or store.read(_part(0)) is not None:
