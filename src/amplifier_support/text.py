@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import SequenceMatcher, get_close_matches
 from typing import Any, cast
 
 
@@ -36,6 +35,9 @@ def nearest(name: str, known: Iterable[str], cutoff: float = _CUTOFF) -> str | N
         known: The existing names.
         cutoff: How similar they must be, from 0 to 1.
     """
+    # Only reached after an error, so that other runs do not pay for the import.
+    from difflib import get_close_matches
+
     # The dashes that all options begin with do not make them alike.
     compared, letters = _compared(name), sorted(_compared(name))
     by_compared = {_compared(candidate): candidate for candidate in known}
@@ -51,6 +53,8 @@ def nearest(name: str, known: Iterable[str], cutoff: float = _CUTOFF) -> str | N
 
 def _rest_is_similar(name: str, known: str) -> bool:
     """Compare what follows a common first word, such as `tool-`: it does not make names alike."""
+    from difflib import SequenceMatcher
+
     (first, dash, rest), (other, _, others) = name.partition("-"), known.partition("-")
     if not dash or first != other or rest.startswith(others) or others.startswith(rest):
         return True

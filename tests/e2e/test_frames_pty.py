@@ -42,7 +42,7 @@ REPLIES = [
     ANSWER,
 ]
 CODE = {
-    40: ['  return {"text": text, "a key that is w', '  ide": 1}'],
+    40: ['  return {"text": text, "a key that is', '  wide": 1}'],
     80: ['  return {"text": text, "a key that is wide": 1}'],
 }
 TABLE = {

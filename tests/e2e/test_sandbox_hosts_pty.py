@@ -152,7 +152,7 @@ def test_a_reader_of_denied_files_is_offered_hosts_only(
     with Terminal("run", "-f", plan(tmp_path, get(host), **more), "go", cwd=tmp_path) as terminal:
         terminal.until("[?] more")
         terminal.type("?")
-        terminal.until("[?] less.*Ctrl-C stop")
+        terminal.until("[?] less.*Ctrl-C  stop")
         assert ("outside the sandbox, with all" in terminal.shown) is not bool(more)
 
 

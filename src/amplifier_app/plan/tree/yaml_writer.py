@@ -61,7 +61,7 @@ def _string(text: str) -> str:
     if not text.isprintable():
         escaped = (c if c.isprintable() and c not in '"\\' else _escape(c) for c in text)
         return f'"{"".join(escaped)}"'
-    is_plain = re.match(r"\.{0,2}/|[^\W\d]", text) and text.lower() not in _WORDS
+    is_plain = re.match(r"\.{0,2}/|[^\W\d]|\$", text) and text.lower() not in _WORDS
     if is_plain and not re.search(r":(?= |$)| #| $", text):
         return text
     return "'{}'".format(text.replace("'", "''"))
