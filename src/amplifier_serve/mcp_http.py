@@ -111,10 +111,15 @@ class _Handler(LocalHandler):
     def _wait(self, running: Future[Any]) -> Any:
         """Return the result; a client that closes the connection cancels its request."""
         while not wait([running], _LOOK_SECONDS).done:
-            is_readable = select.select([self.connection], [], [], 0)[0]
-            if is_readable and not self.connection.recv(1, socket.MSG_PEEK):
+            if select.select([self.connection], [], [], 0)[0] and self._is_closed():
                 running.cancel()
         return running.result()
+
+    def _is_closed(self) -> bool:
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:  # The client has reset it.
+            return True
 
     def do_GET(self) -> None:
         self._send(405, {"error": "only POST is served"}, Allow="POST")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -44,11 +45,14 @@ _TO_START = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMRO
 
 _set_for_modules: dict[str, str] = {}
 _addresses: dict[str, str | None] = {}
+_withheld: Counter[str] = Counter()
 
 
 def set_for_modules(name: str, value: str) -> None:
     """Set an environment variable that only the modules of this process get, not its commands."""
-    os.environ[name] = _set_for_modules[name] = value
+    _set_for_modules[name] = value
+    if not _withheld[name]:
+        os.environ[name] = value
 
 
 def set_key_for_modules(name: str, key: str, address: str | None) -> None:
@@ -64,17 +68,25 @@ def is_set_for_modules(name: str) -> bool:
 
 def stored_addresses() -> dict[str, str | None]:
     """Return the variables of `set_key_for_modules`, each with the address of its key."""
-    return {name: url for name, url in _addresses.items() if is_set_for_modules(name)}
+    return {
+        name: url for name, url in _addresses.items() if _withheld[name] or is_set_for_modules(name)
+    }
 
 
 @contextmanager
 def withholding(names: Iterable[str]) -> Generator[None]:
-    """Remove variables from the environment of this process for a while."""
-    values = {name: os.environ.pop(name) for name in names if name in os.environ}
+    """Remove variables of `set_for_modules` from the environment of this process for a while."""
+    held = [name for name in names if _withheld[name] or is_set_for_modules(name)]
+    _withheld.update(held)
+    for name in held:
+        os.environ.pop(name, None)
     try:
         yield
     finally:
-        os.environ.update(values)
+        _withheld.subtract(held)
+        for name in held:
+            if not _withheld[name]:
+                os.environ.setdefault(name, _set_for_modules[name])
 
 
 def inherited_environment() -> dict[str, str]:

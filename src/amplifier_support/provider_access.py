@@ -77,6 +77,7 @@ def choose_access(
             meant = without_login(stored[variable] or own_address)
             ignored = _refuse_key(variable, where, without_login(base_url or address), meant)
             return Access({}, base_url or address, where, ignored)
+        variable = next(iter(exported))
     if not base_url:
         # An address that was stored belongs to the stored key, not to others of the environment.
         is_stored = is_set_for_modules(address_variable)

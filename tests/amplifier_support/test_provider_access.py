@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from amplifier_support import environment
 from amplifier_support.environment import set_for_modules
 from amplifier_support.provider_access import choose_access, is_same_address
 
@@ -110,3 +111,17 @@ def test_a_stored_address_is_not_used_for_another_key_of_the_environment(
 )
 def test_addresses_are_the_same_if_they_lead_to_the_same_api(one: str, other: str, same: bool):
     assert is_same_address(one, other) is same
+
+
+def test_a_key_is_withheld_until_the_last_that_withholds_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "")
+    environment.set_key_for_modules("SOME_API_KEY", "stored", "https://one.example")
+    with environment.withholding(["SOME_API_KEY"]):
+        assert environment.stored_addresses()["SOME_API_KEY"] == "https://one.example"
+        with environment.withholding(["SOME_API_KEY"]):
+            environment.set_key_for_modules("SOME_API_KEY", "newer", "https://one.example")
+        assert "SOME_API_KEY" not in os.environ
+    assert os.environ["SOME_API_KEY"] == "newer"
+    assert environment.is_set_for_modules("SOME_API_KEY")

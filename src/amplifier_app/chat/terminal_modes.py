@@ -120,6 +120,9 @@ async def read_line(fd: int) -> str | None:
             loop.remove_reader(fd)
     if "\x03" in text:
         raise KeyboardInterrupt
+    if "\x1b" in text:
+        # An arrow key ends the line like Esc: the rest of it is no answer to what is asked next.
+        forget_typed()
     return None if "\x1b" in text or not text else text.rstrip("\r\n")
 
 
@@ -128,7 +131,10 @@ def _line_mode(fd: int) -> Generator[None]:
     """The terminal edits a line, which also Ctrl-C and Esc end."""
     before = None
     if termios is not None:
-        before, mode = termios.tcgetattr(fd), termios.tcgetattr(fd)
+        try:
+            before, mode = termios.tcgetattr(fd), termios.tcgetattr(fd)
+        except termios.error as error:
+            raise OSError(*error.args) from error
         mode[0] |= termios.ICRNL
         mode[3] |= termios.ECHO | termios.ICANON | termios.IEXTEN
         mode[3] &= ~termios.ISIG

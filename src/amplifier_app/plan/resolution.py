@@ -469,12 +469,14 @@ def _check_addresses(merged: MergedPlan, tree: MapNode, problems: Problems) -> N
             continue
         for name, key in config.items.items():
             is_key = isinstance(key, Scalar) and key.value and is_secret_key(name)
-            if is_key and not _is_in_project(merged, key):
+            # A key of this command line is meant for the plan as it is.
+            is_set_now = isinstance(key, Scalar) and key.at.file.startswith("--")
+            if is_key and not is_set_now and not _is_in_project(merged, key):
                 problems.add(
                     f"the project's base_url ({without_login(str(address.value))}) would be sent the {name} of "
                     f"{entry_key(entry.node)} that is set at {key.at}",
                     address.at,
-                    f"Set {name} next to base_url, or remove base_url from the project.",
+                    "Set both in your settings, or remove base_url from the project.",
                 )
 
 

@@ -16,7 +16,7 @@ from amplifier_app.base.redact import treat_keys_as_secret
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
 from amplifier_app.trust import check_programs, trusted_dir
 from amplifier_core.capabilities import VISION
-from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction
+from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction, find_kind
 from amplifier_support.environment import stored_addresses, withholding
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import project_folders
@@ -129,7 +129,11 @@ class GuardedLoader(ModuleLoader):
                 with withholding(names):
                     return await mount(coordinator)
             finally:
-                if names and len(coordinator.get("providers")) == before:
+                if (
+                    names
+                    and find_kind(module_id) == "provider"
+                    and len(coordinator.get("providers")) == before
+                ):
                     text = "%s is not given the stored %s: base_url (%s) is another address; set api_key: ${%s} next to it"
                     listed = " and ".join(names)
                     logger.warning(text, module_id, listed, without_login(address), names[0])

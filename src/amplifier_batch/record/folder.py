@@ -150,7 +150,7 @@ COPY = ".amplifier-copy.json"
 """The file next to the copy of a batch that is at a URL; see `remote`."""
 
 DRIVER = "driver.json"
-OF_ONE_MACHINE = ("lock", "status.json", DRIVER)
+OF_ONE_MACHINE = ("lock", "status.json", "log.txt", DRIVER)
 """Files that are not part of the record at a URL."""
 
 _SECONDS_ALIVE = 60.0
@@ -178,7 +178,8 @@ def read_driver(path: Path) -> dict[str, Any]:
     # Missing, or torn by a kill.
     except (OSError, ValueError):
         return {}
-    return driver if isinstance(driver, dict) and "id" in driver else {}
+    is_known = isinstance(driver, dict) and isinstance(driver.get("time"), (int, float))
+    return driver if is_known and "id" in driver and "ended" in driver else {}
 
 
 def is_alive(driver: Mapping[str, Any]) -> bool:

@@ -435,13 +435,7 @@ def _update(store: Store, folder: Path) -> int:
     is_usable = folder.exists() and drivers[:1] == [copy.get("first")]
     first, driver = int(copy["next"]) if is_usable else 0, copy.get("driver")
     _save_copy(folder, store.url, first, driver, first=None)
-    try:
-        if not first:
-            _clear(folder)
-        number = _apply_parts(store, folder, first)
-    except _Restart:
-        _clear(folder)
-        number = _apply_parts(store, folder, 0)
+    number = _apply_new_parts(store, folder, first)
     if number == 0:
         shutil.rmtree(folder)
         (folder.parent / COPY).unlink()
@@ -456,9 +450,18 @@ def _update(store: Store, folder: Path) -> int:
     return number
 
 
-def _clear(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    make_private_folder(folder)
+def _apply_new_parts(store: Store, folder: Path, first: int) -> int:
+    for _ in range(_MAX_RACES):
+        try:
+            if not first:
+                shutil.rmtree(folder, ignore_errors=True)
+                make_private_folder(folder)
+            return _apply_parts(store, folder, first)
+        except _Restart:
+            first = 0
+    raise SessionError(
+        f"the batch at {store.url} changes too quickly to be read", hint="Try again."
+    )
 
 
 # -- the driver --------------------------------------------------------------------------
@@ -523,7 +526,8 @@ def _take_over(batch: BatchFolder, store: Store, take_over: bool) -> tuple[str, 
             # First: what begins with this name must not be deleted, whoever gets the part.
             store.write(_driver(number, driver), _describe_driver(driver))
             _save_copy(folder, store.url, number, driver, first=None)
-            if store.create(_part(number), part):
+            # Merging the parts frees the number of one that this machine has not seen.
+            if store.create(_part(number), part) and not _has_segment(store, number // _PER_FOLDER):
                 _save_copy(folder, store.url, number + 1, driver, first=None)
                 batch.refresh()
                 return driver, number, sealed
@@ -560,7 +564,10 @@ def removing_unbegun(folder: Path) -> Generator[None]:
         copy = read_copy(folder)
         if copy and not (folder / "batch.json").exists():
             if copy["next"]:
-                Store(copy["url"]).remove()
+                store = Store(copy["url"])
+                # Nobody has taken over if the next part is free.
+                if store.create(_part(copy["next"]), b""):
+                    store.remove()
             (folder.parent / COPY).unlink(missing_ok=True)
 
 
@@ -589,7 +596,8 @@ class _Driver(Sealer):
         self._error: SessionError | None = None
         self._wake = threading.Condition(self.lock)
         self._is_closed = False
-        self._give_up_at: float | None = None
+        self._is_exact = True
+        self._hurried_at: float | None = None
         self._alive_at = time.monotonic()
         self._compacting = self._start(self._compact)
         self._thread = self._start(self._run)
@@ -624,7 +632,7 @@ class _Driver(Sealer):
 
     def hurry(self) -> None:
         with self.lock:
-            self._give_up_at = time.monotonic() + _PATIENCE_SECONDS
+            self._hurried_at = time.monotonic()
             self._wake.notify()
 
     def close(self) -> None:
@@ -645,7 +653,8 @@ class _Driver(Sealer):
             ended = _describe_driver(self._id, ended=True)
             self._store.write(_driver(self._first, self._id), ended)
             drivers = self._store.list("drivers")
-            _save_copy(self._folder, self._store.url, self._next, self._id, first=drivers[0])
+            first = drivers[0] if self._is_exact else None
+            _save_copy(self._folder, self._store.url, self._next, self._id, first=first)
 
     def _start(self, function: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=function, name="seal", daemon=True)
@@ -700,11 +709,12 @@ class _Driver(Sealer):
             except SessionError as error:
                 failed[key] = NotSealed(error.message, hint=error.hint)
                 if key in ended:
+                    self._is_exact = False
                     self.notice(error.message)
         if changes:
             self._write(changes)
         with self.lock:
-            for key in ended - self._reopened - self._touched:
+            for key in ended - self._reopened - self._touched - failed.keys():
                 del self._rows[key]
         return failed
 
@@ -714,17 +724,19 @@ class _Driver(Sealer):
         Raises:
             SessionError: Another driver has sealed this part, or the URL cannot be written while the batch ends.
         """
-        data, delay = encode_part(self._next, self._id, changes), 0.5
+        data, delay, begun = encode_part(self._next, self._id, changes), 0.5, time.monotonic()
         while (error := self._try_to_write(data)) is not None:
-            give_up_at = self._give_up_at
-            if give_up_at is not None and time.monotonic() > give_up_at:
+            hurried_at = self._hurried_at
+            if hurried_at is not None and time.monotonic() > (
+                max(begun, hurried_at) + _PATIENCE_SECONDS
+            ):
                 error.hint = f"Rows continue from what is there: {_resume(self._store.url)}"
                 raise error
             if delay < 1:
                 self.notice(f"{error.message}; rows wait until it works again")
             delay = min(2 * delay, _MAX_DELAY)
             with self.lock:
-                self._wake.wait(delay if give_up_at is None else 1.0)
+                self._wake.wait(delay if hurried_at is None else 1.0)
         if delay >= 1:
             self.notice(f"{self._store.url} works again")
         self._next += 1

@@ -240,6 +240,8 @@ def apply_changes(root: Path, changes: Sequence[Change], *, durable: bool = True
             os.close(top)
     except OSError as error:
         raise SessionError(f"cannot write {root / path}: {describe_reason(error)}") from error
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise SessionError(f"a change of {root / str(path)} is damaged") from error
 
 
 def _apply(change: Change, name: str, folder: int, durable: bool) -> None:

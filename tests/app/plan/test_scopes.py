@@ -100,6 +100,9 @@ def test_a_project_cannot_have_the_key_of_the_user_sent_to_an_address_of_its_own
     assert problem.at.file == str(project.parent.parent / redirecting)
     where = f"the api_key of provider-anthropic that is set at {project.parent.parent / USER}:1"
     assert f"base_url (https://elsewhere.example) would be sent {where}" in problem.message
+    key = "providers.provider-anthropic.config.api_key=sk-now"
+    loaded = load(profile="bare", project=project, sets=(key,))
+    assert loaded.data["providers"][0]["config"]["api_key"] == "sk-now"
     # With both from the same side there is nothing to redirect.
     assert load_with("max_tokens: 5", f"api_key: sk-project, {address}")["api_key"] == "sk-project"
     assert load_with(f"api_key: sk-user, {address}", "max_tokens: 5")["api_key"] == "sk-user"

@@ -125,7 +125,7 @@ async def test_another_machine_gets_everything_and_goes_on(
             left.unlink()
     copy = second.open(url)
     assert copy.path != batch.path
-    of_one_machine = {"lock": None, "status.json": None, "driver.json": None}
+    of_one_machine = {"lock": None, "status.json": None, "driver.json": None, "log.txt": None}
     here, there = (contents(folder.path) | of_one_machine for folder in (batch, copy))
     assert here == there
     assert rows(copy) == ["a"]
@@ -376,6 +376,28 @@ def test_a_batch_that_did_not_begin_leaves_nothing(
     assert not (tmp_path / "store").exists()
     with pytest.raises(ConfigError, match="there is no batch"):
         find_folder(url)
+
+
+@needs_fsspec
+def test_a_batch_that_did_not_begin_leaves_what_another_driver_has_written(
+    machines: list[Machine], url: str
+) -> None:
+    def end_after_another_took_over() -> None:
+        with machines[1].drive(url, take_over=True):
+            pass
+        machines[0].activate()
+        raise ConfigError("refused")
+
+    machines[0].activate()
+    folder = find_new_folder(url)
+    with (
+        pytest.raises(ConfigError, match="refused"),
+        removing_unbegun(folder),
+        new_folder(folder),
+        driving(BatchFolder.create(folder, FACTS, "")),
+    ):
+        end_after_another_took_over()
+    assert machines[2].open(url).facts.items() >= FACTS.items()
 
 
 @needs_fsspec

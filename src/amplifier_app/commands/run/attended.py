@@ -266,6 +266,8 @@ class _Place:
             # One that does not read, such as a stopped process, gives way.
             if self._writer not in (None, peer) and self._outputs[self._writer].sent.is_set():
                 raise RpcError(INVALID_REQUEST, "another terminal types in this session")
+            if self._writer not in (None, peer):
+                self._outputs[self._writer].close()  # Fails what it was asked.
             self._writer = peer
         elif method != "steer":
             raise RpcError(NO_SUCH_METHOD, f"unknown method '{method}'")
