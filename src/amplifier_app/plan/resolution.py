@@ -461,23 +461,41 @@ def _source_overrides(merged: MergedPlan, sources: Node, problems: Problems) -> 
 
 
 def _check_addresses(merged: MergedPlan, tree: MapNode, problems: Problems) -> None:
-    """Report each module for which the project sets the address, and the user the key."""
+    """Report each module for which the project sets an address, and the user a key that would be sent there."""
     for entry in module_entries(tree):
-        config = entry.node.mapping("config")
-        address = config.items.get("base_url")
-        if not isinstance(address, Scalar) or not _is_in_project(merged, address):
-            continue
-        for name, key in config.items.items():
-            is_key = isinstance(key, Scalar) and key.value and is_secret_key(name)
+        for config in _mappings(entry.node.mapping("config")):
+            for setting in ("base_url", "url"):
+                address = config.items.get(setting)
+                if not isinstance(address, Scalar) or not _is_in_project(merged, address):
+                    continue
+                for name, key in _keys(config):
+                    if _is_in_project(merged, key):
+                        continue
+                    problems.add(
+                        f"the project's {setting} ({without_login(str(address.value))}) would be sent the {name} of "
+                        f"{entry_key(entry.node)} that is set at {key.at}",
+                        address.at,
+                        f"Set both in your settings, or remove {setting} from the project.",
+                    )
+
+
+def _mappings(node: Node) -> Iterator[MapNode]:
+    """Yield a mapping and those in it, at any depth."""
+    if isinstance(node, MapNode):
+        yield node
+    below = () if isinstance(node, Scalar) else node.items
+    for item in below.values() if isinstance(below, Mapping) else below:
+        yield from _mappings(item)
+
+
+def _keys(config: MapNode) -> Iterator[tuple[str, Scalar]]:
+    """Yield the keys in a mapping, such as those of its `headers`, by name."""
+    for mapping in _mappings(config):
+        for name, key in mapping.items.items():
             # A key of this command line is meant for the plan as it is.
-            is_set_now = isinstance(key, Scalar) and key.at.file.startswith("--")
-            if is_key and not is_set_now and not _is_in_project(merged, key):
-                problems.add(
-                    f"the project's base_url ({without_login(str(address.value))}) would be sent the {name} of "
-                    f"{entry_key(entry.node)} that is set at {key.at}",
-                    address.at,
-                    "Set both in your settings, or remove base_url from the project.",
-                )
+            is_key = isinstance(key, Scalar) and key.value and not key.at.file.startswith("--")
+            if isinstance(key, Scalar) and is_key and is_secret_key(name):
+                yield name, key
 
 
 def _is_in_project(merged: MergedPlan, node: Node) -> bool:

@@ -108,6 +108,24 @@ def test_a_project_cannot_have_the_key_of_the_user_sent_to_an_address_of_its_own
     assert load_with(f"api_key: sk-user, {address}", "max_tokens: 5")["api_key"] == "sk-user"
 
 
+def test_a_project_cannot_have_the_header_of_the_user_sent_to_a_server_of_its_own(
+    write: Write, project: Path
+) -> None:
+    server = "tools: [{module: tool-mcp, config: {servers: {tracker: {%s}}}}]\n"
+    write(BARE, "home/profiles/bare.yaml")
+    write(
+        server % "url: 'https://tracker.example', headers: {Authorization: Bearer user, X-Team: a}",
+        USER,
+    )
+    write(server % "timeout: 5", PROJECT)
+    assert load(profile="bare", project=project).data["tools"]
+    write(server % "url: 'https://elsewhere.example'", PROJECT)
+    with pytest.raises(PlanError) as raised:
+        load(profile="bare", project=project).data  # noqa: B018
+    [problem] = raised.value.problems
+    assert "url (https://elsewhere.example) would be sent the Authorization" in problem.message
+
+
 def test_without_a_project_no_project_settings_apply(
     write: Write, base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
