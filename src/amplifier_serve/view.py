@@ -190,12 +190,15 @@ class _Sessions:
         store = SessionStore()
         if session_id is None:
             return f"{hash(tuple(self._page().listed)):x}"
-        folder, names = (
-            store.find(session_id).path,
-            ("transcript.jsonl", "metadata.json", "events.jsonl"),
-        )
-        states = [(folder / name).stat() for name in names if (folder / name).exists()]
-        return " ".join(f"{state.st_mtime_ns}-{state.st_size}" for state in states)
+        folder = store.find(session_id).path
+        states: list[str] = []
+        for name in ("transcript.jsonl", "metadata.json", "events.jsonl"):
+            try:
+                state = os.stat(folder / name)
+            except OSError:  # not every session has all of them
+                continue
+            states.append(f"{state.st_mtime_ns}-{state.st_size}")
+        return " ".join(states)
 
     def list_page(self) -> str:
         """The list of sessions, last used first."""
