@@ -53,7 +53,7 @@ class Instant:
         pass
 
 
-def most_memory() -> float:
+def peak_memory() -> float:
     """The most memory that this process has used, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -92,11 +92,11 @@ def main() -> None:
             asyncio.run(dispatcher.run())
 
     run(runs // 100)
-    before, start = most_memory(), time.process_time()
+    before, start = peak_memory(), time.process_time()
     run(runs)
     found["us_per_row"] = (time.process_time() - start) / runs * 1e6
-    found["growth_mb"] = most_memory() - before
-    found["peak_mb"] = most_memory()
+    found["growth_mb"] = peak_memory() - before
+    found["peak_mb"] = peak_memory()
     start = time.process_time()
     run(runs)
     found["resume_s"] = time.process_time() - start

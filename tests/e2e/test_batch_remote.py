@@ -152,7 +152,7 @@ def cloud(tmp_path: Path, s3: S3Server) -> Iterator[Cloud]:
 
     with ScriptedLLM.running([answer], repeat_last=True) as model:
         yield Cloud(tmp_path, s3, model)
-    s3.mend()
+    s3.restore()
 
 
 def end(process: subprocess.Popen[bytes]) -> str:
@@ -224,7 +224,7 @@ def test_a_server_that_is_away_for_a_while_loses_nothing(cloud: Cloud, tmp_path:
     wait_until(lambda: f"cannot write {cloud.url}" in log.read_text(), 120, process=process)
     # At most the calls that were sealed before.
     assert sum(cloud.effects().values()) - sum(before.values()) <= 3
-    cloud.s3.mend()
+    cloud.s3.restore()
     process.communicate(timeout=240)
     assert process.returncode == 0, log.read_text()
     assert f"{cloud.url} works again" in log.read_text()

@@ -85,7 +85,7 @@ NOT_APPLICABLE = (
     "not available",
     "unavailable",
 )
-"""What the suite says where it needs a tool, a resource or a prompt of its own."""
+"""Messages of the suite about a tool, a resource or a prompt that it expects a server to have."""
 
 
 class _WithToken(BaseHTTPRequestHandler):

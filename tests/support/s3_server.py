@@ -3,7 +3,7 @@
 with S3Server.running() as server:            # has the bucket `server.bucket`
     env = server.environment                  # what a client needs
     server.cut()                              # no one reaches it
-    server.mend()
+    server.restore()
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class S3Server:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Let clients connect again."""
         self._is_cut.clear()
 

@@ -117,7 +117,10 @@ class _Card:
         # Above are an empty line and the keys, with a note on what was ignored, and the cursor's line.
         height = rows - len(key_lines(self._request, columns)) - 3
         draw = partial(
-            *(card_lines, self._request, self._agent, columns),
+            card_lines,
+            self._request,
+            self._agent,
+            columns,
             height=height,
             framed=not self._is_plain,
             all_key=self._names.get("v", "v"),

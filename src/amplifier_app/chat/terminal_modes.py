@@ -121,7 +121,7 @@ async def read_line(fd: int) -> str | None:
     if "\x03" in text:
         raise KeyboardInterrupt
     if "\x1b" in text:
-        # An arrow key ends the line like Esc: the rest of it is no answer to what is asked next.
+        # The code of an arrow key begins with Esc; what follows must not answer the next question.
         forget_typed()
     return None if "\x1b" in text or not text else text.rstrip("\r\n")
 

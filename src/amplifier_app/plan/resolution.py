@@ -489,7 +489,7 @@ def _mappings(node: Node) -> Iterator[MapNode]:
 
 
 def _keys(config: MapNode) -> Iterator[tuple[str, Scalar]]:
-    """Yield the keys in a mapping, such as those of its `headers`, by name."""
+    """Yield each key in a mapping with its name, at any depth: its `headers` may have some."""
     for mapping in _mappings(config):
         for name, key in mapping.items.items():
             # A key of this command line is meant for the plan as it is.

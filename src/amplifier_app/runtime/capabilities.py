@@ -106,7 +106,7 @@ _OWN_PACKAGES = ("amplifier_modules", "amplifier_extras")
 
 
 class GuardedLoader(ModuleLoader):
-    """Loads modules; those of others are mounted without the stored keys that are for another address than their own.
+    """Loads modules, and mounts third-party ones without the keys that were stored for a different address.
 
     Our modules choose themselves, and say why. Others read the environment, whatever their `base_url` is.
     """

@@ -55,7 +55,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
         data = (folder / RESULT_FILE).read_bytes()
     except OSError:
         return None
-    # That of `--output stream-json` is the last event.
+    # With `--output stream-json`, the result is the last event.
     result = parse(data) or parse(data.rstrip().rpartition(b"\n")[2])
     return result if result is not None and "outcome" in result else None
 

@@ -14,7 +14,7 @@ and writes `{"ready": true}` and for its rows
     {"id", "result", "is_storage_error", "scores"}     how it ended
     {"id", "stopped"}    it was stopped, and can be continued
     {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
-    {"id", "ask", "seal"}       it waits until its files are sealed, those of this session too (with `sealed`)
+    {"id", "ask", "seal"}       it waits until its files and the session's are sealed (with `sealed`)
 
 `node` and `files` are for a node that does not share
 the disk of the batch, which asks the parent for more, see

@@ -523,7 +523,7 @@ def _take_over(batch: BatchFolder, store: Store, take_over: bool) -> tuple[str, 
                     raise _is_driven(store.url, other)
             sealed = TopFiles(folder, known=not is_new)
             part = encode_part(number, driver, sealed.changes())
-            # First: what begins with this name must not be deleted, whoever gets the part.
+            # Written first: whoever gets to seal this part, it is the first of a driver and must be kept.
             store.write(_driver(number, driver), _describe_driver(driver))
             _save_copy(folder, store.url, number, driver, first=None)
             # Merging the parts frees the number of one that this machine has not seen.
@@ -565,7 +565,7 @@ def removing_unbegun(folder: Path) -> Generator[None]:
         if copy and not (folder / "batch.json").exists():
             if copy["next"]:
                 store = Store(copy["url"])
-                # Nobody has taken over if the next part is free.
+                # If the next part is free, no other driver has taken over.
                 if store.create(_part(copy["next"]), b""):
                     store.remove()
             (folder.parent / COPY).unlink(missing_ok=True)

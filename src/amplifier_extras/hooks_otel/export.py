@@ -1,6 +1,6 @@
 """Export spans and metrics: a private provider, never the global one, and exporters that can be abandoned.
 
-The names of metrics are those of OpenTelemetry's conventions.
+Metrics are named as in OpenTelemetry's conventions.
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ class Server:
                         )
                         try:
                             offers = await client.offers()
-                        # Whatever is wrong with them, unless the program ended before it was told to.
+                        # A server may offer anything. A program that has ended by itself is reported by the caller.
                         except Exception as error:
                             if connection.problem() is None:
                                 text = " ".join(error_text(error).split())

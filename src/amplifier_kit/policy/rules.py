@@ -482,7 +482,7 @@ def _with_rules(plan: ResolvedPlan, rules: list[dict[str, Any]]) -> ResolvedPlan
 
 
 def rules_for(calls: Iterable[SavedCall]) -> list[dict[str, Any]]:
-    """The narrowest rules of few patterns that could allow calls; a wildcard stands for a secret."""
+    """Return the narrowest rules that could allow the calls, with few patterns; a wildcard stands for a secret."""
     commands: dict[str, list[list[str]]] = defaultdict(list)
     paths: dict[tuple[str, ...], set[str]] = defaultdict(set)
     files: dict[str, set[str]] = defaultdict(set)

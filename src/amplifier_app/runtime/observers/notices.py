@@ -191,7 +191,7 @@ class LogNotices(logging.Handler):
                 message += "\n" + logging.Formatter().formatException(record.exc_info)
         elif record.exc_info and record.exc_info[1] is not None:
             message += f": {record.exc_info[1]!r}"
-        # The text of some errors, such as those of Pydantic, has several lines.
+        # Some errors, such as Pydantic's, have several lines.
         return message if self._verbose else one_line(message, 2000)
 
 
