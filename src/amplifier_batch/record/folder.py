@@ -144,7 +144,7 @@ def _read_json(path: Path) -> Any:
 RESULTS = "results.jsonl"
 SCORES = "scores.jsonl"
 WORK = "work"
-LOGS = ("journal.jsonl", RESULTS, SCORES, "log.txt")
+LOGS = ("journal.jsonl", RESULTS, SCORES)
 
 COPY = ".amplifier-copy.json"
 """The file next to the copy of a batch that is at a URL; see `remote`."""

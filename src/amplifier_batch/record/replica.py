@@ -145,9 +145,6 @@ class TopFiles(Replica):
         known: Whether what is there now has been sent.
     """
 
-    def __init__(self, root: Path, *, known: bool) -> None:
-        super().__init__(root, known=known)
-
     def expect_repairs(self) -> None:
         """Do nothing: no record is sent before it is complete."""
 
