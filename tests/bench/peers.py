@@ -24,7 +24,7 @@ from tests.support.llm_server import Reply, ScriptedLLM
 DELTAS = 20_000
 BARE = "bare httpx"
 
-_CODEX = """\
+CODEX_CONFIG = """\
 model = "gpt-5"
 model_provider = "mock"
 [model_providers.mock]
@@ -61,7 +61,7 @@ def agents(url: str, folder: Path, programs: Mapping[str, str]) -> list[Agent]:
         own.pop(name, None)
     codex_home = folder / "codex"
     codex_home.mkdir()
-    (codex_home / "config.toml").write_text(_CODEX.format(url=url))
+    (codex_home / "config.toml").write_text(CODEX_CONFIG.format(url=url))
     codex = {**common, "CODEX_HOME": str(codex_home), "MOCK_KEY": "test-key"}
     claude = {**common, **key, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "IS_SANDBOX": "1"}
     programs_here = bin_folder()

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
+from tests.bench.peers import CODEX_CONFIG
 from tests.serve.test_mcp_http import TOKEN
 from tests.serve.test_mcp_http import serving as serving_mcp
 from tests.support.cli import amplifier_command, child_environment, run_amplifier
@@ -187,14 +188,9 @@ def test_claude_code_calls_the_plan(tmp_path: Path) -> None:
     assert (tmp_path / "made").exists()
 
 
-_CODEX = """\
-model = "gpt-5"
-model_provider = "mock"
-[model_providers.mock]
-name = "mock"
-base_url = "{url}/v1"
-env_key = "MOCK_KEY"
-wire_api = "responses"
+_CODEX = (
+    CODEX_CONFIG
+    + """\
 [mcp_servers.amplifier]
 command = {command}
 args = {arguments}
@@ -203,6 +199,7 @@ default_tools_approval_mode = "approve"
 [mcp_servers.amplifier.env]
 AMPLIFIER_HOME = {home}
 """
+)
 
 
 def _answering(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> type[BaseHTTPRequestHandler]:
