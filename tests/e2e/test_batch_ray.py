@@ -1,4 +1,7 @@
-"""`amplifier batch --engine ray` with a real Ray, if it is installed."""
+"""`amplifier batch --engine ray` with a real Ray, if it is installed.
+
+A cluster costs some 20 seconds of CPU: the default run has one local Ray and one cluster, a thorough one the rest.
+"""
 
 from __future__ import annotations
 
@@ -112,6 +115,7 @@ def comparable(folder: Path) -> list[dict[str, Any]]:
     return sorted(results, key=lambda result: result["number"])
 
 
+@pytest.mark.thorough
 @needs_ray
 def test_ray_shards_and_this_machine_give_the_same_results(
     batches: Batches, cluster: Cluster
@@ -136,6 +140,7 @@ def test_ray_shards_and_this_machine_give_the_same_results(
     assert others == [first, first]
 
 
+@pytest.mark.thorough
 @needs_ray
 def test_a_cluster_refuses_another_token(batches: Batches, cluster: Cluster) -> None:
     batches.rows(1)
@@ -152,6 +157,7 @@ def test_a_cluster_refuses_another_token(batches: Batches, cluster: Cluster) -> 
     assert not batches.server.completions
 
 
+@pytest.mark.thorough
 @needs_ray
 def test_a_batch_continues_after_its_cluster_stopped(batches: Batches, cluster: Cluster) -> None:
     batches.rows(30)
@@ -277,6 +283,7 @@ def test_nodes_need_no_disk_in_common_and_no_key(nodes: Nodes) -> None:
         assert [file for file in files if key in file.read_bytes()] == []
 
 
+@pytest.mark.thorough
 @needs_ray
 @needs_nodes
 def test_workers_follow_the_size_of_the_cluster(nodes: Nodes, scale: Scale) -> None:
@@ -295,6 +302,7 @@ def test_workers_follow_the_size_of_the_cluster(nodes: Nodes, scale: Scale) -> N
     nodes.end(process, rows)
 
 
+@pytest.mark.thorough
 @needs_ray
 @needs_nodes
 def test_rows_outlive_their_nodes_and_the_driver(nodes: Nodes) -> None:
@@ -314,6 +322,7 @@ def test_rows_outlive_their_nodes_and_the_driver(nodes: Nodes) -> None:
     assert len(whole) >= 8 - 4
 
 
+@pytest.mark.thorough
 @needs_ray
 @needs_nodes
 @pytest.mark.skipif(importlib.util.find_spec("fsspec") is None, reason="needs fsspec")
@@ -393,6 +402,7 @@ async def test_a_node_refuses_a_cluster_without_a_token(
     assert "does not require a token" in str(started.problem)
 
 
+@pytest.mark.thorough
 @needs_ray
 @needs_nodes
 def test_nodes_share_the_cache_of_the_driver(nodes: Nodes) -> None:

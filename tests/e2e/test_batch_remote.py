@@ -188,6 +188,7 @@ def test_a_second_driver_goes_on_where_the_first_was_killed(cloud: Cloud, scale:
     cloud.check(rows)
 
 
+@pytest.mark.thorough
 def test_a_driver_that_wakes_up_is_stopped_and_repeats_nothing(cloud: Cloud) -> None:
     cloud.rows(6)
     first, second = (cloud.machine(name) for name in ("a", "b"))
@@ -213,6 +214,7 @@ def test_a_driver_that_wakes_up_is_stopped_and_repeats_nothing(cloud: Cloud) -> 
     cloud.check(6)
 
 
+@pytest.mark.thorough
 def test_a_server_that_is_away_for_a_while_loses_nothing(cloud: Cloud, tmp_path: Path) -> None:
     cloud.rows(6)
     log = tmp_path / "stderr"
