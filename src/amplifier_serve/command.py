@@ -24,7 +24,18 @@ app = eager_group("Serve the plan to editors and other agents.")
 
 @app.command()
 @takes_options(Request, *_OPTIONS)
-def acp(request: Request) -> None:
+def acp(
+    *,
+    request: Request,
+    editor_files: Annotated[
+        bool,
+        typer.Option(
+            "--editor-files",
+            help="Read and change files with unsaved changes through the editor. It follows links "
+            "that a command may put in the place of a file.",
+        ),
+    ] = False,
+) -> None:
     """Speak the Agent Client Protocol on stdin and stdout, for editors.
 
     \b
@@ -35,7 +46,7 @@ def acp(request: Request) -> None:
     continue one in a terminal with: amplifier run --resume ID
     """
     with claim_stdout() as output:
-        run_loop(Server(request.validate(), claim_stdin(), output).serve())
+        run_loop(Server(request.validate(), claim_stdin(), output, editor_files).serve())
 
 
 @app.command()

@@ -147,6 +147,22 @@ class RequestLog(Protocol):
         ...
 
 
+class EditorFiles(Protocol):
+    """The files of the editor that the session is served to, by absolute path."""
+
+    async def read(self, path: str) -> str | None:
+        """Return the text of a file with the changes that are not saved; None if there is none."""
+        ...
+
+    async def write(self, path: str, text: str) -> None:
+        """Replace the text of a file in the editor, which saves it.
+
+        Raises:
+            OSError: It cannot.
+        """
+        ...
+
+
 class Turn:
     """A request that may be sent. This base class records nothing."""
 
@@ -185,6 +201,7 @@ REPLICATE: "Capability[Callable[[Path], Awaitable[None]]]" = Capability("session
 SANDBOX: "Capability[Sandbox]" = Capability("session.sandbox")
 REQUEST_LOG = Capability[RequestLog]("session.request_log")
 DEFERRAL: "Capability[Deferral]" = Capability("provider.deferral")
+EDITOR_FILES = Capability[EditorFiles]("editor.files")
 
 # Registered by orchestrators.
 BUDGET = Capability[SessionBudget]("session.budget")

@@ -10,10 +10,10 @@ CODE_LINES = {
     "amplifier_batch": 8_070,
     "amplifier_core": 3_000,
     "amplifier_extras": 4_840,
-    "amplifier_serve": 1_700,
+    "amplifier_serve": 1_745,
     "amplifier_kit": 4_740,
-    "amplifier_modules": 19_645,
-    "amplifier_support": 5_800,
+    "amplifier_modules": 19_670,
+    "amplifier_support": 5_805,
 }
 
 

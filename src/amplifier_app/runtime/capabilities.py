@@ -30,6 +30,7 @@ from amplifier_support.session_capabilities import (
     CONFIG_DIR,
     DEFERRAL,
     DEPTH,
+    EDITOR_FILES,
     MENTIONS,
     MODE,
     OFFLINE,
@@ -276,7 +277,7 @@ MAX_DEPTH = 5
 _SHARED: tuple[Capability[Any], ...] = (
     *(BUDGET, SANDBOX, PACE, REPLICATE),
     *(SECRET_VARIABLES, REDACT_EVENT, REMEMBERED_APPROVALS, MODE),
-    *(BACKUPS, DEFERRAL, MENTIONS, ACCEPTED_TOOLS),
+    *(BACKUPS, DEFERRAL, MENTIONS, ACCEPTED_TOOLS, EDITOR_FILES),
 )
 """Capabilities a sub-session inherits; its own modules may replace them."""
 

@@ -15,6 +15,7 @@ from amplifier_modules.tool_filesystem.workspace import (
     FILE_ALIASES,
     PATH,
     SNIFFED,
+    WHOLE,
     BinaryFile,
     FilesystemTool,
     ImageTooLarge,
@@ -26,9 +27,6 @@ from amplifier_modules.tool_filesystem.workspace import (
 from amplifier_support.images import MAX_PIXELS, DamagedImage, Image, looks_like_image, read_image
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import printable
-
-WHOLE = 8 * 1024 * 1024
-"""Files up to this many bytes are read and decoded whole, which detects the encoding best."""
 
 _COUNTED = 256 * 1024 * 1024
 _PIECE = 64 * 1024
@@ -294,7 +292,11 @@ class ReadFile(FilesystemTool):
         )
         with self._workspace.locate_for_reading(values["file_path"]) as location:
             size = location.stat().st_size
-            content = await off_loop(size, lambda: read_file(location, limits))
+            unsaved = await self._workspace.read_unsaved(location)
+            if unsaved is None:
+                content = await off_loop(size, lambda: read_file(location, limits))
+            else:
+                content = _page(io.BytesIO(for_model(unsaved).encode()), limits, counted=True)
             await self._workspace.report(ARTIFACT_READ, location.path, content.size)
         if isinstance(content, ImageFile):
             return _shown(content)

@@ -20,6 +20,7 @@ import codecs
 import errno
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,13 +33,16 @@ from amplifier_modules._shared.files import (
     Location,
     PathError,
     PathGuard,
+    off_loop,
+    read_whole,
+    write_whole,
 )
 from amplifier_modules._shared.module.config import ModuleConfig, Published, refused
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import CheckedTool
 from amplifier_modules._shared.output import known_output_dir
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.session_capabilities import MENTIONS, SESSION_DIR
+from amplifier_support.session_capabilities import EDITOR_FILES, MENTIONS, SESSION_DIR
 from amplifier_support.text import lazy_pattern
 
 
@@ -101,11 +105,6 @@ class Workspace:
         """The working directory, absolute."""
         return self._readable.base
 
-    @property
-    def staging(self) -> str | None:
-        """The session's folder, which is cleaned when the session is opened."""
-        return SESSION_DIR.of(self._coordinator)
-
     def reading(self) -> PathGuard:
         """The guard for reading, which also allows other tools' long output."""
         guard, output = self._readable.guard, known_output_dir(self._coordinator)
@@ -150,6 +149,32 @@ class Workspace:
             return None, None
         namespace = mentions.bundles.get(name[1:])
         return namespace, None if namespace is None else mentions.resolve(path)
+
+    async def read_unsaved(self, location: Location) -> str | None:
+        """Return the text of a file that was changed in the user's editor and is not saved, else None."""
+        editor = EDITOR_FILES.of(self._coordinator)
+        text = None if editor is None else await editor.read(location.path)
+        if text is None:
+            return None
+        try:
+            data = await off_loop(len(text), lambda: read_whole(location, WHOLE))
+            saved, _ = decode(data)
+        except FileProblem:
+            return None  # Editors have texts only.
+        is_same = for_model(text).rstrip("\n") == for_model(saved).rstrip("\n")
+        return None if is_same else text
+
+    async def write(self, location: Location, data: bytes, text: str, *, has_unsaved: bool) -> None:
+        """Write a file, through the editor if its text there is other than the saved one.
+
+        Raises:
+            OSError: It cannot be written; the old file is untouched.
+        """
+        if has_unsaved and (editor := EDITOR_FILES.of(self._coordinator)) is not None:
+            await editor.write(location.path, text)
+        else:
+            write = partial(write_whole, location, data, staging=SESSION_DIR.of(self._coordinator))
+            await off_loop(len(data), write)
 
     async def report(self, event: str, path: str, size: int) -> None:
         """Emit `artifact:read` or `artifact:write`; `size` in bytes."""
@@ -209,6 +234,9 @@ def _os_problem(error: OSError, path: str) -> str:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
     return f"{path!r}: {reason}"
 
+
+WHOLE = 8 * 1024 * 1024
+"""Files up to this many bytes are read and decoded whole, which detects the encoding best."""
 
 SNIFFED = 8192
 """Bytes at the start of a file that decide whether it is text, as in git."""

@@ -14,13 +14,14 @@ from typing import Any, ClassVar
 
 from amplifier_core.events import ARTIFACT_WRITE
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files import Location, exists, off_loop, read_whole, write_whole
+from amplifier_modules._shared.files import Location, exists, off_loop, read_whole
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput
-from amplifier_modules.tool_filesystem.read_tools import WHOLE, ListDirectory, ReadFile
+from amplifier_modules.tool_filesystem.read_tools import ListDirectory, ReadFile
 from amplifier_modules.tool_filesystem.workspace import (
     FILE_ALIASES,
     PATH,
+    WHOLE,
     Coding,
     FileProblem,
     FilesystemConfig,
@@ -449,12 +450,15 @@ class WriteFile(ChangingTool):
         async with self._workspace.changing:
             with locate(values["file_path"], create_parents=True) as location:
                 data, kept = _like_the_old_file(location, values["content"])
-                done = "replaced" if kept is not None else "created"
-                staging = self._workspace.staging
-                await off_loop(len(data), lambda: write_whole(location, data, staging=staging))
+                is_new = kept is None
+                unsaved = None if is_new else await self._workspace.read_unsaved(location)
+                await self._workspace.write(
+                    location, data, values["content"], has_unsaved=unsaved is not None
+                )
                 path = location.path
         await self._workspace.report(ARTIFACT_WRITE, path, len(data))
         note = f"; kept its {kept}" if kept else ""
+        done = "created" if is_new else "replaced"
         return ToolResult(output=f"{done} {values['file_path']} ({len(data)} bytes{note})")
 
 
@@ -490,21 +494,25 @@ class EditFile(ChangingTool):
     async def rehearse(self, values: dict[str, Any]) -> ToolResult:
         edits = _edits(values)
         with self._workspace.locate_for_writing(values["file_path"]) as location:
-            await off_loop(location.stat().st_size, lambda: _edited(location, edits))
+            size, unsaved = location.stat().st_size, await self._workspace.read_unsaved(location)
+            await off_loop(size, lambda: _edit(location, edits, unsaved))
         return ToolResult()
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
         edits = _edits(values)
         async with self._workspace.changing:
             with self._workspace.locate_for_writing(values["file_path"]) as location:
-                size = location.stat().st_size
-                diff, written = await off_loop(
-                    size,
-                    lambda: _edit(location, values["file_path"], edits, self._workspace.staging),
+                size, unsaved = (
+                    location.stat().st_size,
+                    await self._workspace.read_unsaved(location),
+                )
+                before, after, data = await off_loop(size, lambda: _edit(location, edits, unsaved))
+                await self._workspace.write(
+                    location, data, after.text, has_unsaved=unsaved is not None
                 )
                 path = location.path
-        await self._workspace.report(ARTIFACT_WRITE, path, written)
-        return ToolResult(output=diff)
+        await self._workspace.report(ARTIFACT_WRITE, path, len(data))
+        return ToolResult(output=_describe_edit(values["file_path"], before, after))
 
 
 def _edits(values: dict[str, Any]) -> list[Edit]:
@@ -547,24 +555,25 @@ def _like_the_old_file(location: Location, content: str) -> tuple[bytes, str | N
     return data, ", ".join(kept)
 
 
-def _edited(location: Location, edits: list[Edit]) -> tuple[str, Edited, bytes]:
-    """Return the text of a file, the outcome of the edits, and that as bytes."""
-    text, coding = decode(read_whole(location, LARGEST_EDIT))
+def _edit(location: Location, edits: list[Edit], unsaved: str | None) -> tuple[str, Edited, bytes]:
+    """Return the text of a file, or the unsaved one, the outcome of the edits, and that as bytes."""
+    if unsaved is None:
+        text, coding = decode(read_whole(location, LARGEST_EDIT))
+    else:
+        text, coding = unsaved, Coding()
     outcome = apply_edits(text, edits)
     return text, outcome, coding.encode(outcome.text)
 
 
-def _edit(location: Location, path: str, edits: list[Edit], staging: str | None) -> tuple[str, int]:
-    """Apply the edits; return their diff and the new size of the file in bytes."""
-    text, outcome, data = _edited(location, edits)
-    write_whole(location, data, staging=staging)
-    diff = for_model(unified_diff(path, text, outcome.changes))
+def _describe_edit(path: str, text: str, edited: Edited) -> str:
+    """The number of places and the diff, for the model."""
+    diff = for_model(unified_diff(path, text, edited.changes))
     if len(diff) > _MAX_DIFF:
         head = diff[: diff.rfind("\n", 0, _MAX_DIFF) + 1]
         lines = diff.count("\n")
         diff = f"{head}[{lines - head.count(chr(10))} of {lines} lines of the diff not shown]\n"
-    places = f"{outcome.places} places" if outcome.places > 1 else "1 place"
-    return f"edited {path} in {places}\n{diff}", len(data)
+    places = f"{edited.places} places" if edited.places > 1 else "1 place"
+    return f"edited {path} in {places}\n{diff}"
 
 
 async def mount(coordinator: Any, settings: FilesystemConfig) -> None:

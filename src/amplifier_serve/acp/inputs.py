@@ -1,17 +1,19 @@
-"""Input of an editor: the content blocks of prompts, and the MCP servers that it adds to the plan."""
+"""Input of an editor: the content blocks of prompts, the MCP servers that it adds to the plan, and its files."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import itertools
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from amplifier_app.base.json_rpc import INVALID_PARAMS, RpcError
+from amplifier_app.base.json_rpc import INVALID_PARAMS, Peer, RpcError
 from amplifier_app.base.sanitize import visible
 from amplifier_app.runtime.attachments import MAX_TEXT_BYTES, AttachedImage, read_attachments
+from amplifier_support.fields import to_mapping
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -116,6 +118,41 @@ def _read_server(server: Any) -> tuple[str, dict[str, Any]]:
         case _:
             text = "an MCP server needs a 'name', and a 'command' or a 'url' of the type 'http'"
             raise RpcError(INVALID_PARAMS, text)
+
+
+class ClientFiles:
+    """The files of an editor: see `amplifier_support.session_capabilities.EditorFiles`.
+
+    Args:
+        peer: The connection to it.
+        session: The id of the session.
+        can_write: Whether it also changes them.
+    """
+
+    def __init__(self, peer: Peer, session: str, can_write: bool) -> None:
+        self._peer = peer
+        self._session = session
+        self._can_write = can_write
+
+    async def read(self, path: str) -> str | None:
+        params = {"sessionId": self._session, "path": path}
+        try:
+            answer = await self._peer.request("fs/read_text_file", params)
+        except RpcError:
+            return None  # Editors may know only the files of their project.
+        content = to_mapping(answer).get("content")
+        return content if isinstance(content, str) else None
+
+    async def write(self, path: str, text: str) -> None:
+        if not self._can_write:
+            message = "it has changes in the editor that are not saved; ask the user to save it"
+            raise OSError(errno.EBUSY, message)
+        params = {"sessionId": self._session, "path": path, "content": text}
+        try:
+            await self._peer.request("fs/write_text_file", params)
+        except RpcError as error:
+            message = f"the editor could not change it: {error.message}"
+            raise OSError(errno.EBUSY, message) from error
 
 
 def _list(value: Any, field: str) -> list[Any]:

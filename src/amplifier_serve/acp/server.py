@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from amplifier_app.base.errors import SessionError
@@ -115,12 +115,17 @@ class Server:
         request: The plan and its options.
         source: The descriptor that messages are read from.
         output: Where they are written.
+        uses_files: Read and change files through an editor that offers it.
     """
 
-    def __init__(self, request: Request, source: int, output: Output) -> None:
+    def __init__(
+        self, request: Request, source: int, output: Output, uses_files: bool = False
+    ) -> None:
         self._request = request
+        self._uses_files = uses_files
         self._workers: dict[str, Worker] = {}
         self._processes: set[Worker] = set()
+        self._client_files: Mapping[str, Any] = {}
         self.peer = Peer(source, output, self._handle)
 
     async def serve(self) -> None:
@@ -160,6 +165,7 @@ class Server:
             "description": "Run 'amplifier init' in a terminal",
         }
         client = to_mapping(params.get("clientCapabilities"))
+        self._client_files = to_mapping(client.get("fs")) if self._uses_files else {}
         if to_mapping(client.get("auth")).get("terminal"):
             setup |= {"type": "terminal", "args": ["init"]}
         return {
@@ -199,7 +205,8 @@ class Server:
         # It may end by itself at any time.
         asyncio.ensure_future(worker.wait()).add_done_callback(lambda _: self._forget(worker))
         try:
-            opening = {"method": method, "params": params, "request": self._request.as_data()}
+            opening = {"method": method, "params": params, "files": self._client_files}
+            opening["request"] = self._request.as_data()
             result = await worker.peer.request("open", opening)
         except BaseException:
             await worker.close()

@@ -33,13 +33,14 @@ from amplifier_app.runtime.session import OpenSession
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
 from amplifier_serve.acp.commands import Commands
-from amplifier_serve.acp.inputs import mount_servers, read_prompt, read_servers
+from amplifier_serve.acp.inputs import ClientFiles, mount_servers, read_prompt, read_servers
 from amplifier_serve.acp.options import Options
 from amplifier_serve.acp.permissions import Permissions
 from amplifier_serve.acp.server import NOT_FOUND
 from amplifier_serve.acp.updates import Updates, count_tokens, replay, text_block
 from amplifier_serve.agent import without_untrusted_project
 from amplifier_support.sandbox.system_calls import forbid_inspection
+from amplifier_support.session_capabilities import EDITOR_FILES
 
 _AUTHENTICATION_REQUIRED = -32000
 _CODES = {
@@ -81,6 +82,7 @@ class Worker:
         self._session: OpenSession | None = None
         self._request = Request()
         self._servers: dict[str, Any] = {}
+        self._files: dict[str, Any] = {}
         self._mounting: asyncio.Task[None] | None = None
         self._approvals = Approvals("deny")
         self._turn: _Turn | None = None
@@ -145,6 +147,7 @@ class Worker:
         if method != "session/new":
             request = request._replace(resume=arguments["sessionId"])
         self._servers = read_servers(arguments.get("mcpServers"))
+        self._files = params["files"]
         request, notice = without_untrusted_project(request)
         if notice:
             self._updates.hold(notice)
@@ -196,6 +199,9 @@ class Worker:
             approvals.warn = lambda text: self._updates.notice(text, "warning", "approval")
             logs.show_held(session.mounting.not_mounted)
             self._updates.session = session
+            if self._files.get("readTextFile"):
+                files = ClientFiles(self.peer, session.id, bool(self._files.get("writeTextFile")))
+                EDITOR_FILES.register(session.session.coordinator, files)
             self._mounting = asyncio.create_task(
                 mount_servers(session, self._servers, self._updates)
             )

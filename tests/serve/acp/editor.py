@@ -56,6 +56,7 @@ class Editor:
         updates: The updates of all sessions so far, each with its session.
         questions: The requests for permission so far.
         answer: Answers them: the result for the parameters; None to answer later, or never.
+        files: The texts of the files that are open in it.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -65,6 +66,7 @@ class Editor:
         self.answer: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda params: choose(
             params, "reject_once"
         )
+        self.files: dict[str, str] = {}
         self.faults: list[str] = []
         self.unrelated: queue.Queue[dict[str, Any]] = queue.Queue()
         self._waiting: dict[int, tuple[str, Future[Any]]] = {}
@@ -76,9 +78,9 @@ class Editor:
     def initialize(self, **capabilities: Any) -> dict[str, Any]:
         return self.call("initialize", protocolVersion=1, clientCapabilities=capabilities)
 
-    def open(self, folder: Path, **more: Any) -> str:
+    def open(self, folder: Path, capabilities: Mapping[str, Any] = {}, **more: Any) -> str:
         """Initialize, and begin a session in a folder; return its id."""
-        self.initialize()
+        self.initialize(**capabilities)
         params = {"cwd": str(folder), "mcpServers": [], **more}
         return self.call("session/new", **params)["sessionId"]
 
@@ -176,6 +178,16 @@ class Editor:
             result = self.answer(message["params"])
             if result is not None:
                 self.send({"id": message["id"], "result": result})
+        elif method == "fs/read_text_file":
+            _check("ReadTextFileRequest", message["params"])
+            path = message["params"]["path"]
+            missing = {"error": {"code": -32002, "message": "not open"}}
+            found = {"result": {"content": self.files.get(path)}}
+            self.send({"id": message["id"], **(found if path in self.files else missing)})
+        elif method == "fs/write_text_file":
+            _check("WriteTextFileRequest", message["params"])
+            self.files[message["params"]["path"]] = message["params"]["content"]
+            self.send({"id": message["id"], "result": {}})
         elif method is None and message.get("id") in self._waiting:
             asked, future = self._waiting.pop(message["id"])
             if "error" in message:

@@ -1,0 +1,63 @@
+"""Files that are open in the editor: what is not saved there counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serve.acp.editor import running
+from tests.support.plans import mock_plan
+
+EDIT = {"file_path": "a.txt", "old_string": "unsaved", "new_string": "edited"}
+
+
+def plan(folder: Path, *calls: tuple[str, Any]) -> Path:
+    replies = [{"tool_calls": [{"name": name, "input": given}]} for name, given in calls]
+    return mock_plan(folder, [*replies, "done"], tools=["tool-filesystem"])
+
+
+def test_unsaved_text_is_read_edited_and_replaced_in_the_editor(tmp_path: Path) -> None:
+    file, saved = tmp_path / "a.txt", tmp_path / "b.txt"
+    file.write_text("saved\n")
+    saved.write_bytes(b"unsaved\r\n")
+    calls = (
+        ("read_file", {"file_path": "a.txt"}),
+        ("edit_file", EDIT),
+        ("edit_file", {**EDIT, "file_path": "b.txt"}),
+    )
+    with running("--editor-files", "-f", plan(tmp_path, *calls)) as editor:
+        # Line ends alone are no change.
+        editor.files = {str(file): "saved\nunsaved\n", str(saved): "unsaved\n"}
+        files = {"readTextFile": True, "writeTextFile": True}
+        editor.prompt(editor.open(tmp_path, {"fs": files}), "go")
+        read, *edits = editor.wait_for("tool_call_update", 3)
+    assert read["rawOutput"] == "saved\nunsaved\n"
+    assert [edit["status"] for edit in edits] == ["completed", "completed"], edits
+    assert editor.files == {str(file): "saved\nedited\n", str(saved): "unsaved\n"}
+    assert (file.read_text(), saved.read_bytes()) == ("saved\n", b"edited\r\n")
+
+
+@pytest.mark.parametrize("tool", ["edit_file", "write_file"])
+def test_an_editor_that_only_reads_keeps_unsaved_text(tmp_path: Path, tool: str) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("saved\n")
+    given = EDIT if tool == "edit_file" else {"file_path": "a.txt", "content": "new"}
+    with running("--editor-files", "-f", plan(tmp_path, (tool, given))) as editor:
+        editor.files = {str(file): "unsaved\n"}
+        editor.prompt(editor.open(tmp_path, {"fs": {"readTextFile": True}}), "go")
+        (ended,) = editor.wait_for("tool_call_update")
+    assert ended["status"] == "failed"
+    assert "ask the user to save it" in ended["rawOutput"]
+    assert file.read_text() == "saved\n"
+
+
+def test_files_are_on_the_disk_unless_it_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("unsaved in another way\n")
+    with running("-f", plan(tmp_path, ("edit_file", EDIT))) as editor:
+        editor.files = {str(file): "unsaved\n"}
+        files = {"readTextFile": True, "writeTextFile": True}
+        editor.prompt(editor.open(tmp_path, {"fs": files}), "go")
+    assert file.read_text() == "edited in another way\n"
