@@ -90,8 +90,7 @@ NewRecordOption = Annotated[
 def local_folder(text: str) -> Path:
     """A folder, not a URL. Raises UsageError."""
     if is_url(text):
-        hint = "Use a folder, or keep a batch there with: amplifier batch run PLAN INPUT -o URL"
-        raise UsageError(f"expected a folder, got the URL {text!r}", hint=hint)
+        raise UsageError(f"expected a folder, got the URL {text!r}")
     return Path(text)
 
 
@@ -326,8 +325,10 @@ class BatchOptions(NamedTuple):
         Raises:
             UsageError: A value is out of range.
         """
-        limits = {"--max-cost": self.max_cost, "--max-forecast": self.max_forecast}
-        for option, dollars in limits.items():
+        for option, dollars in (
+            ("--max-cost", self.max_cost),
+            ("--max-forecast", self.max_forecast),
+        ):
             if dollars != _NO_LIMIT:
                 parse_dollars(dollars, option)
         if self.stop_after not in (None, _NO_LIMIT) and not _FAILURES.fullmatch(self.stop_after):

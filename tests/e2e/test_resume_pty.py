@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
 from tests.support.screen import Emulator
 from tests.support.terminal import CTRL_C, ENTER, TAB, Terminal
+from tests.support.waiting import wait_until
 
 CTRL_F, CTRL_R, CTRL_X = "\x06", "\x12", "\x18"
 
@@ -152,7 +154,8 @@ def test_a_session_in_use_is_forked_from_the_list_of_a_chat(
 
 @pytest.mark.parametrize("is_saved", [True, False])
 def test_a_failed_prompt_is_sent_to_another_model(tmp_path: Path, is_saved: bool) -> None:
-    with ScriptedLLM.running([Status(400), "Answered."]) as server:
+    with ScriptedLLM.running([Status(400), "Answered.", "More."]) as server:
+        server.title = '"Explain it".\n'
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         options = [] if is_saved else ["--no-save"]
         with Terminal("run", *options, cwd=tmp_path, env=env) as terminal:
@@ -167,8 +170,18 @@ def test_a_failed_prompt_is_sent_to_another_model(tmp_path: Path, is_saved: bool
                 terminal.type(ENTER)
             terminal.until("› what is this.*Answered")
             terminal.prompt()
+            if is_saved:
+                (session,) = SessionStore().summaries()
+                read = partial(SessionStore().read, session.id)
+                wait_until(lambda: read()[0]["title"] == "Explain it")
+                # The request for the title counts.
+                assert read()[0]["spent"]["steps"] == 2
+                terminal.ask("go on", "More.")
             terminal.quit()
-        sent = server.requests[-1].body
+        assert [request.body["model"] for request in server.titles] == [
+            *(["claude-haiku-4-5"] if is_saved else [])
+        ]
+        sent = server.requests[1].body
         assert sent["model"] == "claude-haiku-4-5"
         assert [message["role"] for message in sent["messages"]] == ["user"]
 

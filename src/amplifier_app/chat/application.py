@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from prompt_toolkit.application import Application, get_app
 from prompt_toolkit.buffer import Buffer
@@ -559,7 +559,10 @@ class ChatApplication:
             include_default_pygments_style=False,
             editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
             input=create_input(),
-            output=self._create_output(),
+            # Without reports of the cursor position nothing is mixed with the keys that are typed.
+            output=TerminalOutput(
+                cast("Any", self._file), self._size, term=os.environ.get("TERM"), enable_cpr=False
+            ),
             color_depth=_color_depth(),
             erase_when_done=True,
             before_render=lambda _: self._before_render(),
@@ -841,11 +844,6 @@ class ChatApplication:
     def _completes_while_typing(self) -> bool:
         before = self.buffer.document.text_before_cursor
         return before.startswith("/") or before.rpartition(" ")[2].startswith("@")
-
-    def _create_output(self) -> TerminalOutput:
-        file: Any = self._file
-        # Without reports of the cursor position nothing is mixed with the keys that are typed.
-        return TerminalOutput(file, self._size, term=os.environ.get("TERM"), enable_cpr=False)
 
     def _size(self) -> Size:
         columns, rows = terminal_size(self._output.fd)

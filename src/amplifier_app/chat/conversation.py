@@ -229,18 +229,6 @@ def _show_failure(renderer: Renderer, outcome: Outcome, key: str, *, has_history
     show_outcome(renderer, outcome._replace(hint=hint), "error")
 
 
-def _show_unfinished(renderer: Renderer, key: str, *, begun: bool) -> None:
-    """Show that the last prompt of a session was not finished, and what `key` does.
-
-    Args:
-        renderer: Shows it.
-        key: What sends the prompt again, or continues it.
-        begun: Whether the model had begun to answer.
-    """
-    text = f"unfinished; {key} continues it" if begun else f"unanswered; {key} sends it again"
-    renderer.notice(f"the last prompt is {text}", "info", "chat")
-
-
 def _show_ending(session: OpenSession, renderer: Renderer, key: str) -> str | None:
     """Show how a turn without an error ended, if not well, and what `key` sends; return that."""
     turn = session.turn
@@ -294,8 +282,11 @@ async def begin(chat: Conversation, prompt: str | None, *, greets: bool) -> None
     chat.last_prompt = last.text
     chat.files.keep(last.text)
     if not last.finished:
-        chat.on_empty_line = RETRY
-        _show_unfinished(renderer, chat.retry_key(), begun=last.begun)
+        chat.on_empty_line, key = RETRY, chat.retry_key()
+        state, how = (
+            ("unfinished", "continues it") if last.begun else ("unanswered", "sends it again")
+        )
+        renderer.notice(f"the last prompt is {state}; {key} {how}", "info", "chat")
 
 
 _MAX_WAITING = 3
@@ -442,6 +433,7 @@ class Conversation:
         renderer: Shows it.
         terminal: Where the user types.
         commands: The slash commands by name.
+        is_plain: Whether the terminal itself edits the input line.
         last_prompt: The prompt sent last.
         on_empty_line: What Enter on an empty line sends, if anything.
         files: Adds files to prompts.
@@ -459,11 +451,13 @@ class Conversation:
         self.renderer = renderer
         self.terminal = terminal
         self.commands = commands
+        self.is_plain = terminal.echoes
         self.last_prompt: str | None = None
         self._inputs: asyncio.Queue[Sent | None] = asyncio.Queue()
         self._upcoming: list[str] = []  # to run after the turn, in order
         self.files = PromptFiles(renderer)
         self._turn_runs = False
+        self._needs_title = session.saved is not None and not session.saved.steps
         self.find_obstacle: Callable[[], str | None] = lambda: None
         self._background = _Background.NO
         self.on_empty_line: str | None = None
@@ -506,11 +500,6 @@ class Conversation:
             signal.signal(signal.SIGINT, before)
 
     # Chat
-
-    @property
-    def is_plain(self) -> bool:
-        """True if the terminal itself edits the input line."""
-        return self.terminal.echoes
 
     def send(self, prompt: str, *, adds_files: bool = True) -> None:
         """Send a prompt as soon as no turn runs."""
@@ -599,7 +588,7 @@ class Conversation:
             self.renderer.message_sent(self._as_shown(text))
         else:
             self.terminal.set_state(State.IDLE)
-            sent = await self._inputs.get()
+            sent = await self._next_input()
             if sent is None:
                 return False
             text, is_recalled = sent.text, sent.is_recalled
@@ -624,6 +613,18 @@ class Conversation:
                 await prompt_to_continue(self.session, self.last_prompt)
             await self._turn(self.files.add_to(text))
         return True
+
+    async def _next_input(self) -> Sent | None:
+        """Return the next input; until it comes, the model may write the session's title."""
+        if not self._needs_title or not self.session.turn.response:
+            return await self._inputs.get()
+        request = asyncio.create_task(self.session.request_title(self.last_prompt or ""))
+        try:
+            return await self._inputs.get()
+        finally:
+            self._needs_title = not request.done()
+            request.cancel()
+            await asyncio.wait({request})
 
     def _returned(self, text: str) -> bool:
         """Return a prompt to the input line if it mentions files that cannot be added."""

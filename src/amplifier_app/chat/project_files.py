@@ -159,21 +159,19 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
                 names = _names_in(folder, path)
                 listing = "\n".join(names)
                 parts.append(f'<folder path="{path}">\n{listing}\n</folder>')
-                notes.append(f"added {one_line(path)}: {describe.count(len(names), 'name')}")
-                continue
-            if _is_image_name(path):
+                size = describe.count(len(names), "name")
+            elif _is_image_name(path):
                 images.append(image := _image(folder, path))
-                notes.append(f"added {one_line(path)}: {image.described}")
-                continue
-            text, lines = _read_lines(folder, path, mention["first"], mention["last"])
+                size = image.described
+            else:
+                text, lines = _read_lines(folder, path, mention["first"], mention["last"])
+                parts.append(f'<file path="{path}"{lines}>\n{text}\n</file>')
+                tokens = describe.tokens(-(-len(text) // 4))
+                size = describe.count(text.count("\n") + 1, "line") + f", about {tokens} tokens"
+            notes.append(f"added {one_line(path)}: {size}")
         except (OSError, ValueError) as error:
             unreadable = isinstance(error, OSError) and (error.strerror or "it cannot be read")
             problems.append(f"{one_line(path)} was not added: {unreadable or error}")
-            continue
-        parts.append(f'<file path="{path}"{lines}>\n{text}\n</file>')
-        size = describe.count(text.count("\n") + 1, "line")
-        tokens = describe.tokens(-(-len(text) // 4))
-        notes.append(f"added {one_line(path)}: {size}, about {tokens} tokens")
     return Included("\n\n".join(parts), notes, problems, tuple(images))
 
 

@@ -91,7 +91,10 @@ def card_lines(
     width = min(width, _WIDEST_FRAME) if framed else width
     inner = width - 4 if framed else width - 2
     change = None if request.is_proposal else _find_change(request.tool_input, request.working_dir)
-    diff = None if change is None else _compare_change(change, whole=whole)
+    diff = None
+    if change is not None:
+        context = _WIDE_CONTEXT if whole and not change.is_refused else _CONTEXT
+        diff = _compare_texts(change.old or "", change.new, change.path, context)
     name, about, right = _heading(request, agent, diff)
     head = _top(name, about, right, inner) if framed else None
     above = [] if head is not None else _header(name, about, right, inner if framed else width)
@@ -285,11 +288,6 @@ def _find_change(values: Mapping[str, Any], folder: str) -> _Change | None:
         notes = [*notes, problem]
     removed, added = "\n".join(edit[0] for edit in edits), "\n".join(edit[1] for edit in edits)
     return _Change(path, removed, added, notes, is_refused=True)
-
-
-def _compare_change(change: _Change, *, whole: bool) -> FileDiff:
-    context = _WIDE_CONTEXT if whole and not change.is_refused else _CONTEXT
-    return _compare_texts(change.old or "", change.new, change.path, context)
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -316,7 +316,8 @@ def draw_call(
         notes.insert(0, files + summary(diff))
         body = [] if was_seen else _changes(diff, width)
     else:
-        text, exit_code = _without_exit_code(call.output)
+        end = _EXIT_CODE.search(call.output)
+        text, exit_code = (call.output[: end.start()], end[1]) if end else (call.output, "")
         if exit_code and call.has_failed:
             notes.append(exit_code)
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
@@ -337,7 +338,11 @@ def draw_call(
         note = _line_count(len(lines), len(rows), call, short=width < _NARROW)
         is_folded = bool(note)
         notes += [note] if note else []
-    below = [*_checklist(call, width), *map(_image_line, image_blocks(call.data))]
+    items = (None if call.has_failed else _items(call.input)) or []
+    below = [
+        *checklist_lines(items, width - len(_INDENT), 3),
+        *map(_image_line, image_blocks(call.data)),
+    ]
     body += [paint(line, "dim") for line in below]
     mark = paint("✗", "red") if call.has_failed else paint("✓", "green")
     head = _head(mark, call, " · ".join(notes), width)
@@ -371,12 +376,6 @@ def _changes(diff: Sequence[FileDiff], width: int) -> list[str]:
         lines += diff_lines(file, width - len(_INDENT), limit=max(left, 0), context=1)
         left -= file.added + file.removed
     return lines
-
-
-def _without_exit_code(text: str) -> tuple[str, str]:
-    """Split off the note on how a command ended."""
-    match = _EXIT_CODE.search(text)
-    return (text[: match.start()], match[1]) if match else (text, "")
 
 
 def _rows(text: str, width: int, max_rows: int, *, tail: bool = False) -> list[str]:
@@ -431,8 +430,3 @@ def checklist_lines(items: Sequence[tuple[str, str]], width: int, max_lines: int
     current = next((n for n, line in enumerate(lines) if "▸" in line), 0)
     start = min(current, len(lines) - max_lines)
     return lines[start : start + max_lines]
-
-
-def _checklist(call: FinishedCall, width: int) -> list[str]:
-    items = None if call.has_failed else _items(call.input)
-    return [] if items is None else checklist_lines(items, width - len(_INDENT), 3)

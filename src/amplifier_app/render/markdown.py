@@ -67,7 +67,9 @@ def _table_rows(
     room = width - len(_GAP) * (len(aligned) - 1)
     widths = _fit_widths(natural, room)
     if widths is not None and len(table) > ROWS_MEASURED:
-        widths = _add_free_space(widths, room)
+        # Some of the free space is for longer values further down.
+        spare = max(0, room - sum(widths)) // len(widths)
+        widths = [width + min(spare, width // 4 + 2) for width in widths]
     lines: list[str] = []
     starts: list[int] = []
     if widths is None:
@@ -92,12 +94,6 @@ def _fit_widths(natural: list[int], room: int) -> list[int] | None:
             return None
         widths[widest] -= 1
     return widths
-
-
-def _add_free_space(widths: list[int], room: int) -> list[int]:
-    """Give each column some of the free space, for longer values further down."""
-    spare = max(0, room - sum(widths)) // len(widths)
-    return [width + min(spare, width // 4 + 2) for width in widths]
 
 
 def _row(row: Sequence[StyledText], aligned: Sequence[str], widths: Sequence[int]) -> list[str]:

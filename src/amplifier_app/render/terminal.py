@@ -209,12 +209,11 @@ class Activity:
 def _fitting(running: list[list[str]], max_lines: int) -> list[str]:
     """Return the lines of running calls; with many, without output and with the rest counted."""
     lines = [line for lines in running for line in lines]
-    if len(lines) <= max_lines:
-        return lines
-    heads = [lines[0] for lines in running]
-    if len(heads) <= max_lines:
-        return heads
-    return [*heads[: max_lines - 1], paint(f"  … {len(heads) - max_lines + 1} more", "dim")]
+    if len(lines) > max_lines:
+        lines = [lines[0] for lines in running]
+    if (more := len(lines) - max_lines) > 0:
+        lines[max_lines - 1 :] = [paint(f"  … {more + 1} more", "dim")]
+    return lines
 
 
 def _running_line(what: _Call | _SubAgent, width: int, hint: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from amplifier_app.base.keys import Filled, fill_environment
 from amplifier_app.base.redact import treat_keys_as_secret
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
 from amplifier_app.trust import check_programs, trusted_dir
-from amplifier_core.capabilities import VISION
 from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction, find_kind
 from amplifier_support.environment import stored_addresses, withholding
 from amplifier_support.named_tuple import NamedTuple
@@ -154,14 +153,13 @@ def first_provider(session: Any) -> tuple[str, Any]:
     return name, providers[name]
 
 
-def takes_images(provider: Any) -> bool:
-    """Return False if a provider says what its models can do, and images are not part of it."""
+def read_capabilities(provider: Any) -> Collection[str]:
+    """Return what a provider says its models can do; empty if it says nothing."""
     try:
-        known = set(provider.get_info().capabilities)
+        return set(provider.get_info().capabilities)
     # A provider may raise anything; then its service decides.
     except Exception:
-        return True
-    return not known or VISION in known
+        return ()
 
 
 def credential_variable(session: Any) -> str | None:

@@ -254,7 +254,10 @@ class Mounting:
         self._failures: list[dict[str, Any]] = []
         self.stored_keys: tuple[str, ...] = ()
         session.coordinator.hooks.register(
-            "module:load_failed", self._on_load_failed, FIRST, name="app"
+            "module:load_failed",
+            lambda event, data: self._failures.append(dict(data)),
+            FIRST,
+            name="app",
         )
 
     @property
@@ -345,9 +348,6 @@ class Mounting:
         self.stored_keys = filled.added
         for problem in filled.problems:
             self._renderer.notice(problem, "warning", "session")
-
-    def _on_load_failed(self, event: str, data: dict[str, Any]) -> None:
-        self._failures.append(dict(data))
 
     def _check(self) -> None:
         broken = [failure for failure in self._failures if not failure.get("degraded")]

@@ -18,7 +18,7 @@ from amplifier_app.runtime.approvals import (
     mode_control,
     set_mode,
 )
-from amplifier_app.runtime.capabilities import Delegation, first_provider, share, takes_images
+from amplifier_app.runtime.capabilities import Delegation, first_provider, read_capabilities, share
 from amplifier_app.runtime.mount import Mounting, Opening, support_loop
 from amplifier_app.runtime.observers.observer import Display, Renderer, SessionFacts
 from amplifier_app.runtime.observers.subscriptions import redacted_text, subscribe
@@ -34,6 +34,7 @@ from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sessions.summary import short_id
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
+from amplifier_core.capabilities import LOCAL, VISION
 from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
@@ -50,7 +51,6 @@ class Adjustment(Protocol):
 
     def apply(self, coordinator: Any) -> None:
         """Make the change: once the plan is mounted, and again before each prompt."""
-        ...
 
     def check(self, coordinator: Any) -> None:
         """Check that the change can be made in a session that is not a sub-session.
@@ -58,7 +58,6 @@ class Adjustment(Protocol):
         Raises:
             AppError: It cannot.
         """
-        ...
 
 
 class ToolSelection(NamedTuple):
@@ -179,7 +178,6 @@ class OpenSession:
         unsaved: Its sub-sessions by id, if it is not saved; see `amplifier_app.runtime.spawning`.
         saved: The saved session; None with ``save=False``.
         facts: Profile, provider, model and tools, for display.
-        usage: Tokens and cost of all finished turns, including earlier runs of the session.
         turn: The last turn, complete or not.
         steering: Messages for the running turn.
         budget: How much of its budget it has used, and its limits.
@@ -222,7 +220,7 @@ class OpenSession:
         self.steering = Steering(self.session)
         self.mounting = Mounting(self.session, plan, sources, renderer, opening)
         self.facts: SessionFacts
-        self.usage = Usage.of_saved(saved.metadata) if resumed and saved is not None else Usage()
+        self._usage = Usage.of_saved(saved.metadata) if resumed and saved is not None else Usage()
         self.turn: TurnResult = NO_TURN
         self.recorder = TurnRecorder()
         self.active: set[OpenSession] = set()
@@ -264,12 +262,11 @@ class OpenSession:
         ask_at_limits(self.session.coordinator, self.renderer, is_sub_session=self._runs_for_parent)
 
     @property
-    def usage_so_far(self) -> Usage:
+    def usage(self) -> Usage:
         """Tokens and cost so far, including earlier runs of the session and a running turn."""
         total = Usage()
-        total.merge(self.usage)
-        if self._task is not None:
-            total.merge(self.recorder.usage)
+        total.merge(self._usage)
+        total.merge(self.recorder.usage)
         return total
 
     @property
@@ -338,7 +335,8 @@ class OpenSession:
         Raises:
             UsageError: The model takes no images.
         """
-        if images and not takes_images(first_provider(self.session)[1]):
+        known = read_capabilities(first_provider(self.session)[1])
+        if images and known and VISION not in known:
             raise UsageError(
                 f"{self.facts.provider} takes no images", hint="Use another provider, or --model."
             )
@@ -360,6 +358,8 @@ class OpenSession:
         Raises:
             Exception: The error that ended the turn; `turn` then holds the partial result.
         """
+        # Of the last turn and of what was requested after it.
+        self._usage.merge(self.recorder.usage)
         self.recorder.begin()
         self.renderer.turn_started()
         if not self._runs_for_parent:
@@ -429,17 +429,31 @@ class OpenSession:
         self.turn = self.recorder.result(response, status)._replace(
             is_hidden=hidden, is_proposal=self.recorder.proposal is not None
         )
-        self.usage.merge(self.recorder.usage)
         self.budget.add(self.turn)
         self.renderer.turn_ended(self.turn)
         if self._record is not None:
             self._record.save_turn(
                 redacted_text(self.session.coordinator, prompt),
-                self.turn.usage,
+                self.usage.tokens,
                 self.recorder.answered,
                 spent=self.budget.as_dict(),
                 **self._state().as_metadata(),
             )
+
+    async def request_title(self, prompt: str) -> None:
+        """Replace the title, the start of a prompt, by one that the model writes for the last turn.
+
+        Without a context that can request one, or if the request fails, the title stays as it is.
+        """
+        request = getattr(self.context, "suggest_title", None)
+        is_local = LOCAL in read_capabilities(first_provider(self.session)[1])
+        if request is None or self._record is None or is_local or self.sources.offline:
+            return
+        # A module may raise anything, and a title is worth no message.
+        with contextlib.suppress(Exception):
+            title = str(await request(prompt, self.turn.response) or "")
+            title = redacted_text(self.session.coordinator, title)
+            self._record.save_title(title, self.usage.tokens, self.budget.as_dict())
 
     def _state(self) -> State:
         mode = current_mode(self.session.coordinator)

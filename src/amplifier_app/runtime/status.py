@@ -102,7 +102,7 @@ def read_status(session: OpenSession) -> Status:
         context_used=session.recorder.context_tokens,
         context_limit=session.recorder.context_limit or _context_limit(provider),
         cost=_cost(session),
-        is_estimate=bool(session.usage_so_far.tokens.get("estimated_calls")),
+        is_estimate=bool(session.usage.tokens.get("estimated_calls")),
         budget=dollars(session.budget.limits.get("max_cost")),
         tokens=_tokens(session),
         token_budget=None if max_tokens is None else int(max_tokens),
@@ -128,7 +128,7 @@ def _cost(session: OpenSession) -> Decimal | None:
     spent = session.budget.as_dict() if session.budget.is_live else None
     if spent is not None:
         return None if spent.get("unpriced") else dollars(spent.get("cost_usd"))
-    return session.usage_so_far.cost_usd
+    return session.usage.cost_usd
 
 
 def _tokens(session: OpenSession) -> int | None:

@@ -397,12 +397,18 @@ _THIS_CALL = Range("exactly this call")
 
 
 class ApprovalHook:
-    """Decide on the tool calls of one session."""
+    """Decide on the tool calls of one session.
+
+    Raises:
+        ValueError: A rule of the plan is not valid.
+    """
 
     def __init__(self, coordinator: Any, config: ApprovalConfig) -> None:
         self._coordinator = coordinator
         self._config = config
-        self._policy = Policy(config, _plan_rules(coordinator), Programs(self._base))
+        listed = (coordinator.config or {}).get("approvals")
+        rules = parse_config(PlanRules, {"rules": listed}, "approvals").rules if listed else []
+        self._policy = Policy(config, rules, Programs(self._base))
         self._mode = resolve_mode(coordinator, config.mode)
         self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator), self._policy)
         self._warned = False
@@ -723,16 +729,6 @@ class ApprovalHook:
         if secrets != self._secrets:
             self._secrets, self._audit_redactor = secrets, Redactor(secrets)
         return self._audit_redactor
-
-
-def _plan_rules(coordinator: Any) -> list[Rule]:
-    """The rules of the plan.
-
-    Raises:
-        ValueError: One of them is not valid.
-    """
-    rules = (coordinator.config or {}).get("approvals")
-    return parse_config(PlanRules, {"rules": rules}, "approvals").rules if rules else []
 
 
 def _denial(reason: str) -> HookResult:

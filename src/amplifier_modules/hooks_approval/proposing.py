@@ -90,11 +90,8 @@ class ProposeTool(CheckedTool):
         modes: dict[str, Mode] = {GO: "ask", AUTO: "auto"}
         await self._mode.set(modes[option])
         listed = await self._keep(todos)
-        text = (
-            "The user accepts the proposal. Carry it out now, and keep the to-do list up to date."
-        )
-        if not listed:
-            text = "The user accepts the proposal. Carry it out now."
+        todo = ", and keep the to-do list up to date" if listed else ""
+        text = f"The user accepts the proposal. Carry it out now{todo}."
         return ToolResult(output=f"{text} The user has edited it:\n\n{edited}" if edited else text)
 
     async def _ask(

@@ -222,7 +222,7 @@ def count_tokens(session: OpenSession) -> dict[str, int]:
 
     Cached tokens are part of the input, as in the kernel's `Usage`.
     """
-    tokens = session.usage_so_far.tokens
+    tokens = session.usage.tokens
     if not tokens.keys() >= {"total_tokens", "input_tokens", "output_tokens"}:
         return {}
     return {name: tokens[key] for name, key in _TOKENS.items() if key in tokens}

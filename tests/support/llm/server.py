@@ -85,6 +85,8 @@ class ScriptedLLM:
 
     Attributes:
         requests: Everything that arrived, in order; faulty and refused requests included.
+        title: The answer to requests of chats for a title, which the script has no items for.
+        titles: These requests.
         batches: The batches of both vendors; see `tests.support.llm.batches`.
     """
 
@@ -108,6 +110,8 @@ class ScriptedLLM:
         self.models = list(models) if models is not None else None
         self.listing = listing
         self.requests: list[Request] = []
+        self.title = ""
+        self.titles: list[Request] = []
         self.batches = Batches(self._answer_alone)
         self._on_request = on_request
         self._next = 0
@@ -237,7 +241,8 @@ class ScriptedLLM:
             self._tasks.discard(task)
 
     async def _serve(self, request: Request, responder: Responder) -> None:
-        self._note(lambda: self.requests.append(request))
+        kept = self.titles if b"Write the title of a conversation" in request.raw else self.requests
+        self._note(lambda: kept.append(request))
         if self._on_request is not None:
             self._on_request(request)
         try:
@@ -361,6 +366,8 @@ class ScriptedLLM:
             await send(reply, request, responder, dialect)
 
     async def _answer(self, request: Request) -> Answer:
+        if request in self.titles:
+            return self.title
         if self._next < len(self.replies):
             item = self.replies[self._next]
             self._next += 1

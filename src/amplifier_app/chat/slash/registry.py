@@ -90,34 +90,20 @@ class ToBackground(Exception):
 class Chat(Protocol):
     """The part of the chat that a command may use."""
 
-    @property
-    def session(self) -> OpenSession:
-        """The open session."""
-        ...
-
-    @property
-    def renderer(self) -> Renderer:
-        """Shows the session."""
-        ...
-
-    @property
-    def commands(self) -> Mapping[str, SlashCommand]:
-        """All commands by name, those of modules included."""
-        ...
-
-    @property
-    def last_prompt(self) -> str | None:
-        """The prompt sent last in this chat."""
-        ...
+    session: OpenSession
+    """The open session."""
+    renderer: Renderer
+    """Shows the session."""
+    commands: dict[str, SlashCommand]
+    """All commands by name, those of modules included."""
+    last_prompt: str | None
+    """The prompt sent last in this chat."""
+    is_plain: bool
+    """True if the terminal itself edits the input line."""
 
     @property
     def is_unanswered(self) -> bool:
         """True if the last prompt ended too early: with an error, or before an answer."""
-        ...
-
-    @property
-    def is_plain(self) -> bool:
-        """True if the terminal itself edits the input line."""
         ...
 
     def on_background(self) -> None:

@@ -32,7 +32,6 @@ from amplifier_support.fields import to_mapping
 from amplifier_support.journal import parse
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import REPLICATE
-from amplifier_support.usage import add_counts
 from amplifier_support.working_folder import working_folder
 
 _KEY = "sub_sessions"
@@ -261,7 +260,7 @@ class SessionRecord:
 
         Args:
             prompt: The prompt.
-            usage: Tokens of the turn.
+            usage: Tokens of the session.
             answered: Provider and model of each answer, whose prices are named.
             **facts: More metadata.
 
@@ -271,16 +270,24 @@ class SessionRecord:
         if not self.is_resumable or not self.saved.size:
             return
         before: dict[str, Any] = dict(self.saved.metadata)
-        tokens: dict[str, int] = dict(before.get("usage") or {})
-        add_counts(tokens, usage)
         self.saved.update(
             title=before.get("title") or make_title(redact(prompt[:_MAX_PROMPT])),
             prompts=(before.get("prompts") or 0) + 1,
-            usage=tokens,
+            usage=dict(usage),
             **self._price_files(answered),
             **module_mode_to_save(self._coordinator, before),
             **facts,
         )
+
+    def save_title(self, title: str, usage: Mapping[str, int], spent: Any) -> None:
+        """Save a title that the model has written, and what the session has used with it.
+
+        Raises:
+            SessionError: The session cannot be written.
+        """
+        # A name is from the user, or from a module of the plan.
+        if (title := make_title(title.strip(" \n\"'“”«»."))) and "name" not in self.saved.metadata:
+            self.saved.update(title=title, usage=dict(usage), spent=spent)
 
     def _price_files(self, answered: Iterable[tuple[str, str]]) -> dict[str, Any]:
         """As `prices`, the files that the cost of the session was computed from, also of these answers.

@@ -257,7 +257,8 @@ class TurnRecorder:
         self._add_reported(data, usage)
         # Attempts before the answer were billed, too.
         self._reported_by_loop.add(peek(data, "lost_usage"))
-        self.context_tokens = total_tokens(usage) or self.context_tokens
+        if not peek(data, "purpose"):
+            self.context_tokens = total_tokens(usage) or self.context_tokens
         self._unreported += not usage
 
     def _on_error(self, event: str, data: dict[str, Any]) -> None:

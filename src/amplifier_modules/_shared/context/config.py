@@ -25,7 +25,9 @@ class ContextConfig(ModuleConfig):
         summary_tokens: Maximum length of a summary in tokens, for `summarize`.
         summary_timeout: Time limit for a summary in seconds; then the oldest messages are dropped
             without one.
-        summary_model: Model that writes summaries, instead of the provider's default.
+        summary_model: Model that writes summaries and titles, instead of the provider's default.
+        titles: Who writes the title of a chat's session: `model`, asked after the first answer, or the
+            user, as the first words of the first `prompt`.
         auto_compact: If false, return the whole history until `compact()` is called.
     """
 
@@ -64,4 +66,5 @@ class ContextConfig(ModuleConfig):
     summary_tokens: int = Field(default=1_000, ge=100)
     summary_timeout: float = Field(default=60.0, gt=0)
     summary_model: str | None = Field(default=None, min_length=1)
+    titles: Literal["model", "prompt"] = "prompt"
     auto_compact: bool = True

@@ -63,23 +63,25 @@ class CompactingContext:
         self._hooks = hooks
         self._ledger = Ledger()
         self._calibration = Calibration()
-        self._strategy = self._make_strategy(coordinator)
+        self._coordinator = coordinator
+        self._strategy = self._make_strategy()
         self._view: View | None = None
         self._provider: Any = None
         self._budget = config.max_tokens
         self._pending: int | None = None
         self._compacting = False
 
-    def _make_strategy(self, coordinator: Any) -> Strategy:
+    def _make_strategy(self) -> Strategy:
         """The configured strategy; only that one is imported."""
         if self.config.strategy == "importance":
             from amplifier_modules._shared.context.importance import Importance
 
             return Importance()
         if self.config.strategy == "summarize":
-            from amplifier_modules._shared.context.summarize import Summarize, SummaryCall
+            from amplifier_modules._shared.context.summarize import ModelCall, Summarize
 
-            return Summarize(self.config, SummaryCall(self.config, self, self._hooks, coordinator))
+            call = ModelCall(self.config, self, self._hooks, self._coordinator)
+            return Summarize(self.config, call)
         return Truncate()
 
     # --- the contract -----------------------------------------------------------------------
@@ -159,6 +161,19 @@ class CompactingContext:
             Counts of the view; the stored history does not change.
         """
         return await self._compact(self._provider, asked_for=True, focus=focus)
+
+    async def suggest_title(self, prompt: str, answer: str) -> str | None:
+        """Return a title by the model for the conversation that begins so; None if `titles` is `prompt`.
+
+        Raises:
+            CallFailed: The request failed, or the budget or a hook did not allow it.
+        """
+        if self.config.titles == "prompt":
+            return None
+        from amplifier_modules._shared.context.summarize import ModelCall
+
+        call = ModelCall(self.config, self, self._hooks, self._coordinator)
+        return await call.ask_for_title(prompt, answer)
 
     async def should_compact(self) -> bool:
         """Return True if a request exceeds its limit; for loops that call `compact` themselves."""

@@ -12,6 +12,7 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookResult
+from amplifier_modules._shared.context.summarize import CallFailed
 from amplifier_modules._shared.loop.budget import Budget, BudgetConfig
 from amplifier_modules._shared.loop.interrupt import Interrupted
 from amplifier_modules.context_simple.manager import SimpleContextManager
@@ -370,6 +371,20 @@ async def test_a_summary_counts_in_the_budget_of_the_session():
     context, budget = await with_budget()
     await context.get_messages_for_request(provider=Summariser(None))
     assert (budget.spent.steps, budget.spent.tokens) == (0, 0)
+
+
+async def test_a_title_is_requested_only_if_it_is_wanted_and_the_budget_allows_it():
+    assert await summarizing().suggest_title("fix it", "done") is None
+    provider, coordinator = Summariser("A title"), ModuleCoordinator()
+    await coordinator.mount("providers", provider, name="summariser")
+    budget = Budget(BudgetConfig(max_steps=1))
+    coordinator.register_capability("session.budget", budget)
+    context = summarizing(coordinator=coordinator, titles="model", summary_model="small")
+    assert await context.suggest_title("fix it", "done") == "A title"
+    assert provider.requests[0].model == "small"
+    assert [line["text"] for line in lines_of(provider)] == ["fix it", "done"]
+    with pytest.raises(CallFailed, match="Budget reached"):
+        await context.suggest_title("fix it", "done")
 
 
 async def test_without_budget_left_there_is_no_summary(caplog):
