@@ -29,11 +29,9 @@ from amplifier_app.commands.run.request import Request
 from amplifier_batch.dispatch import Stop
 from amplifier_batch.execution.execute import dispatching
 from amplifier_batch.execution.setup import new_facts, require_same
-from amplifier_batch.input import compute_digest, has_absolute_ids
-from amplifier_batch.options import BatchOptions, RowOptions
+from amplifier_batch.options import BatchOptions, RowOptions, local_folder
 from amplifier_batch.record.folder import BatchFolder, require_unused
 from amplifier_batch.record.journal import Record
-from amplifier_batch.record.remote import is_url
 from amplifier_batch.record.writer import writing
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.working_folder import working_in
@@ -118,8 +116,8 @@ async def batch(
         AppError: The batch cannot begin or go on.
     """
     check_approve(approve)
-    if folder is not None and is_url(str(folder)):
-        raise UsageError(f"expected a folder, got the URL {str(folder)!r}")
+    if folder is not None:
+        local_folder(os.fspath(folder))
     if plan.functions is not None:
         raise UsageError(
             f"the rows of a batch run in other processes, without the functions {', '.join(plan.functions.tools)}",
@@ -236,8 +234,6 @@ def _open_batch(call: _Call, folder: Path) -> tuple[BatchFolder, Request]:
         if (folder / "batch.json").exists():
             batch = BatchFolder(folder)
             batch.require_unedited()
-            if has_absolute_ids(batch.facts):
-                facts["input_digest"] = compute_digest(source, absolute=True)
             require_same(batch, facts, text)
             return batch, request
         require_unused(folder)

@@ -283,7 +283,7 @@ class Broker:
         changed: Callable[[], None],
         notice: Callable[[str], None],
         deadline: float | None = None,
-        seal: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        seal: Callable[[], Coroutine[Any, Any, object]] | None = None,
     ) -> None:
         self._services = services
         self._past = sent

@@ -90,7 +90,8 @@ NewRecordOption = Annotated[
 def local_folder(text: str) -> Path:
     """A folder, not a URL. Raises UsageError."""
     if is_url(text):
-        raise UsageError(f"expected a folder, got the URL {text!r}")
+        hint = "Use a folder, or keep a batch there with: amplifier batch run PLAN INPUT -o URL"
+        raise UsageError(f"expected a folder, got the URL {text!r}", hint=hint)
     return Path(text)
 
 
@@ -325,10 +326,8 @@ class BatchOptions(NamedTuple):
         Raises:
             UsageError: A value is out of range.
         """
-        for option, dollars in (
-            ("--max-cost", self.max_cost),
-            ("--max-forecast", self.max_forecast),
-        ):
+        limits = {"--max-cost": self.max_cost, "--max-forecast": self.max_forecast}
+        for option, dollars in limits.items():
             if dollars != _NO_LIMIT:
                 parse_dollars(dollars, option)
         if self.stop_after not in (None, _NO_LIMIT) and not _FAILURES.fullmatch(self.stop_after):

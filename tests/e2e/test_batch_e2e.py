@@ -22,8 +22,6 @@ import pytest
 import yaml
 
 from amplifier_app.base.keys import Address, KeyStore
-from amplifier_batch.input import compute_digest
-from amplifier_batch.record.folder import fixed_facts
 from tests.support.batches import KEY, Batches, blocks_of, texts_of
 from tests.support.cli import run_amplifier
 from tests.support.conditions import Conditions
@@ -470,9 +468,7 @@ def test_a_mistake_in_a_prompt_is_reported_before_the_first_request(batches: Bat
     assert not (batches.folder / "out").exists()
 
 
-def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_two_checkouts_are_compared(tmp_path: Path) -> None:
     for checkout in ("one", "two"):
         files = tmp_path / checkout / "files"
         files.mkdir(parents=True)
@@ -484,19 +480,6 @@ def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
     done = run_amplifier("compare", "one/out", "two/out", cwd=tmp_path)
     assert done.code == 0, done.stderr
     assert "(2 rows" in done.stdout
-    # Earlier versions named the files in the digest as the user did.
-    monkeypatch.chdir(tmp_path / "one")
-    digest = compute_digest(Path("files"), absolute=True)
-    facts = {**json.loads(Path("out/batch.json").read_text()), "input_digest": digest}
-    del facts["ids"]
-    Path("out/batch.json").write_text(json.dumps(facts))
-    first, *rest = Path("out/journal.jsonl").read_text().splitlines(keepends=True)
-    begun = json.loads(first)
-    begun["facts"] = fixed_facts(facts)
-    Path("out/journal.jsonl").write_text(json.dumps(begun) + "\n" + "".join(rest))
-    Path("out/status.json").unlink()
-    done = run_amplifier("batch", "resume", "out", cwd=tmp_path / "one")
-    assert done.code == 0, done.stderr
 
 
 def test_a_batch_continued_without_its_key_names_it(batches: Batches) -> None:

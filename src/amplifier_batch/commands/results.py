@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,7 +79,7 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
     rates = [PassRate(**pass_rate) for pass_rate in facts["pass_rates"]]
     if rates:
         name = "pass@{}" if batch.repeat > 1 else "passed"
-        entries = [(name.format(rate.k), *_percent(rate[1:4])) for rate in rates]
+        entries = [(name.format(rate.k), *(f"{each:.1%}" for each in rate[1:4])) for rate in rates]
         heads = (Column(head, right=True) for head in ("RATE", "FROM", "TO"))
         print()
         print_table([f"{CONFIDENCE:.0%} INTERVAL", *heads], entries)
@@ -92,10 +91,6 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
         if len(entries) > _MAX_QUESTIONS:
             print(f"… and {len(entries) - _MAX_QUESTIONS:,} more")
         print(f"\nAnswer with: {approve_command(batch)}")
-
-
-def _percent(values: Sequence[float]) -> list[str]:
-    return [f"{value:.1%}" for value in values]
 
 
 @takes_options(BatchOptions, "workers", "max_cost", "max_forecast", "stop_after")
@@ -123,26 +118,21 @@ def set_limits(
     if output == "json":
         print(json_text({"schema_version": 1, **limits}))
         return
-    cost, failures = limits["max_cost"], limits["stop_after"]
+    cost, forecast = (
+        f"${limits[name]}" if limits[name] else "no limit" for name in ("max_cost", "max_forecast")
+    )
     rows = [
         ("workers", str(limits["workers"])),
-        ("cost of all rows", f"${cost}" if cost else "no limit"),
-        (
-            "forecast of all rows",
-            f"${forecast}" if (forecast := limits["max_forecast"]) else "no limit",
-        ),
-        ("failed rows", failures or "no limit"),
+        ("cost of all rows", cost),
+        ("forecast of all rows", forecast),
+        ("failed rows", limits["stop_after"] or "no limit"),
     ]
     print_table(["", Column("AT MOST", right=True)], rows)
 
 
 def _limits(facts: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "workers": facts.get("workers") or DEFAULT_WORKERS,
-        "max_cost": facts.get("max_cost"),
-        "max_forecast": facts.get("max_forecast"),
-        "stop_after": facts.get("stop_after"),
-    }
+    limits = {name: facts.get(name) for name in ("max_cost", "max_forecast", "stop_after")}
+    return {"workers": facts.get("workers") or DEFAULT_WORKERS, **limits}
 
 
 def batch() -> None:

@@ -9,7 +9,7 @@ import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending, Outcome
-from amplifier_app.base.stdio import claim_stdout, to_stderr
+from amplifier_app.base.stdio import Output, claim_stdout, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
@@ -128,6 +128,18 @@ def _execute(
     return outcome
 
 
+def _reopen(
+    invocation: Invocation, folder: Path, options: BatchOptions
+) -> tuple[BatchFolder, Request, Output]:
+    """Open a batch to continue it, with what its rows need."""
+    stdout = invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    batch = BatchFolder(folder)
+    request = reopen_request(batch, stdout)
+    economy, engine = bool(batch.facts.get("economy")), options.engine or batch.facts.get("engine")
+    options.validate().check_engine(economy, engine, request.approve)
+    return batch, request, stdout
+
+
 @takes_options(BatchOptions)
 def resume(
     context: typer.Context,
@@ -147,13 +159,8 @@ def resume(
     not repeated. A row that waits for approval goes on once its questions are answered: amplifier batch approve
     """
     invocation: Invocation = context.obj
-    invocation.stdout = invocation.resources.enter_context(claim_stdout())
-    options = options.validate()
-    batch = BatchFolder(folder)
-    request = reopen_request(batch, invocation.stdout)
-    economy, engine = bool(batch.facts.get("economy")), options.engine or batch.facts.get("engine")
-    options.check_engine(economy, engine, request.approve)
-    chosen = choose(request, invocation.stdout)
+    batch, request, stdout = _reopen(invocation, folder, options)
+    chosen = choose(request, stdout)
     with driving(batch, take_over=take_over):
         invocation.outcome = _execute(batch, request, chosen, options, quiet)
 
@@ -197,18 +204,13 @@ def retry(
     continues its session; any other begins a new one.
     """
     invocation: Invocation = context.obj
-    invocation.stdout = invocation.resources.enter_context(claim_stdout())
-    options = options.validate()
     outcomes = set(_OUTCOMES if only is None else only.split(","))
     if unknown := outcomes.difference(_OUTCOMES):
         raise UsageError(
             f"--only: unknown outcome {sorted(unknown)[0]!r}",
             hint=f"Outcomes: {', '.join(_OUTCOMES)}",
         )
-    batch = BatchFolder(folder)
-    request = reopen_request(batch, invocation.stdout)
-    economy, engine = bool(batch.facts.get("economy")), options.engine or batch.facts.get("engine")
-    options.check_engine(economy, engine, request.approve)
+    batch, request, stdout = _reopen(invocation, folder, options)
     with driving(batch, take_over=take_over):
         selected = None if where is None else _select(batch, where)
         with writing(batch) as writer:
@@ -222,5 +224,5 @@ def retry(
             to_stderr(
                 f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
             )
-        chosen = choose(request, invocation.stdout)
+        chosen = choose(request, stdout)
         invocation.outcome = _execute(batch, request, chosen, options, quiet)

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from typing import Any, Literal, Protocol, TypeAlias
 
 from amplifier_app.base.errors import AppError, ModuleError
-from amplifier_batch.record.folder import NotSealed, Sealer
+from amplifier_batch.record.folder import Sealer
 from amplifier_batch.workdirs import Workdir
 from amplifier_support.environment import inherited_environment
 from amplifier_support.named_tuple import NamedTuple
@@ -292,9 +292,7 @@ class WorkerPool:
     async def _seal(self, worker: _Worker, message: Mapping[str, Any]) -> None:
         reply: dict[str, Any] = {"reply": message["ask"]}
         try:
-            await self._sealer.seal(message["id"], [message["seal"]])
-        except NotSealed as error:  # a matter of this row
-            reply["problem"] = error.message
+            reply["problem"] = await self._sealer.seal(message["id"], [message["seal"]])
         except AppError as error:
             self.fail(error)
             return

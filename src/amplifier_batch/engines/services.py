@@ -2,12 +2,13 @@
 
 The process that runs the batch is the only writer of the record. A worker asks with
 
-    {"id", "ask", "changes"}                  to store what changed in the row's folders
+    {"id", "ask", "changes"}                  to store what changed in the row's folders, in several messages if it is much
     {"id", "ask", "account", "size"}          to send a request
     {"ask", "turn", "status", "headers"}      to note the answer to it; without a status, that there was none
     {"id", "ask", "cached", "text"}           for the content of a file of the cache of answers, or to keep it
 
-and goes on when it gets `{"reply"}`, with the `turn` of the request, or the `text` of the answer.
+and goes on when it gets `{"reply"}`, with the `turn` of the request, the `text` of the answer, or the `problem` with
+the row's files.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from amplifier_batch.record.replica import SESSIONS, Change, Replica, apply_chan
 from amplifier_batch.workdirs import Workdir
 from amplifier_modules._shared.pacing import pace_in
 from amplifier_support.session_capabilities import Turn
+
+_MAX_FILES = 600_000_000
+"""Of a row, in Base64: they are sent in one message."""
 
 
 class NodeServices:
@@ -78,7 +82,13 @@ class NodeServices:
         try:
             workdir.prepare()
             folders = find_folders(self._folder, session, has_own=has_own)
-            files = Replica(self._folder, folders).changes()
+            files, size = list[Change](), 0
+            for change in Replica(self._folder, folders).changes():
+                files.append(change)
+                size += len(change.get("data", ""))
+                if size > _MAX_FILES:
+                    limit = f"more than {_MAX_FILES // 1_000_000} MB"
+                    raise SessionError(f"cannot send the files of the row to a node: {limit}")
         except AppError as error:  # of this row alone
             return {**row, "problem": [error.message, error.hint]}
         # Its files may be anything.
@@ -114,9 +124,8 @@ class NodeServices:
                 self._check(message["id"], message["changes"])
                 await asyncio.to_thread(apply_changes, self._folder, message["changes"])
                 paths_of_row = (change["path"].split("/") for change in message["changes"])
-                await self._sealer.seal(
-                    message["id"], {"/".join(path[:2]) for path in paths_of_row}
-                )
+                folders = {"/".join(path[:2]) for path in paths_of_row}
+                reply["problem"] = await self._sealer.seal(message["id"], folders)
             elif "account" in message:
                 reply["turn"] = message["ask"]
                 self._turns[message["ask"]] = await self._enter(message["account"], message["size"])

@@ -19,7 +19,14 @@ from amplifier_app.base.file_writing import make_private_folder
 from amplifier_app.base.locks import hold_lock
 from amplifier_app.base.redact import treat_as_secret
 from amplifier_batch.engines.pool import RowTask
-from amplifier_batch.record.replica import SESSIONS, Change, Replica, apply_changes, find_folders
+from amplifier_batch.record.replica import (
+    SESSIONS,
+    Change,
+    Replica,
+    apply_changes,
+    find_folders,
+    split_changes,
+)
 from amplifier_batch.workdirs import Workdir
 from amplifier_support.files import open_private, try_lock
 from amplifier_support.session_capabilities import PACE, REPLICATE, SECRET_VARIABLES, Turn
@@ -148,9 +155,9 @@ class NodeRow:
 
     async def _send_changes(self) -> None:
         async with self._sending:
-            changes = await asyncio.to_thread(self._replica.changes)
-            if changes:
-                await self._ask(id=self.task.id, changes=changes)
+            parts = split_changes(await asyncio.to_thread(self._replica.changes))
+            while part := await asyncio.to_thread(next, parts, None):
+                await self._ask(id=self.task.id, changes=part[0])
 
     async def exchange_answer(self, name: str, text: str | None) -> str | None:
         """Get an answer from the driver's cache, or keep it there; see `answer_cache.Exchange`."""

@@ -115,9 +115,12 @@ class Worker:
         self._sources = sources
         self._output = output
         self._scoring = scoring
-        self._economy = economy
+        self.is_economical = economy
         self._cache = cache
         self.is_sealed = sealed
+        self.timeout = request.timeout
+        self.policy: Policy = request.approve or "deny"  # no one can be asked
+        self.plan_digest = chosen.plan.digest
         self._schema = read_schema(request)
         self._checks = checks_of_run(request, chosen.plan)
         self._rows: dict[asyncio.Task[None], RowRun] = {}
@@ -150,15 +153,18 @@ class Worker:
             run.stop(message["stop"])
 
     async def ask(self, **fields: Any) -> dict[str, Any]:
-        """Send a question to the parent and wait for the reply."""
+        """Send a question to the parent and wait for the reply. Raises SessionError for a problem with the row's files."""
         self._questions += 1
         number = self._questions
         reply = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
             self.report({"ask": number, **fields})
-            return await reply
+            answer = await reply
         finally:
             del self._asked[number]
+        if problem := answer.get("problem"):
+            raise SessionError(problem)
+        return answer
 
     def open(
         self,
@@ -201,26 +207,6 @@ class Worker:
         if scores is not None:
             required = required._replace(checks=scores)
         return OneShot(session, opening, approvals, required)
-
-    @property
-    def is_economical(self) -> bool:
-        """True if rows get their answers at batch prices."""
-        return self._economy
-
-    @property
-    def timeout(self) -> float | None:
-        """The time limit of a row, in seconds."""
-        return self._request.timeout
-
-    @property
-    def policy(self) -> Policy:
-        """Return the policy for approval requests: no one can be asked."""
-        return self._request.approve or "deny"
-
-    @property
-    def plan_digest(self) -> str:
-        """The digest of the plan."""
-        return self._chosen.plan.digest
 
 
 class Notices(Renderer):
@@ -354,9 +340,7 @@ class RowRun:
                 self._totals = _totals(session)
 
     async def _seal(self, folder: Path) -> None:
-        reply = await self._worker.ask(id=self._task.id, seal=f"{SESSIONS}/{folder.name}")
-        if problem := reply.get("problem"):
-            raise SessionError(problem)
+        await self._worker.ask(id=self._task.id, seal=f"{SESSIONS}/{folder.name}")
 
     def _so_far(self, session: OpenSession) -> dict[str, Any]:
         if self._shot is not None:

@@ -187,10 +187,6 @@ def is_alive(driver: Mapping[str, Any]) -> bool:
     return bool(driver) and not driver["ended"] and time.time() - driver["time"] < _SECONDS_ALIVE
 
 
-class NotSealed(SessionError):
-    """A file of a row cannot be read."""
-
-
 class Sealer:
     """Seals what changes in the folder of a batch. This one has nothing to do: the disk of this machine is enough.
 
@@ -213,15 +209,14 @@ class Sealer:
     def hurry(self) -> None:
         """Do not wait much longer for something that cannot be written: the batch is stopped."""
 
-    async def seal(self, key: str | None = None, folders: Iterable[str] = ()) -> None:
-        """Return when all that was written by now is sealed.
+    async def seal(self, key: str | None = None, folders: Iterable[str] = ()) -> str | None:
+        """Wait until all that was written by now is sealed, and return why the row's files are not; None if they are.
 
         Args:
             key: The row whose files may have changed.
             folders: Further folders of the row.
 
         Raises:
-            NotSealed: The files of the row cannot be read.
             SessionError: Nothing can be sealed any more.
         """
 
@@ -300,7 +295,7 @@ class BatchFolder:
             SessionError: One of the files cannot be read.
         """
         begun = self._first_record().get("facts")
-        if not isinstance(begun, dict):  # Earlier versions did not record them.
+        if not isinstance(begun, dict):
             return
         facts = fixed_facts(read_facts(self.path))
         names = sorted(facts.keys() | begun.keys())
@@ -423,7 +418,6 @@ class BatchFolder:
             SessionError: It is damaged, or of another batch.
         """
         path, begun = self.path / "journal.jsonl", self._first_record()
-        # Earlier versions did not write this record.
         if begun and begun.get("batch") != self.facts.get("batch"):
             raise SessionError(
                 f"{path} belongs to another batch", hint="Restore the file from a copy."
@@ -486,7 +480,9 @@ class BatchFolder:
                 for number, line in enumerate(file, 1):
                     if left <= 0:
                         break
-                    record, offset = _result_in(path, number, line), counts.size - left
+                    record, offset = lines.parse(line), counts.size - left
+                    if record is None or not is_result(record):
+                        raise damage_error(path, number)
                     yield record, (record["number"], record["repeat"], offset, number, path)
                     left, count = left - len(line), number
         except OSError as error:
@@ -517,13 +513,6 @@ def _move(facts: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
         names = ("plan", "schema", "lock")
         request = {key: move(value) if key in names else value for key, value in request.items()}
     return {**facts, "working_dir": new, "input": move(facts.get("input")), "request": request}
-
-
-def _result_in(path: Path, number: int, line: bytes) -> Record:
-    record = lines.parse(line)
-    if record is None or not is_result(record):
-        raise damage_error(path, number)
-    return record
 
 
 def is_running(path: str | Path) -> bool:

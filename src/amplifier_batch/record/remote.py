@@ -3,11 +3,12 @@
 The folder of the batch stays the working copy, in its usual format. What changes in it is written to the URL as well,
 together for all rows that wait:
 
-    parts/000/004/017      part 4,017: a line of JSON with a digest, then the changes (see `replica`), compressed
+    parts/000/004/017      part 4,017: a line of JSON with a digest, then changes (see `replica`), compressed
     segments/000/003       the parts 3,000 to 3,999, one after the other
     drivers/000004017-ID   the process that drives the batch from that part on, and when it was last alive
 
-A row goes on, for example with a tool call, once its part is sealed: what is not sealed has not happened. A part is
+A row goes on, for example with a tool call, once its part is sealed: what is not sealed has not happened. Changes that
+are too many for one part count when the last of their parts is sealed. A part is
 created exclusively, so only one driver can write the next one. A driver begins with a part of its own, whose number is
 the one that its predecessor would write next: that one finds the part there, and stops. Clocks do not matter for this,
 only for the question whether to wait for the other driver. So the first part of each driver is never deleted.
@@ -20,6 +21,7 @@ import contextlib
 import hashlib
 import importlib
 import io
+import itertools
 import json
 import os
 import re
@@ -34,7 +36,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, SessionError
@@ -47,7 +49,6 @@ from amplifier_batch.record.folder import (
     DRIVER,
     WORK,
     BatchFolder,
-    NotSealed,
     Sealer,
     is_alive,
     read_copy,
@@ -60,6 +61,7 @@ from amplifier_batch.record.replica import (
     TopFiles,
     apply_changes,
     find_folders,
+    split_changes,
 )
 from amplifier_support.files import create_atomically, make_private_folder
 from amplifier_support.installation import install_command
@@ -67,7 +69,10 @@ from amplifier_support.installation import install_command
 _EXCLUSIVE = {"file": "fsspec", "memory": "fsspec", "s3": "s3", "gs": "gcs"}
 """File systems that create whole files exclusively, and the extras that they need."""
 
-_FETCHED_AT_ONCE = 50
+_FETCHED_AT_ONCE = 20
+_MAX_BYTES = 50_000_000
+"""Of a part and its header, packed or not; those that `split_changes` allows are smaller."""
+
 _PER_FOLDER = 1000
 _ALIVE_SECONDS = 10.0
 _COMMIT_SECONDS = 1.0
@@ -261,16 +266,21 @@ def _pieces(file: Path) -> Iterator[bytes]:
             yield piece
 
 
-def encode_part(number: int, driver: str, changes: Iterable[Change]) -> bytes:
-    """Return the content of a part."""
-    text = json.dumps(list(changes), separators=(",", ":"))
-    body = zlib.compress(text.encode(), 1)
-    header = {"part": number, "driver": driver, "size": len(body)}
+def encode_part(
+    number: int, driver: str, changes: Sequence[Change], *, has_more: bool = False
+) -> bytes:
+    """Return the content of a part; `has_more` if its changes count together with those of the next one."""
+    body = zlib.compress(json.dumps(changes, separators=(",", ":")).encode(), 1)
+    header = {"part": number, "driver": driver, "more": has_more, "size": len(body)}
     return json.dumps({**header, "sha256": _digest(number, body)}).encode() + b"\n" + body
 
 
-def decode_parts(file: BinaryIO, first: int, count: int, name: str) -> Iterator[list[Change]]:
-    """Yield the changes of each part in a file.
+_Part: TypeAlias = tuple[str, bool, list[Change]]
+"""The driver that wrote a part, whether its changes count together with those of the next one, and the changes."""
+
+
+def _decode_parts(file: BinaryIO, first: int, count: int, name: str) -> Iterator[_Part]:
+    """Yield each part in a file.
 
     Args:
         file: A part, or a segment.
@@ -279,15 +289,18 @@ def decode_parts(file: BinaryIO, first: int, count: int, name: str) -> Iterator[
         name: The name of the file, for errors.
 
     Raises:
-        SessionError: It is damaged.
+        SessionError: It is damaged, or larger than any part can be.
     """
     for number in range(first, first + count):
         try:
-            header = json.loads(file.readline())
-            body = file.read(header["size"])
-            if (header["part"], header["sha256"]) != (number, _digest(number, body)):
+            header = json.loads(file.readline(_MAX_BYTES))
+            body = file.read(min(header["size"], _MAX_BYTES))
+            unpacking = zlib.decompressobj()
+            text = unpacking.decompress(body, _MAX_BYTES)
+            is_whole = unpacking.eof and header["sha256"] == _digest(number, body)
+            if header["part"] != number or not is_whole:
                 raise ValueError
-            yield json.loads(zlib.decompress(body))
+            yield header["driver"], header["more"], json.loads(text)
         except (ValueError, LookupError, TypeError, zlib.error) as error:
             raise SessionError(
                 f"{name} is damaged", hint="Restore the file from a copy or an earlier version."
@@ -298,34 +311,61 @@ def _digest(number: int, body: bytes) -> str:
     return hashlib.sha256(b"%d\n" % number + body).hexdigest()
 
 
-class _Restart(Exception):
-    """The parts after those that a copy has were merged: it begins again."""
-
-
-def _apply_parts(store: Store, folder: Path, first: int) -> int:
-    """Apply the parts from a number on to a copy, and return the number after the last one.
+def _read_parts(store: Store, number: int) -> Iterator[_Part]:
+    """Yield the parts from a number on, wherever they are.
 
     Raises:
-        _Restart: Some were deleted; the segment that has them begins earlier.
-        SessionError: A part is damaged, or something cannot be read or written.
+        SessionError: One is damaged, or cannot be read.
     """
-    number, count = first, 1
+    count, is_missing = 1, False
     while True:
-        if number % _PER_FOLDER == 0 and _apply_segment(store, folder, number):
-            number += _PER_FOLDER
-            continue
+        if is_missing or number % _PER_FOLDER == 0:
+            before = number
+            for part in _read_segment(store, number):
+                yield part
+                number += 1
+            if is_missing and number == before:
+                return
         # Mostly there is nothing new.
         last = min(number + count, (number // _PER_FOLDER + 1) * _PER_FOLDER)
-        count = min(2 * count, _FETCHED_AT_ONCE)
+        count, is_missing = min(2 * count, _FETCHED_AT_ONCE), False
         names = [_part(part) for part in range(number, last)]
         for name, content in zip(names, store.read_all(names), strict=True):
-            if content is None:
-                if number % _PER_FOLDER and _has_segment(store, number // _PER_FOLDER):
-                    raise _Restart
-                return number
-            for changes in decode_parts(io.BytesIO(content), number, 1, f"{store.url}/{name}"):
-                apply_changes(folder, changes, durable=False)
+            # The end, or merged since.
+            if is_missing := content is None:
+                break
+            yield from _decode_parts(io.BytesIO(content), number, 1, f"{store.url}/{name}")
             number += 1
+
+
+def _apply_parts(store: Store, folder: Path, first: int) -> tuple[int, int]:
+    """Apply the parts from a number on to a copy.
+
+    Returns:
+        The number of the first part that is not applied, as others that count together with it are missing, and that
+        of the first one that does not exist.
+
+    Raises:
+        SessionError: A part is damaged, or something cannot be read or written.
+    """
+    begun = number = first
+    last_driver = None
+    with tempfile.TemporaryFile("w+", dir=folder.parent) as waiting:
+        for driver, has_more, changes in _read_parts(store, first):
+            if driver != last_driver:  # which was stopped in the middle
+                waiting.truncate(waiting.seek(0))
+                begun, last_driver = number, driver
+            number += 1
+            if has_more:
+                waiting.write(f"{json.dumps(changes)}\n")
+                continue
+            waiting.seek(0)
+            for line in waiting:
+                apply_changes(folder, json.loads(line), durable=False)
+            apply_changes(folder, changes, durable=False)
+            waiting.truncate(waiting.seek(0))
+            begun = number
+    return begun, number
 
 
 def _has_segment(store: Store, number: int) -> bool:
@@ -333,16 +373,12 @@ def _has_segment(store: Store, number: int) -> bool:
     return name.rpartition("/")[2] in store.list(name.rpartition("/")[0])
 
 
-def _apply_segment(store: Store, folder: Path, first: int) -> bool:
-    """Apply the parts of a segment; False if there is none."""
-    name = _segment(first // _PER_FOLDER)
-    try:
-        with store.open(name) as file:
-            for changes in decode_parts(file, first, _PER_FOLDER, f"{store.url}/{name}"):
-                apply_changes(folder, changes, durable=False)
-    except FileNotFoundError:
-        return False
-    return True
+def _read_segment(store: Store, number: int) -> Iterator[_Part]:
+    """Yield the parts from a number on that are in a segment; none if it does not exist."""
+    first, name = number - number % _PER_FOLDER, _segment(number // _PER_FOLDER)
+    with contextlib.suppress(FileNotFoundError), store.open(name) as file:
+        parts = _decode_parts(file, first, _PER_FOLDER, f"{store.url}/{name}")
+        yield from itertools.islice(parts, number - first, None)
 
 
 # -- the copy ----------------------------------------------------------------------------
@@ -435,33 +471,27 @@ def _update(store: Store, folder: Path) -> int:
     is_usable = folder.exists() and drivers[:1] == [copy.get("first")]
     first, driver = int(copy["next"]) if is_usable else 0, copy.get("driver")
     _save_copy(folder, store.url, first, driver, first=None)
-    number = _apply_new_parts(store, folder, first)
-    if number == 0:
+    if not first:
+        shutil.rmtree(folder, ignore_errors=True)
+        make_private_folder(folder)
+    applied, number = _apply_parts(store, folder, first)
+    if applied == 0:
         shutil.rmtree(folder)
         (folder.parent / COPY).unlink()
+        if number:
+            raise SessionError(
+                f"the first files of the batch at {store.url} are incomplete",
+                hint="Try again while its driver is running; otherwise remove what is there, and start again.",
+            )
         hint = f"Start one: amplifier batch run PLAN INPUT -o {shlex.quote(store.url)}"
         raise ConfigError(f"there is no batch at {store.url}", hint=hint, is_usage=True)
     if drivers and (content := store.read(f"drivers/{drivers[-1]}")) is not None:
         write_private(folder / DRIVER, content.decode("utf-8", "replace"))
-    if number != first:
+    if applied != first:
         # Each file by itself would take much longer.
         os.sync()
-    _save_copy(folder, store.url, number, driver, first=drivers[0] if drivers else None)
+    _save_copy(folder, store.url, applied, driver, first=drivers[0] if drivers else None)
     return number
-
-
-def _apply_new_parts(store: Store, folder: Path, first: int) -> int:
-    for _ in range(_MAX_RACES):
-        try:
-            if not first:
-                shutil.rmtree(folder, ignore_errors=True)
-                make_private_folder(folder)
-            return _apply_parts(store, folder, first)
-        except _Restart:
-            first = 0
-    raise SessionError(
-        f"the batch at {store.url} changes too quickly to be read", hint="Try again."
-    )
 
 
 # -- the driver --------------------------------------------------------------------------
@@ -506,8 +536,12 @@ def driving(batch: BatchFolder, *, take_over: bool = False) -> Generator[None]:
         lock.release()
 
 
-def _take_over(batch: BatchFolder, store: Store, take_over: bool) -> tuple[str, int, Replica]:
-    """Seal the first part of a new driver; return its id, the number of the next part, and what is sealed."""
+_Taken: TypeAlias = tuple[str, int, Replica, Iterator[tuple[list[Change], bool]]]
+"""The id of a driver, the number of its first part, what is sealed, and the parts that follow at once."""
+
+
+def _take_over(batch: BatchFolder, store: Store, take_over: bool) -> _Taken:
+    """Seal the first part of a new driver."""
     folder, driver = batch.path, secrets.token_hex(8)
     store.require_exclusive()
     for _ in range(_MAX_RACES):
@@ -520,9 +554,16 @@ def _take_over(batch: BatchFolder, store: Store, take_over: bool) -> tuple[str, 
                 other = read_driver(folder)
                 # The one of this machine has ended: its lock is free.
                 if not take_over and is_alive(other) and other["id"] != copy["driver"]:
-                    raise _is_driven(store.url, other)
+                    ago = max(0, round(time.time() - other["time"]))
+                    raise SessionError(
+                        f"another driver runs the batch at {store.url}: {_name_driver(other)}, alive {ago} s ago",
+                        hint="Stop it, or wait a minute if it is gone; --take-over does not wait, and stops it at its "
+                        "next step.",
+                    )
             sealed = TopFiles(folder, known=not is_new)
-            part = encode_part(number, driver, sealed.changes())
+            parts = split_changes(sealed.changes())
+            changes, has_more = next(parts, ([], False))
+            part = encode_part(number, driver, changes, has_more=has_more)
             # Written first: whoever gets to seal this part, it is the first of a driver and must be kept.
             store.write(_driver(number, driver), _describe_driver(driver))
             _save_copy(folder, store.url, number, driver, first=None)
@@ -530,20 +571,12 @@ def _take_over(batch: BatchFolder, store: Store, take_over: bool) -> tuple[str, 
             if store.create(_part(number), part) and not _has_segment(store, number // _PER_FOLDER):
                 _save_copy(folder, store.url, number + 1, driver, first=None)
                 batch.refresh()
-                return driver, number, sealed
+                return driver, number, sealed, parts
             store.remove([_driver(number, driver)])
             _save_copy(folder, store.url, number, copy["driver"], first=copy["first"])
             if is_new:
                 raise _already(store.url)
     raise SessionError(f"another driver keeps writing to {store.url}", hint="Stop it first.")
-
-
-def _is_driven(url: str, driver: dict[str, Any]) -> SessionError:
-    ago = max(0, round(time.time() - driver["time"]))
-    return SessionError(
-        f"another driver runs the batch at {url}: {_name_driver(driver)}, alive {ago} s ago",
-        hint="Stop it, or wait a minute if it is gone; --take-over does not wait, and stops it at its next step.",
-    )
 
 
 def _name_driver(driver: dict[str, Any]) -> str:
@@ -580,19 +613,19 @@ class _Driver(Sealer):
         taken: See `_take_over`.
     """
 
-    def __init__(self, batch: BatchFolder, store: Store, taken: tuple[str, int, Replica]) -> None:
+    def __init__(self, batch: BatchFolder, store: Store, taken: _Taken) -> None:
         self.lock = threading.RLock()
         self.is_remote = True
         self.notice: Callable[[str], None] = to_stderr
         self._folder = batch.path
         self._store = store
-        self._id, self._first, self._top = taken
+        self._id, self._first, self._top, parts = taken
         self._next = self._first + 1
         self._rows: dict[str, Replica] = {}
         self._touched: set[str] = set()
         self._reopened: set[str] = set()
         self._ended: set[str] = set()
-        self._waiting: list[tuple[str | None, Future[None]]] = []
+        self._waiting: list[tuple[str | None, Future[str | None]]] = []
         self._error: SessionError | None = None
         self._wake = threading.Condition(self.lock)
         self._is_closed = False
@@ -600,6 +633,7 @@ class _Driver(Sealer):
         self._hurried_at: float | None = None
         self._alive_at = time.monotonic()
         self._compacting = self._start(self._compact)
+        self._write(parts)
         self._thread = self._start(self._run)
 
     def begin(self, key: str, session: str) -> None:
@@ -618,8 +652,8 @@ class _Driver(Sealer):
                 self._touched.add(key)
                 self._ended.add(key)
 
-    async def seal(self, key: str | None = None, folders: Iterable[str] = ()) -> None:
-        sealed: Future[None] = Future()
+    async def seal(self, key: str | None = None, folders: Iterable[str] = ()) -> str | None:
+        sealed: Future[str | None] = Future()
         with self.lock:
             if self._error is not None:
                 raise self._error
@@ -628,7 +662,7 @@ class _Driver(Sealer):
                 self._touched.add(key)
             self._waiting.append((key, sealed))
             self._wake.notify()
-        await asyncio.wrap_future(sealed)
+        return await asyncio.wrap_future(sealed)
 
     def hurry(self) -> None:
         with self.lock:
@@ -669,7 +703,7 @@ class _Driver(Sealer):
                     self._wake.wait(_COMMIT_SECONDS)
                 is_last = self._is_closed
                 waiting, self._waiting = self._waiting, []
-            failed: Mapping[str | None, SessionError] = {}
+            failed: Mapping[str | None, str] = {}
             try:
                 if self._error is None:
                     failed = self._commit()
@@ -682,49 +716,56 @@ class _Driver(Sealer):
             for key, future in waiting:
                 if not future.set_running_or_notify_cancel():
                     continue
-                if error := self._error or failed.get(key):
-                    future.set_exception(error)
+                if self._error is not None:
+                    future.set_exception(self._error)
                 else:
-                    future.set_result(None)
+                    future.set_result(failed.get(key))
             self._report_alive()
 
-    def _commit(self) -> Mapping[str | None, SessionError]:
-        """Seal what has changed, and return the errors of rows whose files cannot be read.
+    def _commit(self) -> Mapping[str | None, str]:
+        """Seal what has changed, and return why the files of some rows cannot be read.
 
         Raises:
             SessionError: Another driver has taken over, or nothing can be sealed.
         """
-        failed: dict[str | None, SessionError] = {}
+        failed: dict[str | None, str] = {}
         with self.lock:
             touched, self._touched = self._touched, set()
             reopened, self._reopened = self._reopened, set()
             ended, self._ended = self._ended, set()
             # In this order: a session may be ahead of the journal, but not behind it.
-            changes = self._top.changes()
+            top = self._top.changes()
         for key in reopened:
             self._rows[key].expect_repairs()
-        for key in touched:
-            try:
-                changes += self._rows[key].changes()
-            except SessionError as error:
-                failed[key] = NotSealed(error.message, hint=error.hint)
-                if key in ended:
-                    self._is_exact = False
-                    self.notice(error.message)
-        if changes:
-            self._write(changes)
+
+        def find_changes() -> Iterator[Change]:
+            yield from top
+            for key in touched:
+                try:
+                    yield from self._rows[key].changes()
+                except SessionError as error:
+                    failed[key] = error.message
+                    if key in ended:
+                        self._is_exact = False
+                        self.notice(error.message)
+
+        self._write(split_changes(find_changes()))
         with self.lock:
             for key in ended - self._reopened - self._touched - failed.keys():
                 del self._rows[key]
         return failed
 
-    def _write(self, changes: Sequence[Change]) -> None:
-        """Seal changes, however long it takes.
+    def _write(self, parts: Iterable[tuple[list[Change], bool]]) -> None:
+        """Seal parts, however long it takes.
 
         Raises:
-            SessionError: Another driver has sealed this part, or the URL cannot be written while the batch ends.
+            SessionError: Another driver has sealed the next part, or the URL cannot be written while the batch ends.
         """
-        data, delay, begun = encode_part(self._next, self._id, changes), 0.5, time.monotonic()
+        for changes, has_more in parts:
+            self._write_part(encode_part(self._next, self._id, changes, has_more=has_more))
+
+    def _write_part(self, data: bytes) -> None:
+        delay, begun = 0.5, time.monotonic()
         while (error := self._try_to_write(data)) is not None:
             hurried_at = self._hurried_at
             if hurried_at is not None and time.monotonic() > (

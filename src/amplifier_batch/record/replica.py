@@ -17,9 +17,9 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeAlias
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.summary import read_metadata
@@ -38,8 +38,11 @@ Change = dict[str, Any]
 SESSIONS = "sessions"
 _LOCK = "lock"
 _KINDS = (stat.S_ISREG, stat.S_ISLNK, stat.S_ISDIR)
-_MAX_BYTES = 500_000_000
-"""Of the changes that are sent at once; they are in memory."""
+_PIECE = 4_000_000
+"""Bytes of a file that are in memory at once."""
+
+_MAX_PART = 4_000_000
+"""Characters of changes after which no more are sent together."""
 
 _UNFINISHED = ".amplifier.unfinished"
 
@@ -51,6 +54,10 @@ class _State(NamedTuple):
     mode: int
 
 
+_Opened: TypeAlias = tuple[str, _State | None, BinaryIO | str | None]
+"""A path, its state if it exists, and the file or the target of the link."""
+
+
 class Replica:
     """Finds what changed in folders below a root since the last time.
 
@@ -59,6 +66,8 @@ class Replica:
         folders: Those to look at, below the root.
         known: Whether what is there now has been sent.
     """
+
+    _opens_all = False
 
     def __init__(self, root: Path, folders: Iterable[str] = (), *, known: bool = False) -> None:
         self.root = root
@@ -72,41 +81,69 @@ class Replica:
             if _is_log(path):
                 self._known[path] = state._replace(inode=0)
 
-    def changes(self) -> list[Change]:
-        """Return what changed; it counts as sent.
+    def changes(self) -> Iterator[Change]:
+        """Find what changed, and return it in order, large files in pieces.
+
+        A change counts as sent when the next one is taken. Those before an error can be applied without the rest.
 
         Raises:
-            SessionError: A file cannot be read, or there is too much.
+            SessionError: A file cannot be read; also while the changes are taken.
         """
-        changes: list[Change] = []
-        now, total = dict(self._scan()), 0
-        for path, state in list(now.items()):
-            before = self._known.get(path)
-            if state == before:
-                continue
-            total += state.size - _sent(path, state, before)
-            if total > _MAX_BYTES:
-                raise SessionError(
-                    f"cannot send {self.root / path}: it and the other files that changed have more than "
-                    f"{_MAX_BYTES // 1_000_000} MB",
-                    hint="Use a folder that all nodes share, or smaller ones.",
-                )
-            try:
-                change, now[path] = self._read(path, state, before)
-            except FileNotFoundError:  # removed meanwhile
-                del now[path]
-            except OSError as error:
-                reason = describe_reason(error)
-                raise SessionError(f"cannot read {self.root / path}: {reason}") from error
-            else:
-                changes.append(change)
+        with self._errors("."):
+            now = dict(self._scan())
         removed = self._known.keys() - now.keys()
-        changes += ({"path": path} for path in removed if _is_last(path, now, removed))
-        self._known = now
+        paths = [path for path, state in now.items() if state != self._known.get(path)]
+        paths += (path for path in removed if _is_last(path, now, removed))
         # A transcript may be behind the files that its calls have written, and ahead of the session's metadata, but
         # not the other way round.
-        changes.sort(key=lambda change: _rank(change["path"]))
-        return changes
+        paths.sort(key=_rank)
+        opened = (self._open(path, now.get(path)) for path in paths)
+        return self._read(list(opened) if self._opens_all else opened, removed)
+
+    def _open(self, path: str, state: _State | None) -> _Opened:
+        file = self.root / path
+        with self._errors(path), contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            if state is not None and stat.S_ISREG(state.mode):
+                content = os.fdopen(open_regular(file, os.O_RDONLY), "rb")
+                # Another file may have taken the place since.
+                return path, _state(os.fstat(content.fileno())), content
+            is_link = state is not None and stat.S_ISLNK(state.mode)
+            return path, state, os.readlink(file) if is_link else None
+        return path, None, None
+
+    def _read(self, opened: Iterable[_Opened], removed: Iterable[str]) -> Iterator[Change]:
+        for path, state, content in opened:
+            if state is None:
+                if self._known.pop(path, None) is not None:
+                    yield {"path": path}
+                continue
+            mode = stat.S_IMODE(state.mode)
+            if isinstance(content, str):
+                yield {"path": path, "link": content}
+            elif content is None:
+                yield {"path": path, "mode": mode}
+            else:
+                with content, self._errors(path):
+                    at = content.seek(_sent(path, state, self._known.get(path)))
+                    while True:
+                        # What is appended meanwhile is sent the next time.
+                        data = content.read(min(_PIECE, state.size - at))
+                        text = base64.b64encode(data).decode()
+                        yield {"path": path, "mode": mode, "at": at, "data": text}
+                        at += len(data)
+                        if not data or at == state.size:
+                            break
+            self._known[path] = state
+        for path in removed:
+            self._known.pop(path, None)
+
+    @contextlib.contextmanager
+    def _errors(self, path: str) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = describe_reason(error)
+            raise SessionError(f"cannot read {self.root / path}: {reason}") from error
 
     def _scan(self) -> Iterator[tuple[str, _State]]:
         for folder in list(self.folders):
@@ -120,22 +157,6 @@ class Replica:
                         if is_kept and not _is_lock(path):
                             yield path, state
 
-    def _read(self, path: str, state: _State, before: _State | None) -> tuple[Change, _State]:
-        file = self.root / path
-        if stat.S_ISLNK(state.mode):
-            return {"path": path, "link": os.readlink(file)}, state
-        if stat.S_ISDIR(state.mode):
-            return {"path": path, "mode": stat.S_IMODE(state.mode)}, state
-        with open(open_regular(file, os.O_RDONLY), "rb") as opened:
-            # Another file may have taken the place since.
-            state = _state(os.fstat(opened.fileno()))
-            at = _sent(path, state, before)
-            opened.seek(at)
-            # What is appended meanwhile is sent the next time.
-            data = base64.b64encode(opened.read(state.size - at)).decode()
-        mode = stat.S_IMODE(state.mode)
-        return {"path": path, "mode": mode, "at": at, "data": data}, state
-
 
 class TopFiles(Replica):
     """Finds what changed in the files of a batch, except its sessions and working directories.
@@ -145,6 +166,9 @@ class TopFiles(Replica):
         known: Whether what is there now has been sent.
     """
 
+    _opens_all = True
+    """True if all files are sent as they are when `changes` is called, whatever replaces them later."""
+
     def expect_repairs(self) -> None:
         """Do nothing: no record is sent before it is complete."""
 
@@ -153,6 +177,19 @@ class TopFiles(Replica):
             for entry in entries:
                 if entry.is_file(follow_symlinks=False) and entry.name not in OF_ONE_MACHINE:
                     yield entry.name, _state(entry.stat(follow_symlinks=False))
+
+
+def split_changes(changes: Iterable[Change]) -> Iterator[tuple[list[Change], bool]]:
+    """Yield changes in lists of limited size, each with True if there are more of them."""
+    part, size = list[Change](), 0
+    for change in changes:
+        if size > _MAX_PART:
+            yield part, True
+            part, size = [], 0
+        part.append(change)
+        size += len(change["path"]) + len(change.get("data", ""))
+    if part:
+        yield part, False
 
 
 def _state(status: os.stat_result) -> _State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from amplifier_app.base.errors import AppError, ConfigError
 from amplifier_batch.engines.package import Package
 from amplifier_batch.engines.services import NodeServices, require_portable
+from amplifier_batch.record.folder import Sealer
 from amplifier_batch.workdirs import Workdir
 from tests.support.waiting import eventually
 
@@ -27,7 +29,11 @@ async def test_a_node_changes_only_the_folders_of_its_row(tmp_path: Path) -> Non
     async def send(line: bytes) -> None:
         replies.put_nowait(json.loads(line))
 
-    services = NodeServices(tmp_path, PACKAGE, send, replies.put_nowait)
+    class Unreadable(Sealer):
+        async def seal(self, key: str | None = None, folders: Iterable[str] = ()) -> str | None:
+            return "cannot read a" if "work/s1" in folders else None
+
+    services = NodeServices(tmp_path, PACKAGE, send, replies.put_nowait, Unreadable())
     workdir = Workdir("fresh", str(tmp_path), str(tmp_path / "work" / "s1"))
     row = {"id": "r1", "session": "s1", "workdir": workdir}
     sent = json.loads(await services.translate(json.dumps({"row": row}).encode(), {}))["row"]
@@ -44,7 +50,9 @@ async def test_a_node_changes_only_the_folders_of_its_row(tmp_path: Path) -> Non
         change = {"path": path, "mode": 0o600, "at": 0, "data": "eA=="}
         assert services.takes({"id": "r1", "ask": 1, "changes": [change]})
         reply = await replies.get()
-        assert (reply == {"reply": 1}) == is_stored
+        # A file that cannot be sealed is a matter of its row.
+        problem = "cannot read a" if path == "work/s1/a" else None
+        assert (reply == {"reply": 1, "problem": problem}) == is_stored
         assert isinstance(reply, AppError) != is_stored
         assert (tmp_path / path).is_file() == (is_stored or path == "batch.json")
     assert (tmp_path / "batch.json").read_text() == "{}"
@@ -77,15 +85,29 @@ async def test_what_is_being_stored_is_stored_when_the_services_end(tmp_path: Pa
     assert (tmp_path / names[-1]).exists()
 
 
-async def test_a_row_without_its_folder_is_sent_with_the_problem(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("session", "source", "problem"),
+    [
+        ("s1", "missing", "cannot create the folder of the row"),
+        ("s\0", "", "cannot send the files of the row: ValueError"),
+        ("s1", "large", "cannot send the files of the row to a node: more than"),
+    ],
+)
+async def test_a_row_whose_files_cannot_be_sent_is_sent_with_the_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: str, source: str, problem: str
+) -> None:
     async def send(line: bytes) -> None:
         pytest.fail("nothing was asked")
 
+    monkeypatch.setattr("amplifier_batch.engines.services._MAX_FILES", 100)
+    (tmp_path / "large").mkdir()
+    (tmp_path / "large" / "file").write_text("x" * 100)
     services = NodeServices(tmp_path, PACKAGE, send, lambda error: pytest.fail(error.message))
-    workdir = Workdir("copy", str(tmp_path / "missing"), str(tmp_path / "work" / "s1"))
-    row = {"id": "r1", "session": "s1", "workdir": workdir}
+    target = str(tmp_path / "work" / session)
+    workdir = Workdir("copy" if source else "fresh", str(tmp_path / source), target)
+    row = {"id": "r1", "session": session, "workdir": workdir}
     sent = json.loads(await services.translate(json.dumps({"row": row}).encode(), {}))["row"]
-    assert "cannot create the folder of the row" in sent["problem"][0]
+    assert sent["problem"][0].startswith(problem)
 
 
 async def test_the_requests_of_all_nodes_wait_for_the_pace_of_their_key(tmp_path: Path) -> None:
@@ -131,14 +153,3 @@ def test_what_needs_a_shared_disk_is_refused() -> None:
     with pytest.raises(ConfigError, match=re.escape(problem)):
         require_portable({"workdir": "same:{{path}}"})
     require_portable({"workdir": "copy:{{path}}"})
-
-
-async def test_a_row_whose_files_cannot_be_sent_is_sent_with_the_problem(tmp_path: Path) -> None:
-    async def send(line: bytes) -> None:
-        pass
-
-    services = NodeServices(tmp_path, PACKAGE, send, lambda error: pytest.fail(error.message))
-    workdir = Workdir("fresh", str(tmp_path), str(tmp_path / "work" / "s\0"))
-    row = {"id": "r1", "session": "s\0", "workdir": workdir}
-    sent = json.loads(await services.translate(json.dumps({"row": row}).encode(), {}))["row"]
-    assert sent["problem"][0].startswith("cannot send the files of the row: ValueError")

@@ -17,9 +17,11 @@ async def test_a_row_that_is_stopped_while_it_sends_loses_no_record(tmp_path: Pa
     there.mkdir()
     log.parent.mkdir(parents=True)
     log.write_text("{}\n")
+    asked = list[Any]()
 
     async def ask(**fields: Any) -> dict[str, Any]:
         apply_changes(there, fields["changes"])
+        asked.append(fields["changes"])
         return {}
 
     task = RowTask("r1", "go", {}, "s1", False, Workdir("same", "", ""))
@@ -32,3 +34,8 @@ async def test_a_row_that_is_stopped_while_it_sends_loses_no_record(tmp_path: Pa
         file.write('{"role": "assistant"}\n')
     await row.send_changes()
     assert (there / "sessions/s1/transcript.jsonl").read_text() == log.read_text()
+    # Much is sent in several messages.
+    asked.clear()
+    log.with_name("large").write_bytes(bytes(8_000_000))
+    await row.send_changes()
+    assert len(asked) == 2
