@@ -20,6 +20,7 @@ import shutil
 import stat
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
+from typing import Any
 
 from amplifier_support.named_tuple import NamedTuple
 
@@ -707,3 +708,18 @@ def describe_reason(error: OSError) -> str:
         match = re.match(r"\[Errno \d+\] (.*?): '", reason)
         return f"{path}: {match[1] if match else reason}"
     return error.strerror or str(error)
+
+
+@contextlib.contextmanager
+def system_errors_as(kind: Callable[..., Exception], what: str, **details: Any) -> Generator[None]:
+    """Raise `kind` for a system error in the block; its message is `what` with the reason.
+
+    Args:
+        kind: The type of the error.
+        what: What cannot be done, such as `cannot read FILE`.
+        **details: Keyword arguments for `kind`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {describe_reason(error)}", **details) from error

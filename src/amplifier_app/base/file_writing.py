@@ -15,6 +15,7 @@ from typing import Final
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location, SessionError, UsageError
 from amplifier_support import files
+from amplifier_support.files import system_errors_as
 
 OWN_FOLDER: Final = "Fix its permissions, or set AMPLIFIER_HOME to a folder of your own."
 
@@ -43,10 +44,8 @@ def open_private(path: Path, flags: int) -> int:
     Raises:
         SessionError: It is a link or not a regular file, or cannot be opened.
     """
-    try:
+    with system_errors_as(SessionError, f"cannot open {path}"):
         return files.open_private(path, flags)
-    except OSError as error:
-        raise SessionError(f"cannot open {path}: {error.strerror}") from error
 
 
 def write_private(path: Path, text: str) -> None:
@@ -55,10 +54,8 @@ def write_private(path: Path, text: str) -> None:
     Raises:
         SessionError: It cannot be written; the old content is unchanged.
     """
-    try:
+    with system_errors_as(SessionError, f"cannot write {path}"):
         files.write_private(path, text.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise SessionError(f"cannot write {path}: {error.strerror}") from error
 
 
 def write_whole(file: Path, text: str) -> None:

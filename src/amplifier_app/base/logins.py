@@ -24,7 +24,7 @@ from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.keys import KeyStore, Stored
 from amplifier_app.base.locks import hold_lock
-from amplifier_support.files import make_private_folder, open_locked
+from amplifier_support.files import make_private_folder, open_locked, system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 
 _AGAIN = "Log in again with: amplifier mcp login NAME"
@@ -159,14 +159,12 @@ class LoginStore:
             ConfigError: The lock cannot be created.
         """
         lock = self._lock(server, url)
-        try:
+        with system_errors_as(ConfigError, f"cannot lock {lock}"):
             make_private_folder(lock.parent)
             descriptor = open_locked(lock)
             while descriptor is None:
                 await asyncio.sleep(_POLL_SECONDS)
                 descriptor = open_locked(lock)
-        except OSError as error:
-            raise ConfigError(f"cannot lock {lock}: {error.strerror}") from error
         try:
             yield
         finally:

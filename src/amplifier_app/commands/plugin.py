@@ -48,6 +48,7 @@ from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, load_profile
 from amplifier_app.trust import folder_if_trusted
 from amplifier_support.fields import to_mapping
+from amplifier_support.files import system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
@@ -256,10 +257,8 @@ def remove(name: _NameArgument, scope: ScopeOption = None, yes: YesOption = Fals
         to_stderr(f"amplifier: deleted the login for {login.server} at {login.issuer}")
     folder = data_folder(name)
     if folder.is_dir():
-        try:
+        with system_errors_as(ConfigError, f"cannot delete {folder}"):
             shutil.rmtree(folder)
-        except OSError as error:
-            raise ConfigError(f"cannot delete {folder}: {error.strerror}") from error
         to_stderr(f"amplifier: deleted its data in {folder}")
 
 

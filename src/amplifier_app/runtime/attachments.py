@@ -14,7 +14,7 @@ from typing import Any
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.runtime import describe
-from amplifier_support.files import open_regular
+from amplifier_support.files import open_regular, system_errors_as
 from amplifier_support.images import (
     MAX_PIXELS,
     DamagedImage,
@@ -110,12 +110,10 @@ def to_image(name: str, data: bytes) -> AttachedImage:
 
 
 def _read(file: Path) -> bytes:
-    try:
+    with system_errors_as(UsageError, f"cannot attach {visible(str(file))}"):
         descriptor = open_regular(file.expanduser(), os.O_RDONLY)
         with open(descriptor, "rb") as stream:
             return stream.read(64 * 1024 * 1024)
-    except OSError as error:
-        raise UsageError(f"cannot attach {visible(str(file))}: {error.strerror}") from error
 
 
 def _text(name: str, data: bytes) -> str:

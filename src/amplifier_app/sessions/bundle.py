@@ -35,6 +35,7 @@ from amplifier_support.files import (
     create_atomically,
     make_private_folder,
     open_to_read,
+    system_errors_as,
     write_private,
 )
 from amplifier_support.named_tuple import NamedTuple
@@ -143,16 +144,13 @@ def _taken_files(session: SessionFolder) -> Iterator[tuple[str, Path]]:
 
 def _redacted(name: str, path: Path, redact: Callable[[Any], Any]) -> Iterator[bytes]:
     """The content of a file without secrets, in pieces. Raises SessionError."""
-    try:
-        with open(path, "rb") as file:
-            if ".jsonl" in name:
-                yield from (_redacted_line(line, redact) for line in file)
-            elif name.endswith(".json"):
-                yield _redacted_line(file.read(), redact)
-            else:
-                yield str(redact(file.read().decode("utf-8", "replace"))).encode()
-    except OSError as error:
-        raise SessionError(f"cannot read {path}: {error.strerror}") from error
+    with system_errors_as(SessionError, f"cannot read {path}"), open(path, "rb") as file:
+        if ".jsonl" in name:
+            yield from (_redacted_line(line, redact) for line in file)
+        elif name.endswith(".json"):
+            yield _redacted_line(file.read(), redact)
+        else:
+            yield str(redact(file.read().decode("utf-8", "replace"))).encode()
 
 
 def _redacted_line(line: bytes, redact: Callable[[Any], Any]) -> bytes:

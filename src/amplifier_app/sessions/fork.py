@@ -32,6 +32,7 @@ from amplifier_support.files import (
     create_atomically,
     read_regular,
     sync_folder,
+    system_errors_as,
     write_private,
 )
 
@@ -50,11 +51,9 @@ def unfinished_session(root: Path, session_id: str) -> Generator[Path]:
     make_private_folder(root)
     _require_free(target)
     path = root / f"{UNFINISHED}{session_id[:100]}-{secrets.token_hex(4)}"
-    try:
+    with system_errors_as(SessionError, f"cannot create {path}"):
         path.mkdir(mode=FOLDER_MODE)
         path.chmod(FOLDER_MODE)
-    except OSError as error:
-        raise SessionError(f"cannot create {path}: {error.strerror}") from error
     lock: SessionLock | None = None
     try:
         lock = SessionLock(path / "lock", session_id)
@@ -172,13 +171,12 @@ def _end_of_step(source: SessionFolder, number: int) -> int:
 
 
 def _plan(source: SessionFolder) -> bytes:
-    try:
+    with system_errors_as(
+        SessionError,
+        f"cannot read the plan of session {source.id}",
+        hint="Pass another one: --plan FILE",
+    ):
         data = read_regular(source.plan)
-    except OSError as error:
-        raise SessionError(
-            f"cannot read the plan of session {source.id}: {error.strerror}",
-            hint="Pass another one: --plan FILE",
-        ) from error
     return data
 
 

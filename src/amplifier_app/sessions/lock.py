@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from amplifier_app.base.errors import SessionError
-from amplifier_support.files import open_private_in, try_lock
+from amplifier_support.files import open_private_in, system_errors_as, try_lock
 
 _TRIES, _TRY_SECONDS = 5, 0.01
 """The number of times, and the interval in seconds, to take the lock, which others hold for a moment to see whether
@@ -43,10 +43,8 @@ class SessionLock:
     """
 
     def __init__(self, path: Path, session_id: str, hint: str = "Stop that process first.") -> None:
-        try:
+        with system_errors_as(SessionError, f"cannot open {path}"):
             self._descriptor = open_private_in(path.parent, path.name, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise SessionError(f"cannot open {path}: {error.strerror}") from error
         try:
             if not self._take():
                 raise InUse(session_id, f"process {self._holder()}", hint)

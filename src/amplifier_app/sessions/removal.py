@@ -17,7 +17,7 @@ from pathlib import Path
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.lock import SessionLock, is_locked
 from amplifier_app.sessions.summary import RESULT_FILE, SessionSummary, short_id
-from amplifier_support.files import sync_folder
+from amplifier_support.files import sync_folder, system_errors_as
 
 REMOVED = ".removed-"
 UNFINISHED = ".unfinished-"
@@ -105,19 +105,16 @@ def remove_folder(path: Path) -> None:
         SessionError: It cannot be removed.
     """
     aside = path.with_name(f"{REMOVED}{path.name[:100]}-{secrets.token_hex(4)}")
-    try:
+    with system_errors_as(SessionError, f"cannot remove {path}"):
         os.rename(path, aside)
         sync_folder(path.parent)
-    except OSError as error:
-        raise SessionError(f"cannot remove {path}: {error.strerror}") from error
     # Links in it are removed, never followed.
-    try:
+    with system_errors_as(
+        SessionError,
+        f"session {path.name} is removed, but not all of its files",
+        hint=f"Remove the rest: {aside}",
+    ):
         shutil.rmtree(aside)
-    except OSError as error:
-        raise SessionError(
-            f"session {path.name} is removed, but not all of its files: {error.strerror}",
-            hint=f"Remove the rest: {aside}",
-        ) from error
 
 
 def remove_leftovers(root: Path) -> list[str]:

@@ -29,7 +29,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redactor
 from amplifier_app.sessions.summary import WAITING_FILE, time_text
 from amplifier_support import journal
-from amplifier_support.files import make_private_folder, write_private
+from amplifier_support.files import make_private_folder, system_errors_as, write_private
 from amplifier_support.named_tuple import NamedTuple
 
 _KEY_FILE, _USED_FILE = "waiting.key", "waiting.used.jsonl"
@@ -186,12 +186,8 @@ class Waiting:
     def _add(self, record: dict[str, Any]) -> None:
         """Store a record, and return when it is on disk. Raises SessionError."""
         record = {**record, "at": time_text(time.time())}
-        try:
+        with system_errors_as(SessionError, f"cannot write {self._folder / WAITING_FILE}"):
             journal.append(self._folder, WAITING_FILE, record)
-        except OSError as error:
-            raise SessionError(
-                f"cannot write {self._folder / WAITING_FILE}: {error.strerror}"
-            ) from error
         self._apply(record)
 
     @staticmethod
@@ -244,10 +240,8 @@ class Waiting:
 
     def _use(self, question: Question, answer: Answer) -> None:
         folder = paths.config_dir()
-        try:
+        with system_errors_as(SessionError, f"cannot write {folder / _USED_FILE}"):
             journal.append(folder, _USED_FILE, {"seal": answer.seal})
-        except OSError as error:
-            raise SessionError(f"cannot write {folder / _USED_FILE}: {error.strerror}") from error
         self._used.add(answer.seal)
         self._add({"record": "used", "id": question.id})
 
@@ -294,13 +288,11 @@ def _seal(record: Mapping[str, Any], key: str, session: str) -> str:
 def _own_key() -> bytes:
     """The key of this user on this machine. Raises SessionError."""
     file = paths.config_dir() / _KEY_FILE
-    try:
+    with system_errors_as(SessionError, f"cannot read {file}"):
         if not file.exists():
             make_private_folder(file.parent)
             write_private(file, secrets.token_hex(32).encode())
         return file.read_bytes()
-    except OSError as error:
-        raise SessionError(f"cannot read {file}: {error.strerror}") from error
 
 
 def prompt_of_answers(folder: Path) -> str | None:

@@ -22,6 +22,7 @@ from amplifier_app.sources.errors import DriftError, SourceError
 from amplifier_app.sources.fetch.git import GitCache
 from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path
+from amplifier_support.files import system_errors_as
 
 
 class Fetcher:
@@ -89,10 +90,8 @@ class Fetcher:
             DriftError: The content of a folder does not have this digest.
             SourceError: The folder cannot be read.
         """
-        try:
+        with system_errors_as(SourceError, f"cannot read {folder}"):
             actual = content_hash(folder, whole=True)
-        except OSError as error:
-            raise SourceError(f"cannot read {folder}: {error.strerror}") from error
         if actual != digest:
             raise DriftError(
                 f"{folder} has changed since it was added",

@@ -40,7 +40,7 @@ from amplifier_extras.provider_replay.requests import (
 )
 from amplifier_modules._shared.history.stored_response import plain
 from amplifier_support.clock import utc_now
-from amplifier_support.files import open_regular, open_to_read
+from amplifier_support.files import open_regular, open_to_read, system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.redaction import Redactor
 from amplifier_support.text import cut_text
@@ -276,10 +276,8 @@ def _count_shared(
 
 def _create_file(path: str) -> TextIO:
     """The file, for its owner alone. Never follows a link, never overwrites anything."""
-    try:
+    with system_errors_as(ValueError, f"cannot write the recording {path}"):
         descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    except OSError as error:
-        raise ValueError(f"cannot write the recording {path}: {error.strerror}") from error
     try:
         if os.fstat(descriptor).st_size:
             raise ValueError(f"{path} is not empty; record to a new file, or remove it first")
@@ -583,11 +581,11 @@ def _seconds(line: Plain) -> float:
 
 
 def _lines(path: str) -> Iterator[tuple[int, Plain]]:
-    try:
-        with open(open_to_read(path), "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise ValueError(f"cannot read the recording {path}: {error.strerror}") from error
+    with (
+        system_errors_as(ValueError, f"cannot read the recording {path}"),
+        open(open_to_read(path), "rb") as file,
+    ):
+        data = file.read()
     pieces = data.split(b"\n")
     for number, piece in enumerate(pieces, 1):
         if not piece.strip():

@@ -42,7 +42,12 @@ from amplifier_kit.plan_tests.cases import Case, read_items
 from amplifier_kit.plan_tests.grammar import RECORDED
 from amplifier_support.delegate import Delegate
 from amplifier_support.fields import read_field
-from amplifier_support.files import describe_reason, is_special, open_regular, write_atomically
+from amplifier_support.files import (
+    is_special,
+    open_regular,
+    system_errors_as,
+    write_atomically,
+)
 from amplifier_support.journal import readable_records
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
@@ -409,12 +414,10 @@ def temporary_folder() -> Generator[Path]:
         ConfigError: It cannot be created.
     """
     place = temporary_dir()
-    try:
+    with system_errors_as(ConfigError, "cannot create a temporary folder"):
         temporary = tempfile.TemporaryDirectory(
             prefix="amplifier-test-", dir=place, ignore_cleanup_errors=True
         )
-    except OSError as error:
-        raise ConfigError(f"cannot create a temporary folder: {describe_reason(error)}") from error
     with temporary as folder:
         yield Path(folder)
 
@@ -435,27 +438,23 @@ def _copy(source: Path | None, folder: Path) -> None:
             raise ConfigError(f"workdir: {source} has more than {most}")
         return special
 
-    try:
+    with system_errors_as(ConfigError, f"cannot copy the workdir {source}"):
         if source is None:
             folder.mkdir()
         else:
             shutil.copytree(source, folder, symlinks=True, ignore=left_out)
-    except OSError as error:
-        raise ConfigError(f"cannot copy the workdir {source}: {describe_reason(error)}") from error
 
 
 def _write(files: Mapping[str, Node], folder: Path) -> None:
     for name, node in files.items():
         file = folder / name
-        try:
+        with system_errors_as(ConfigError, f"files: cannot write {name!r}"):
             # A link in the copied folder may point outside it.
             if not file.parent.resolve().is_relative_to(folder):
                 raise ConfigError(f"files: {name!r} leads out of the working directory")
             file.unlink(missing_ok=True)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(read_text(node) or "", encoding="utf-8", newline="")
-        except OSError as error:
-            raise ConfigError(f"files: cannot write {name!r}: {describe_reason(error)}") from error
 
 
 # -- what a run changes ------------------------------------------------------------------

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
-from amplifier_support.files import open_regular
+from amplifier_support.files import open_regular, system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import is_shared
 from amplifier_support.text import printable
@@ -238,11 +238,11 @@ def hash_files(skill: Skill) -> dict[str, str]:
     digests: dict[str, str] = {}
     for relative in _files(skill):
         path = os.path.join(skill.folder, relative)
-        try:
-            with open(open_regular(path, os.O_RDONLY), "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise InvalidSkill(f"cannot read {printable(path)}: {error.strerror}") from error
+        with (
+            system_errors_as(InvalidSkill, f"cannot read {printable(path)}"),
+            open(open_regular(path, os.O_RDONLY), "rb") as file,
+        ):
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         digests[relative] = f"sha256:{digest}"
     return digests
 
@@ -257,11 +257,12 @@ def _files(skill: Skill) -> Iterator[str]:
 
 def _read(folder: str) -> tuple[dict[str, Any], str]:
     """The front matter of a `SKILL.md`, and the text below it."""
-    try:
-        with open(open_regular(os.path.join(folder, FILE), os.O_RDONLY), "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InvalidSkill(f"cannot read {FILE}: {error.strerror}") from error
+    path = os.path.join(folder, FILE)
+    with (
+        system_errors_as(InvalidSkill, f"cannot read {FILE}"),
+        open(open_regular(path, os.O_RDONLY), "rb") as file,
+    ):
+        data = file.read(MAX_BYTES + 1)
     return parse_skill(data)
 
 

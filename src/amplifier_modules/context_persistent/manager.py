@@ -28,6 +28,7 @@ from amplifier_support.files import (
     make_private_folder,
     open_regular,
     sync_folder,
+    system_errors_as,
     try_lock,
 )
 from amplifier_support.journal import CLEAR, Record, replacement
@@ -136,7 +137,7 @@ class Journal:
         return descriptor
 
     def _create(self) -> journal.Writer:
-        try:
+        with system_errors_as(JournalError, f"Cannot create {self.path}"):
             make_private_folder(self.path.parent)
             descriptor = self._open(os.O_RDWR | os.O_CREAT | os.O_EXCL)
             writer = journal.Writer(descriptor)
@@ -146,8 +147,6 @@ class Journal:
             except BaseException:
                 writer.close()
                 raise
-        except OSError as error:
-            raise JournalError(f"Cannot create {self.path}: {error.strerror}") from error
         return writer
 
     def _load(self, descriptor: int) -> journal.Writer:

@@ -28,6 +28,7 @@ from amplifier_app.runtime.cost_report import (
 from amplifier_app.runtime.request_log import LoggedRequest, read_requests
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
+from amplifier_support.files import system_errors_as
 
 
 def cost(
@@ -189,12 +190,8 @@ def _read_log(folder: SessionFolder) -> list[LoggedRequest]:
     Raises:
         SessionError: The log cannot be read.
     """
-    try:
+    with system_errors_as(SessionError, f"cannot read the requests of session {folder.id}"):
         return read_requests(folder.path)
-    except OSError as error:
-        raise SessionError(
-            f"cannot read the requests of session {folder.id}: {error.strerror}"
-        ) from error
 
 
 def _as_data(row: CachedRequest) -> dict[str, Any]:
