@@ -58,7 +58,6 @@ class Fetcher:
         self._keep = keep
         self._lock_file = lock
         self._project = project
-        self._commits: dict[tuple[str, str | None], str] = {}
         self._locks: dict[Path, Mapping[str, LockEntry]] = {}
 
     def fetch(self, source: str, plan: Path) -> Fetched:
@@ -117,12 +116,8 @@ class Fetcher:
         commit = locked.commit if locked is not None else None
         if locked is not None:
             lockfile.check_source(locked, "git", source)
-        key = (source.url, source.ref)
-        if commit is None:
-            if key not in self._commits:
-                self._commits[key] = self._git.look_up(whole)
-            commit = self._commits[key]
         checkout = self._git.fetch(whole, commit=commit)
+        commit = checkout.commit
         shown = source.url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
         pinned = f"git+{source.url}@{commit}"
         folder = Checkout(checkout.folder, f"{shown}@{commit[:12]}", pinned)

@@ -145,7 +145,6 @@ class Fetcher:
         self._cache = cache
         self._offline = offline
         self._renew = renew
-        self._commits: dict[tuple[str, str | None], str] = {}
         self._lock = threading.Lock()
         self._repositories: dict[str, threading.Lock] = {}
 
@@ -231,6 +230,10 @@ class Fetcher:
         home = self._home / "dependencies"
         return DependencyCache(home, offline=self._offline, mounted=self._mounted)
 
+    @cached_property
+    def _git(self) -> GitCache:
+        return GitCache(self._home / "git", offline=self._offline)
+
     @property
     def _home(self) -> Path:
         return self._cache or paths.cache_dir()
@@ -292,17 +295,12 @@ class Fetcher:
             source: The repository.
             commit: The locked commit.
         """
-        cache = GitCache(self._home / "git", offline=self._offline)
         with self._lock:
+            git = self._git
             one_at_a_time = self._repositories.setdefault(source.url, threading.Lock())
         # Modules of one repository share the look-up and the fetch.
         with one_at_a_time:
-            key = (source.url, source.ref)
-            if commit is None:
-                if key not in self._commits:
-                    self._commits[key] = cache.look_up(source)
-                commit = self._commits[key]
-            return cache.fetch(source, commit=commit)
+            return git.fetch(source, commit=commit)
 
     def _from_archive(
         self, source: ArchiveSource, locked: LockEntry | None

@@ -44,25 +44,8 @@ class Update(NamedTuple):
     new: str
 
 
-class Caches(NamedTuple):
-    """The caches that have the versions last used."""
-
-    git: GitCache
-    packages: PackageCache
-    dependencies: DependencyCache
-
-    @classmethod
-    def below(cls, root: Path) -> Caches:
-        """The caches below a common folder."""
-        return cls(
-            GitCache(root / "git"),
-            PackageCache(root / "packages"),
-            DependencyCache(root / "dependencies"),
-        )
-
-
 async def look_for_updates(
-    plan: ResolvedPlan, lock: Lock | None, ids: Collection[str], caches: Caches
+    plan: ResolvedPlan, lock: Lock | None, ids: Collection[str], cache: Path
 ) -> list[Update]:
     """Look for newer versions of a plan's modules, without fetching or changing anything.
 
@@ -70,7 +53,7 @@ async def look_for_updates(
         plan: The plan.
         lock: Its lock.
         ids: The modules to check; if empty, all that can change.
-        caches: The caches, for the versions last used.
+        cache: The cache folder, for the versions last used.
 
     Raises:
         UsageError: An id is not in the plan, or its source cannot change.
@@ -85,7 +68,7 @@ async def look_for_updates(
         _check_id(name, modules, moving)
     chosen = [candidate for name, candidate in moving.items() if not ids or name in ids]
     results = await asyncio.gather(
-        *(run_in_thread(partial(_look, candidate, lock, caches)) for candidate in chosen),
+        *(run_in_thread(partial(_look, candidate, lock, cache)) for candidate in chosen),
         return_exceptions=True,
     )
     return _or_failures(chosen, results)
@@ -143,20 +126,22 @@ def _check_id(name: str, known: Collection[str], moving: Collection[str]) -> Non
         )
 
 
-def _look(module: Wanted, lock: Lock | None, caches: Caches) -> Update:
+def _look(module: Wanted, lock: Lock | None, cache: Path) -> Update:
     entry = lock.entry(module.module) if lock is not None else None
     if entry is not None and entry.source != module.written:
         entry = None
     parsed = module.parsed
     if isinstance(parsed, GitSource):
-        old = entry.commit if entry is not None else caches.git.last_used(parsed)
-        new = caches.git.look_up(parsed)
+        git = GitCache(cache / "git")
+        old = entry.commit if entry is not None else git.last_used(parsed)
+        new = git.look_up(parsed)
         pinned = parsed.is_commit
     else:
         assert isinstance(parsed, PackageSource)
-        old = entry.version if entry is not None else caches.packages.last_used(parsed)
-        environment = caches.dependencies.environment()
-        new = caches.packages.newest(parsed, environment)
+        packages = PackageCache(cache / "packages")
+        old = entry.version if entry is not None else packages.last_used(parsed)
+        environment = DependencyCache(cache / "dependencies").environment()
+        new = packages.newest(parsed, environment)
         pinned = parsed.versions.startswith("==") and "*" not in parsed.versions
     state: State = "pinned" if pinned else "current" if old == new else "newer"
     return Update(module.module, module.written or "", state, old, new)

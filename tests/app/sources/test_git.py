@@ -61,12 +61,13 @@ def test_tags_branches_commits_and_the_default_branch(
 
 
 def test_a_moved_branch_is_followed_and_the_old_commit_stays_cached(
-    repository: Repository, cache: GitCache
+    repository: Repository, cache: GitCache, tmp_path: Path
 ) -> None:
     repository.commit({"a.py": "1"})
     old = cache.fetch(source(f"{repository.url}@main"))
     repository.commit({"a.py": "2"})
-    new = cache.fetch(source(f"{repository.url}@main"))
+    assert cache.fetch(source(f"{repository.url}@main")) == old, "one look-up for each branch"
+    new = GitCache(tmp_path / "cache").fetch(source(f"{repository.url}@main"))
     assert (new.folder / "a.py").read_text() == "2"
     assert (old.folder / "a.py").read_text() == "1"
 

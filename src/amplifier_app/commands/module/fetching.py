@@ -63,11 +63,12 @@ def update(
     fetching = Fetching(keep=bool(modules))
     chosen = chosen_plan(request, keep_unset=True, fetching=fetching)
     path = lock_path_for(chosen)
-    caches = updating.Caches.below(paths.cache_dir())
     written: Path | None = None
     while True:
         lock = Lock.read(path) if path.exists() else None
-        updates = run_loop(updating.look_for_updates(chosen, lock, modules or (), caches))
+        updates = run_loop(
+            updating.look_for_updates(chosen, lock, modules or (), paths.cache_dir())
+        )
         updates += updating.bundle_updates(chosen, lock)
         newer = [entry for entry in updates if entry.state == "newer"]
         if not newer or check:

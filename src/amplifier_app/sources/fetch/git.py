@@ -227,19 +227,23 @@ class GitCache:
         self._root = root
         self._git = executable
         self._offline = offline
+        self._looked_up: dict[tuple[str, str | None], str] = {}
 
     def fetch(self, source: GitSource, *, commit: str | None = None) -> Checkout:
         """Check out a source.
 
         Args:
             source: What to fetch.
-            commit: The commit of its ref, if the caller has looked it up.
+            commit: A commit to use instead of the current one of its ref, which is looked up once.
 
         Raises:
             SourceError: The repository, the ref or the subdirectory is unavailable.
             Stopped: The caller was cancelled.
         """
-        commit = commit or self.look_up(source)
+        if commit is None:
+            # Modules of one repository get the same commit.
+            key = source.url, source.ref
+            commit = self._looked_up[key] = self._looked_up.get(key) or self.look_up(source)
         home = self._commit_home(source, commit)
         if not home.is_dir():
             self._refuse_offline(source, f"commit {commit}")
