@@ -28,7 +28,7 @@ from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
 from amplifier_app.sessions.fork import unfinished_session
 from amplifier_app.sessions.store import SessionStore, new_session_id
-from amplifier_app.sessions.summary import ID, SCHEMA_VERSION, WAITING_FILE
+from amplifier_app.sessions.summary import ID, SCHEMA_VERSION, WAITING_FILE, check_metadata
 from amplifier_support import journal
 from amplifier_support.fields import to_mapping
 from amplifier_support.files import (
@@ -51,14 +51,11 @@ _MANIFEST = "manifest.json"
 _LEVEL = 3
 """Of compression: half the time of the default for text of about a tenth more bytes."""
 
-_FACTS = {
-    **dict.fromkeys(("created", "updated", "title", "name", "project", "profile", "provider"), str),
-    **dict.fromkeys(("model", "parent", "agent"), str),
-    **dict.fromkeys(("prompts", "depth"), int),
-    **dict.fromkeys(("usage", "forked_from"), dict),
-    "prices": list,
-}
-"""Metadata that an import keeps, with its type."""
+_FACTS = (
+    *("created", "updated", "title", "name", "project", "profile", "provider", "model", "parent"),
+    *("agent", "prompts", "depth", "usage", "forked_from", "prices"),
+)
+"""Metadata that an import keeps."""
 
 
 # Writing
@@ -335,9 +332,8 @@ def _fill(path: Path, session_id: str, files: Mapping[str, bytes], ids: Mapping[
 
 def _facts(metadata: Any, session_id: str, ids: Mapping[str, str]) -> dict[str, Any]:
     """The metadata to keep; the rest could change how the session runs here."""
-    facts = {key: metadata[key] for key, kind in _FACTS.items() if type(metadata.get(key)) is kind}
-    if "turns" in metadata and type(metadata["turns"]) is int:
-        facts.setdefault("prompts", metadata["turns"])
+    values = check_metadata(metadata).values
+    facts = {key: values[key] for key in _FACTS if values.get(key) is not None}
     # A session that is here already does not get sub-sessions from a bundle.
     parent = ids.get(facts.pop("parent", ""))
     if parent is not None:

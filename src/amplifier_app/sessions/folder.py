@@ -251,8 +251,7 @@ class SessionFolder:
             SessionError: It is locked by another process, its metadata is damaged, or it cannot be
                 written.
         """
-        lock = SessionLock(self.path / "lock", self.id)
-        try:
+        with SessionLock(self.path / "lock", self.id):
             metadata = read_metadata(self.path)
             if metadata.fault is not None:
                 raise SessionError(
@@ -260,8 +259,6 @@ class SessionFolder:
                     hint=f"Repair it: amplifier session verify --repair {self.id}",
                 )
             write_metadata(self.path, {**metadata.values, **title_metadata(redact(title))})
-        finally:
-            lock.release()
 
     def open(self) -> SavedSession:
         """Open it for writing.

@@ -54,24 +54,20 @@ def unfinished_session(root: Path, session_id: str) -> Generator[Path]:
     with system_errors_as(SessionError, f"cannot create {path}"):
         path.mkdir(mode=FOLDER_MODE)
         path.chmod(FOLDER_MODE)
-    lock: SessionLock | None = None
     try:
-        lock = SessionLock(path / "lock", session_id)
-        yield path
-        for folder, _, _ in os.walk(path):
-            sync_folder(folder)
-        _require_free(target)
-        os.rename(path, target)
-        sync_folder(root)
+        with SessionLock(path / "lock", session_id):
+            yield path
+            for folder, _, _ in os.walk(path):
+                sync_folder(folder)
+            _require_free(target)
+            os.rename(path, target)
+            sync_folder(root)
     except OSError as error:
         shutil.rmtree(path, ignore_errors=True)
         raise SessionError(f"cannot create session {session_id}: {error.strerror}") from error
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def _require_free(target: Path) -> None:

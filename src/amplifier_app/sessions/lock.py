@@ -80,6 +80,12 @@ class SessionLock:
     def is_held(self) -> bool:
         return self._descriptor >= 0
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
     def release(self) -> None:
         """Release the lock; a second call does nothing."""
         if self.is_held:

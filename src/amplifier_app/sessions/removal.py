@@ -61,8 +61,7 @@ def remove_sessions(root: Path, session_ids: Iterable[str]) -> None:
     paths = [root / session_id for session_id in session_ids]
     with contextlib.ExitStack() as locks:
         for path in paths:
-            lock = SessionLock(path / "lock", path.name)
-            locks.callback(lock.release)
+            locks.enter_context(SessionLock(path / "lock", path.name))
         for path in paths:
             remove_folder(path)
 
@@ -89,13 +88,10 @@ def remove_remnant(path: Path) -> None:
     Raises:
         SessionError: It is in use, or cannot be removed.
     """
-    lock = SessionLock(path / "lock", path.name)
-    try:
+    with SessionLock(path / "lock", path.name):
         # With the lock, no other process can complete it.
         if is_remnant(path):
             remove_folder(path)
-    finally:
-        lock.release()
 
 
 def remove_folder(path: Path) -> None:

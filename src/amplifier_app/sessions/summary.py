@@ -58,10 +58,11 @@ def read_metadata(path: Path) -> Metadata:
         return Metadata(lost, "metadata is damaged")
     if not isinstance(data, dict):
         return Metadata(lost, "metadata is damaged")
-    return _validate(cast("dict[str, Any]", data))
+    return check_metadata(cast("dict[str, Any]", data))
 
 
-def _validate(data: dict[str, Any]) -> Metadata:
+def check_metadata(data: dict[str, Any]) -> Metadata:
+    """The valid values of metadata, in their present form."""
     # Version 1 counted prompts as turns.
     if "turns" in data:
         data.setdefault("prompts", data.pop("turns"))
@@ -151,7 +152,7 @@ _IS_VALID: Mapping[str, Callable[[object], bool]] = {
     "schema_version": lambda value: _is_count(value) and value != 0,
     **dict.fromkeys(("created", "updated"), lambda value: utc_time(value) is not None),
     **dict.fromkeys(("project", "profile", "plan_digest", "provider", "parent"), _is_text),
-    **dict.fromkeys(("title", "model", "mode", "module_mode", "agent"), _or_none(_is_text)),
+    **dict.fromkeys(("title", "name", "model", "mode", "module_mode", "agent"), _or_none(_is_text)),
     **dict.fromkeys(("prompts", "depth"), _is_count),
     "usage": _mapping_check(_is_count),
     # Null until a turn has ended, with an orchestrator that does not count.

@@ -31,6 +31,7 @@ from amplifier_support.files import (
     open_regular,
     read_regular,
     sync_folder,
+    system_errors_as,
     write_private,
 )
 from amplifier_support.named_tuple import NamedTuple
@@ -77,15 +78,11 @@ def repair(path: Path, findings: list[Finding]) -> list[Finding]:
     Raises:
         SessionError: The session is in use, or cannot be written.
     """
-    lock = SessionLock(path / "lock", path.name)
-    try:
+    refused = system_errors_as(SessionError, f"cannot repair session {path.name}")
+    with SessionLock(path / "lock", path.name), refused:
         for finding in findings:
             if finding.repair is not None:
                 finding.repair()
-    except OSError as error:
-        raise SessionError(f"cannot repair session {path.name}: {error.strerror}") from error
-    finally:
-        lock.release()
     return verify(path)
 
 

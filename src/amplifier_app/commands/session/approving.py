@@ -55,13 +55,10 @@ def approve(
     if decision is None:
         _list(Waiting(folder), number, output)
         return
-    lock = SessionLock(folder / "lock", folder.name)
-    try:
+    with SessionLock(folder / "lock", folder.name):
         waiting = Waiting(folder)
         question = _choose(waiting, number)
         waiting.answer(question, decision, answer or "", expires or WEEK)
-    finally:
-        lock.release()
     _report(folder, waiting, question, decision)
 
 
