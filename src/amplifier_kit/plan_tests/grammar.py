@@ -10,9 +10,11 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from amplifier_app.plan.schema import rules
 from amplifier_app.plan.schema.json_schema import DIALECT, Definitions
 from amplifier_app.plan.schema.rules import (
     Anything,
+    ByName,
     Check,
     Choice,
     Config,
@@ -26,72 +28,13 @@ from amplifier_app.plan.schema.rules import (
     Texts,
     is_null,
 )
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text, with_items
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text
 
 
-def _report_empty(node: Node, where: str, check: Check) -> None:
-    """An empty value expects nothing."""
-    check.problems.add(f"{where!r} is empty", node.at, "set a value or remove it")
+class ListOf(rules.ListOf):
+    """A list of values of one form, which people count from 1."""
 
-
-class _Several(Rule):
-    """Several values of one form.
-
-    Args:
-        description: Its description in the schema.
-        expected: What to write instead of a wrong value.
-        values: The rule of each value.
-        filled: Whether at least one value is required.
-    """
-
-    def __init__(
-        self, description: str, expected: str, values: Rule, *, filled: bool = False
-    ) -> None:
-        super().__init__(description)
-        self._expected = expected
-        self._values = values
-        self._filled = filled
-
-
-class ByName(_Several):
-    """A mapping from any names to values of one form."""
-
-    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if not isinstance(node, MapNode):
-            return check.wrong(node, where, self._expected)
-        if self._filled and not node.items:
-            return _report_empty(node, where, check)
-        read = {
-            name: self._values.read(value, f"{where}.{name}", check)
-            for name, value in node.items.items()
-        }
-        return with_items(node, {name: item for name, item in read.items() if item is not None})
-
-    def schema(self, printing: Printing) -> Schema:
-        schema: Schema = {"type": ["object"], "additionalProperties": printing.use(self._values)}
-        return {**schema, "minProperties": 1} if self._filled else schema
-
-
-class ListOf(_Several):
-    """A list of values of one form."""
-
-    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if not isinstance(node, ListNode):
-            return check.wrong(node, where, self._expected)
-        if self._filled and not node.items:
-            return _report_empty(node, where, check)
-        return _read_list(self._values, node, where, check)
-
-    def schema(self, printing: Printing) -> Schema:
-        schema: Schema = {"type": ["array"], "items": printing.use(self._values)}
-        return {**schema, "minItems": 1} if self._filled else schema
-
-
-def _read_list(rule: Rule, node: ListNode, where: str, check: Check) -> ListNode:
-    read = [
-        rule.read(item, f"{where}.{number}", check) for number, item in enumerate(node.items, 1)
-    ]
-    return ListNode([item for item in read if item is not None], node.at)
+    first = 1
 
 
 class Content(Rule):
@@ -126,7 +69,7 @@ class Expected(Fields):
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         for key, value in node.items.items() if isinstance(node, MapNode) else ():
             if is_null(value):
-                _report_empty(value, f"{where}.{key}", check)
+                check.empty(value, f"{where}.{key}")
         return super().read_value(node, where, check)
 
 
@@ -135,14 +78,14 @@ class Parts(Texts):
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         if isinstance(node, ListNode) and not node.items:
-            _report_empty(node, where, check)
+            check.empty(node, where)
         return super().read_value(node, where, check)
 
     def _is_valid(self, node: Node, where: str, check: Check) -> bool:
         if not super()._is_valid(node, where, check):
             return False
         if not read_text(node):
-            _report_empty(node, where, check)
+            check.empty(node, where)
             return False
         return True
 
@@ -442,6 +385,9 @@ _STUB_FIELDS = Fields(
 )
 
 
+_STUBS = ListOf("Results, one for each call.", "a list of results", _STUB_FIELDS)
+
+
 class _Stub(Rule):
     """A result, a list of results, or the word for recorded results."""
 
@@ -449,7 +395,7 @@ class _Stub(Rule):
         if read_text(node) == RECORDED:
             return node
         if isinstance(node, ListNode):
-            return _read_list(_STUB_FIELDS, node, where, check)
+            return _STUBS.read_value(node, where, check)
         if not isinstance(node, MapNode):
             return check.wrong(node, where, f"'{{output: …}}', a list of these, or '{RECORDED}'")
         return _STUB_FIELDS.read_value(node, where, check)

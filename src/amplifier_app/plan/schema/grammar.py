@@ -22,6 +22,7 @@ from amplifier_app.plan.schema.rules import (
     Fields,
     Flag,
     Id,
+    ListOf,
     Number,
     Printing,
     Rule,
@@ -148,37 +149,7 @@ def _renamed(node: MapNode, old: str, new: str) -> MapNode:
     return MapNode(items, node.at, {**node.keys, new: node.key_at(old)})
 
 
-class Entries(Rule):
-    """A list whose entries are mappings.
-
-    Args:
-        description: What it is for.
-        expected: What to write instead of a wrong value.
-        entry: The rule of an entry.
-    """
-
-    def __init__(self, description: str, expected: str, entry: Fields, **more: Any) -> None:
-        super().__init__(description, **more)
-        self._expected = expected
-        self._entry = entry
-
-    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if not isinstance(node, ListNode):
-            return check.wrong(node, where, self._expected)
-        read = [
-            self._read_one(item, f"{where}.{number}", check)
-            for number, item in enumerate(node.items)
-        ]
-        return ListNode([item for item in read if item is not None], node.at)
-
-    def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
-        return self._entry.read(node, where, check)
-
-    def schema(self, printing: Printing) -> Schema:
-        return {"type": ["array"], "items": {**printing.use(self._entry)}}
-
-
-class Keyed(Entries):
+class Keyed(ListOf):
     """A list of mappings with one required key; a string is short for a mapping with only that key.
 
     Args:
@@ -214,7 +185,7 @@ class Keyed(Entries):
         }
 
 
-class Rules(Entries):
+class Rules(ListOf):
     """A list of rules for tool calls, each with an `action`."""
 
     def __init__(self, description: str, entry: Fields, **more: Any) -> None:
@@ -447,8 +418,8 @@ _NAMESPACES = ByName(
     "Folders that tools and hooks can read as '@NAME:path', by name. A bundle adds its own folder and "
     "those of the bundles it includes.",
     "a mapping 'NAME: SOURCE'",
-    "a name",
     Texts("Source of the folder, or a list of sources that are searched in this order."),
+    what="a name",
 )
 
 PLUGIN_NAME = r"[a-z0-9][a-z0-9.-]{0,63}"
@@ -492,7 +463,7 @@ _CONTENTS: Mapping[str, Rule] = {
     "approvals": _APPROVALS,
 }
 
-_PREFERENCES = Entries(
+_PREFERENCES = ListOf(
     "Providers and models of the plan, of which the agent uses the first that is available.",
     "a list of mappings such as '{provider: anthropic, model: claude-haiku-*}'",
     Fields(
@@ -650,13 +621,13 @@ SETTINGS = Shape(
         "sources": ByName(
             "Sources of modules, by module id; they override the plan's.",
             "a mapping 'MODULE: SOURCE'",
-            "a module id",
             # An empty one removes that of a wider scope.
             Text(
                 "Source of the module; null for the plan's own.",
                 empty="kept",
                 examples=["./my-tool"],
             ),
+            what="a module id",
         ),
         "display": Fields(
             "How runs and chats are shown.",

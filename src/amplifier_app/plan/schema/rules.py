@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text, with_items
@@ -63,6 +63,10 @@ class Check:
     def wrong(self, node: Node, where: str, expected: str) -> None:
         """Report a value of the wrong type; there is nothing to read from it."""
         self.problems.add(f"{where!r} is {_describe_kind(node)}", node.at, f"expected {expected}")
+
+    def empty(self, node: Node, where: str) -> None:
+        """Report an empty value where one is required."""
+        self.problems.add(f"{where!r} is empty", node.at, "set a value or remove it")
 
     def unknown(
         self, key: str, node: MapNode, known: Sequence[str], where: str, *, open: bool = False
@@ -151,8 +155,7 @@ class Text(Rule):
         if text is None:
             return check.wrong(node, where, f"a string{' (in quotes)' * isinstance(node, Scalar)}")
         if not text.strip():
-            check.problems.add(f"{where!r} is empty", node.at, "set a value or remove it")
-            return None
+            return check.empty(node, where)
         return node
 
     def schema(self, printing: Printing) -> Schema:
@@ -360,33 +363,86 @@ class ByName(Rule):
     Args:
         description: What the mapping is for.
         expected: Its form, for problems.
-        what: What a name is, such as `a module id`.
         values: The rule of the values.
+        what: What a name is, such as `a module id`; None for any name.
+        filled: Whether at least one name is required.
     """
 
-    def __init__(self, description: str, expected: str, what: str, values: Rule) -> None:
+    def __init__(
+        self,
+        description: str,
+        expected: str,
+        values: Rule,
+        *,
+        what: str | None = None,
+        filled: bool = False,
+    ) -> None:
         super().__init__(description)
         self._expected = expected
-        self._key = Id("The name.", what)
+        self._key = None if what is None else Id("The name.", what)
         self._values = values
+        self._filled = filled
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         if not isinstance(node, MapNode):
             return check.wrong(node, where, self._expected)
+        if self._filled and not node.items:
+            return check.empty(node, where)
         items: dict[str, Node] = {}
         for name, value in node.items.items():
-            key = self._key.read(Scalar(name, node.key_at(name)), where, check)
+            key = self._key is None or self._key.read(Scalar(name, node.key_at(name)), where, check)
             read = self._values.read(value, f"{where}.{name}", check)
-            if key is not None and read is not None:
+            if key and read is not None:
                 items[name] = read
         return with_items(node, items)
 
     def schema(self, printing: Printing) -> Schema:
-        return {
-            "type": ["object"],
-            "propertyNames": {"pattern": ID},
-            "additionalProperties": printing.use(self._values),
-        }
+        schema: Schema = {"type": ["object"], "additionalProperties": printing.use(self._values)}
+        if self._key is not None:
+            schema["propertyNames"] = {"pattern": ID}
+        return {**schema, "minProperties": 1} if self._filled else schema
+
+
+class ListOf(Rule):
+    """A list of values of one form.
+
+    Args:
+        description: What it is for.
+        expected: What to write instead of a wrong value.
+        entry: The rule of an entry.
+        filled: Whether at least one entry is required.
+
+    Attributes:
+        first: The number of the first entry in problems.
+    """
+
+    first: ClassVar[int] = 0
+
+    def __init__(
+        self, description: str, expected: str, entry: Rule, *, filled: bool = False, **more: Any
+    ) -> None:
+        super().__init__(description, **more)
+        self._expected = expected
+        self._entry = entry
+        self._filled = filled
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        if not isinstance(node, ListNode):
+            return check.wrong(node, where, self._expected)
+        if self._filled and not node.items:
+            return check.empty(node, where)
+        read = [
+            self._read_one(item, f"{where}.{number}", check)
+            for number, item in enumerate(node.items, self.first)
+        ]
+        return ListNode([item for item in read if item is not None], node.at)
+
+    def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
+        return self._entry.read(node, where, check)
+
+    def schema(self, printing: Printing) -> Schema:
+        schema: Schema = {"type": ["array"], "items": printing.use(self._entry)}
+        return {**schema, "minItems": 1} if self._filled else schema
 
 
 def _describe_kind(node: Node) -> str:
