@@ -31,8 +31,7 @@ class Image(NamedTuple):
     @property
     def described(self) -> str:
         """Such as `PNG image, 640x480 pixels`."""
-        kind = {"image/webp": "WebP"}.get(self.media_type)
-        kind = kind or self.media_type.removeprefix("image/").upper()
+        kind = self.media_type.removeprefix("image/").upper().replace("WEBP", "WebP")
         return f"{kind} image, {self.width}x{self.height} pixels"
 
 
@@ -40,9 +39,9 @@ class DamagedImage(Exception):
     """It starts like an image but is damaged; the message says what is wrong."""
 
 
-def looks_like_image(start: bytes) -> bool:
-    """Return True if a file that starts with these bytes (16 or more) claims to be an image."""
-    return _kind(start) is not None
+def image_type(start: bytes) -> str | None:
+    """The media type of an image of a supported kind, by its first 16 bytes; None for anything else."""
+    return kind[0] if (kind := _kind(start)) else None
 
 
 def read_image(data: bytes) -> Image:

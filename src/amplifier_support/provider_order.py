@@ -24,9 +24,7 @@ def first_provider(
     The first of several equal ones; None if there are no providers.
     """
     candidates = list(providers)
-    named = [
-        candidate for candidate in candidates if default is not None and name(candidate) == default
-    ]
+    named = [each for each in candidates if default is not None and name(each) == default]
     return min(named or candidates, key=priority, default=None)
 
 

@@ -6,12 +6,12 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_260,
+    "amplifier_app": 36_220,
     "amplifier_batch": 8_070,
     "amplifier_core": 3_000,
     "amplifier_extras": 4_840,
     "amplifier_serve": 1_745,
-    "amplifier_kit": 4_740,
+    "amplifier_kit": 4_700,
     "amplifier_modules": 19_670,
     "amplifier_support": 5_805,
 }

@@ -18,7 +18,7 @@ from amplifier_support.files import open_regular, system_errors_as
 from amplifier_support.images import (
     MAX_PIXELS,
     DamagedImage,
-    looks_like_image,
+    image_type,
     read_image,
     without_metadata,
 )
@@ -78,7 +78,7 @@ def read_attachments(files: Sequence[Path | bytes]) -> Attachments:
     for number, file in enumerate(files, 1):
         name = f"image {number}" if isinstance(file, bytes) else str(file)
         data = file if isinstance(file, bytes) else _read(file)
-        if looks_like_image(data[:16]) or isinstance(file, bytes):
+        if image_type(data[:16]) or isinstance(file, bytes):
             images.append(to_image(name, data))
         else:
             texts.append(_text(name, data))

@@ -40,6 +40,7 @@ from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput, failure, read_input
 from amplifier_modules._shared.output import OutputCapture, output_dir
 from amplifier_support.files import open_private_in
+from amplifier_support.images import image_type
 from amplifier_support.installation import install_command
 from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_support.session_capabilities import ACCEPTED_TOOLS, OFFLINE, SKILLS_CHANNEL
@@ -52,14 +53,6 @@ logger = logging.getLogger(__name__)
 
 _SPILL_LIMIT = 64 * 1024 * 1024
 _PIECE = 1 << 20
-_IMAGES = {
-    "image/png": (b"\x89PNG\r\n\x1a\n",),
-    "image/jpeg": (b"\xff\xd8\xff",),
-    "image/gif": (b"GIF87a", b"GIF89a"),
-    "image/webp": (b"RIFF",),
-}
-"""Image types that models accept, and their first bytes."""
-
 _LARGEST_IMAGE = 5 * 1024 * 1024
 _MAX_IMAGES = 20
 
@@ -166,7 +159,7 @@ class Results:
         except (binascii.Error, ValueError):
             return _text(f"[{kind}: its data is not valid base64]")
         # A service refuses a request with invalid data, and every later one.
-        if data.startswith(_IMAGES.get(kind, ())) and len(data) <= _LARGEST_IMAGE:
+        if image_type(data[:16]) == kind and len(data) <= _LARGEST_IMAGE:
             source = {"type": "base64", "media_type": kind, "data": encoded}
             return {"type": "image", "source": source}
         try:

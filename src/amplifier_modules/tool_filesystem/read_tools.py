@@ -24,7 +24,7 @@ from amplifier_modules.tool_filesystem.workspace import (
     decode,
     for_model,
 )
-from amplifier_support.images import MAX_PIXELS, DamagedImage, Image, looks_like_image, read_image
+from amplifier_support.images import MAX_PIXELS, DamagedImage, Image, image_type, read_image
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import printable
 
@@ -105,7 +105,7 @@ def read_file(location: Location, limits: Limits) -> Page | ImageFile:
     with open_guarded(location) as (descriptor, size):
         file = os.fdopen(descriptor, "rb", closefd=False)
         start = file.peek(SNIFFED)[:SNIFFED]
-        if looks_like_image(start):
+        if image_type(start):
             image = _image(file, size, limits)
             if image is not None:
                 return image

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_support.images import DamagedImage, looks_like_image, read_image
+from amplifier_support.images import DamagedImage, image_type, read_image
 from tests.support.images import IMAGES, RED_PNG, png
 
 TYPES = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif"}
@@ -34,7 +34,7 @@ def test_truncated_images_are_refused(name: str) -> None:
     data = IMAGES[name]
     # A GIF may do without its last byte.
     for end in range(16, len(data) - name.endswith("gif")):
-        assert looks_like_image(data[:end])
+        assert image_type(data[:end])
         with pytest.raises(DamagedImage):
             read_image(data[:end])
 
