@@ -15,12 +15,13 @@ from typing import Any
 import pexpect
 import pytest
 
+from amplifier_app.sessions.store import SessionStore
 from amplifier_support.sandbox import available
 from tests.support.cli import amplifier_command, child_environment, run_amplifier
 from tests.support.plans import mock_plan
 from tests.support.processes import is_alive
 from tests.support.screen import Emulator, screen
-from tests.support.terminal import CTRL_C, ENTER, Terminal
+from tests.support.terminal import CTRL_C, ENTER, UP, Terminal
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -394,7 +395,9 @@ def test_plain_output_has_the_same_card_in_lines_that_stay(tmp_path: Path, how: 
         terminal.until("Ctrl-C +stop the prompt")
         terminal.type("t")
         terminal.until("No. Instead: ")
-        terminal.type("leave it" + ENTER)
+        terminal.type("leave")
+        terminal.type(UP)
+        terminal.type(" it" + ENTER)
         terminal.until("2 of 3.*[?] more")
         terminal.type("what ")
         terminal.until("ignored 'what '")
@@ -407,9 +410,12 @@ def test_plain_output_has_the_same_card_in_lines_that_stay(tmp_path: Path, how: 
         terminal.prompt()
         terminal.type("/quit" + ENTER)
         terminal.finish()
-    # The terminal shows that Esc was typed.
+    # The terminal shows the keys that it does not know.
     assert "\x1b" not in terminal.unmarked
-    assert terminal.raw.count("leave it") == 1
+    assert terminal.raw.count("leave^[[A it") == 1
+    (session,) = SessionStore().summaries()
+    results = [item for item in SessionStore().read(session.id)[1] if item["role"] == "tool"]
+    assert "the user says: leave it" in str(results[0])
     assert ("return {}" in (tmp_path / "parse.py").read_text()) is not is_dumb
 
 

@@ -293,19 +293,6 @@ _MAX_WAITING = 3
 """Messages shown; the rest is counted."""
 
 
-def _waiting_lines(queued: Sequence[str], later: Sequence[str]) -> list[str]:
-    """Return a line for each message, and one for those that are too many.
-
-    Args:
-        queued: Messages for the next step of the running turn.
-        later: What runs after the turn.
-    """
-    lines = [f"  queued for the next step: {one_line(text)}" for text in queued]
-    lines += [f"  will run when it finishes: {one_line(text)}" for text in later]
-    more = len(lines) - _MAX_WAITING
-    return [*lines[:_MAX_WAITING], f"  … {more} more"] if more > 0 else lines
-
-
 _MAX_OUTPUT = 40
 """Lines shown of the output of a shell command."""
 
@@ -807,9 +794,9 @@ class Conversation:
         return self.terminal.shown(self.files.as_typed(text))
 
     def _waiting(self) -> Sequence[str]:
-        """Return lines on the messages that were sent and have not been used."""
-        display = self._as_shown
-        return _waiting_lines(
-            [display(text) for text in self.session.steering.waiting()],
-            [display(text) for text in self._upcoming],
-        )
+        """Return a line for each message that was sent and has not been used; many are counted."""
+        messages = [("queued for the next step", text) for text in self.session.steering.waiting()]
+        messages += [("will run when it finishes", text) for text in self._upcoming]
+        lines = [f"  {what}: {one_line(self._as_shown(text))}" for what, text in messages]
+        more = len(lines) - _MAX_WAITING
+        return [*lines[:_MAX_WAITING], f"  … {more} more"] if more > 0 else lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import select
 from collections.abc import Generator
 from typing import Any, Self
@@ -17,6 +18,9 @@ except ImportError:  # no terminals of this kind on Windows
     termios = None  # type: ignore[assignment]
 
 _READ_SIZE = 1 << 16
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O?[ -~])")
+_SEQUENCE_SECONDS = 0.05
+"""Seconds after Esc in which the rest of a key's code arrives."""
 
 
 class KeyMode:
@@ -38,7 +42,7 @@ class KeyMode:
         self.typed_ahead = b""
 
     def __enter__(self) -> Self:
-        self._before = self._get()
+        self._before = _get_mode(self._fd)
         try:
             self._read_keys()
         except BaseException:  # a signal
@@ -52,10 +56,10 @@ class KeyMode:
 
     def restore(self) -> None:
         """Set the mode that was before."""
-        self._set(self._before)
+        _set_mode(self._fd, self._before)
 
     def _read_keys(self) -> None:
-        mode = self._get()
+        mode = _get_mode(self._fd)
         if mode is not None and termios is not None:
             mode[0] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)
             mode[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
@@ -64,36 +68,25 @@ class KeyMode:
             # Ctrl-Z and Ctrl-\ are keys.
             disabled = os.fpathconf(self._fd, "PC_VDISABLE").to_bytes(1, "big")
             mode[6][termios.VSUSP] = mode[6][termios.VQUIT] = disabled
-            self._set(mode)
+            _set_mode(self._fd, mode)
             self.typed_ahead = self._pending().replace(b"\n", b"\r")
 
     def set_interrupt_signal(self, enabled: bool) -> None:
         """Make Ctrl-C a signal, which works while the program is busy, or a key like others."""
-        mode = self._get()
+        mode = _get_mode(self._fd)
         if mode is not None and termios is not None:
             mode[3] = mode[3] | termios.ISIG if enabled else mode[3] & ~termios.ISIG
-            self._set(mode)
+            _set_mode(self._fd, mode)
 
     @contextlib.contextmanager
     def released(self) -> Generator[None]:
         """The mode before it, for another program."""
-        mode = self._get()
-        self._set(self._before)
+        mode = _get_mode(self._fd)
+        _set_mode(self._fd, self._before)
         try:
             yield
         finally:
-            self._set(mode)
-
-    def _get(self) -> list[Any] | None:
-        if termios is not None:
-            with contextlib.suppress(termios.error):  # not a terminal, or one that is gone
-                return termios.tcgetattr(self._fd)
-        return None
-
-    def _set(self, mode: list[Any] | None) -> None:
-        if mode is not None and termios is not None:
-            with contextlib.suppress(termios.error):  # the terminal is gone
-                termios.tcsetattr(self._fd, termios.TCSANOW, mode)
+            _set_mode(self._fd, mode)
 
     def _pending(self) -> bytes:
         try:
@@ -101,6 +94,19 @@ class KeyMode:
             return os.read(self._fd, _READ_SIZE) if ready else b""
         except OSError:  # the terminal is gone
             return b""
+
+
+def _get_mode(fd: int) -> list[Any] | None:
+    if termios is not None:
+        with contextlib.suppress(termios.error):  # not a terminal, or one that is gone
+            return termios.tcgetattr(fd)
+    return None
+
+
+def _set_mode(fd: int, mode: list[Any] | None) -> None:
+    if mode is not None and termios is not None:
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(fd, termios.TCSANOW, mode)
 
 
 async def read_line(fd: int) -> str | None:
@@ -111,41 +117,44 @@ async def read_line(fd: int) -> str | None:
         OSError: The terminal is gone.
     """
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    text = ""
     with _line_mode(fd):
         loop.add_reader(fd, readable.set)
         try:
-            await readable.wait()
-            text = os.read(fd, _READ_SIZE).decode("utf-8", "replace")
+            while True:
+                await readable.wait()
+                readable.clear()
+                data = os.read(fd, _READ_SIZE)
+                text += data.decode("utf-8", "replace")
+                if data.endswith(b"\x1b"):
+                    # It may begin the code of another key, whose rest the terminal keeps for a line.
+                    await asyncio.sleep(_SEQUENCE_SECONDS)
+                    with KeyMode(fd) as keys:
+                        text += keys.typed_ahead.decode("utf-8", "replace")
+                    text = _SEQUENCE.sub("", text)
+                if not data or text.endswith(("\n", "\r", "\x03", "\x1b")):
+                    break
         finally:
             loop.remove_reader(fd)
     if "\x03" in text:
         raise KeyboardInterrupt
-    if "\x1b" in text:
-        # The code of an arrow key begins with Esc; what follows must not answer the next question.
-        forget_typed()
     return None if "\x1b" in text or not text else text.rstrip("\r\n")
 
 
 @contextlib.contextmanager
 def _line_mode(fd: int) -> Generator[None]:
     """The terminal edits a line, which also Ctrl-C and Esc end."""
-    before = None
-    if termios is not None:
-        try:
-            before, mode = termios.tcgetattr(fd), termios.tcgetattr(fd)
-        except termios.error as error:
-            raise OSError(*error.args) from error
+    before, mode = _get_mode(fd), _get_mode(fd)
+    if mode is not None and termios is not None:
         mode[0] |= termios.ICRNL
         mode[3] |= termios.ECHO | termios.ICANON | termios.IEXTEN
         mode[3] &= ~termios.ISIG
         mode[6][termios.VEOL], mode[6][termios.VEOL2] = b"\x03", b"\x1b"
-        termios.tcsetattr(fd, termios.TCSANOW, mode)
+    _set_mode(fd, mode)
     try:
         yield
     finally:
-        if before is not None and termios is not None:
-            with contextlib.suppress(termios.error):  # the terminal is gone
-                termios.tcsetattr(fd, termios.TCSANOW, before)
+        _set_mode(fd, before)
 
 
 def forget_typed() -> None:
