@@ -432,6 +432,7 @@ def _unreadable(source: Path, error: OSError) -> ConfigError:
 
 
 _FIELD = re.compile(r"\\?\{\{\s*([^{}]*?)\s*\}\}")
+_PLAIN = re.compile(r"(?<!\{)\{([^{}]+)\}(?!\})")
 _NAME = re.compile(r"[^.{}\s][^.{}]*(\.[^.{}]+)*")
 
 _PLAIN_BRACES = r"Write {{field}}; for plain braces write \{{."
@@ -484,6 +485,10 @@ class PromptTemplate:
             raise ConfigError(f"the prompt of row {row.id!r} is empty", location=row.where)
         return prompt
 
+    def find_plain_field(self, row: Row) -> str | None:
+        """The first field of a row that is in single braces, and so not replaced; None without one."""
+        return next((name for name in _PLAIN.findall(self._text or "") if name in row.fields), None)
+
 
 def _replaced(match: re.Match[str], row: Row) -> str:
     if match[0].startswith("\\"):
@@ -499,12 +504,7 @@ def _value(row: Row, path: str) -> Any:
     for name in path.split("."):
         if isinstance(value, dict) and name in value:
             value = cast("dict[str, Any]", value)[name]
-        elif (
-            isinstance(value, list)
-            and name.isascii()
-            and name.isdecimal()
-            and int(name) < len(value)
-        ):
+        elif isinstance(value, list) and name in map(str, range(len(cast("list[Any]", value)))):
             value = cast("list[Any]", value)[int(name)]
         else:
             raise ConfigError(

@@ -474,9 +474,10 @@ def test_files_of_two_checkouts_are_compared(tmp_path: Path) -> None:
         files.mkdir(parents=True)
         for name in ("a.py", "b.py"):
             (files / name).touch()
-        what = ("batch", "run", "mock", "files", "-o", "out", "--prompt", "Read {{name}}.")
+        what = ("batch", "run", "mock", "files", "-o", "out", "--prompt", "{name} {x} {{name}}")
         done = run_amplifier(*what, cwd=tmp_path / checkout)
         assert done.code == 0, done.stderr
+        assert done.stderr.count("warning: {name} in the prompt is sent as it is") == 1
     done = run_amplifier("compare", "one/out", "two/out", cwd=tmp_path)
     assert done.code == 0, done.stderr
     assert "(2 rows" in done.stdout

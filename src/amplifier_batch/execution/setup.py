@@ -17,7 +17,7 @@ from typing import Any
 from amplifier_app.base.errors import AppError, ConfigError, SessionError, UsageError
 from amplifier_app.base.file_writing import open_private
 from amplifier_app.base.outcome import Ending, to_outcome
-from amplifier_app.base.stdio import Output
+from amplifier_app.base.stdio import Output, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.choose import Chosen, choose, open_sources
 from amplifier_app.commands.run.one_shot import read_schema
@@ -146,15 +146,15 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
     template, number = PromptTemplate(prompt), 0
     for batch_row in read_batch_rows(facts):
         template.render(batch_row)
+        if not number and (name := template.find_plain_field(batch_row)):
+            text = f"{{{name}}} in the prompt is sent as it is; for the field, write {{{{{name}}}}}"
+            to_stderr(f"warning: {text}\n")
         workdirs.of(batch_row, batch_row.id)
         number += 1
+    if not number and row.shard and any(read_batch_rows({**facts, "shard": None})):
+        hint = "Use at most as many shards as the input has rows."
+        raise ConfigError(f"shard {row.shard} of {source} has no rows", hint=hint)
     if not number:
-        if (
-            row.shard is not None
-            and next(read_batch_rows({**facts, "shard": None}), None) is not None
-        ):
-            hint = "Use at most as many shards as the input has rows."
-            raise ConfigError(f"shard {row.shard} of {source} has no rows", hint=hint)
         raise ConfigError(f"{source} has no rows", hint="Check the input.")
     return {**facts, "rows": number, "repeat": row.repeat}
 
