@@ -123,11 +123,11 @@ async def compact(chat: Chat, argument: str) -> Reply:
     if argument and not inspect.signature(function).parameters:
         raise AppError("the context of this plan takes no focus", hint="Run: /compact")
     before = await _request_tokens(chat)
-    await ask_module(function, *([argument] if argument else []))
+    result = await ask_module(function, *([argument] if argument else []))
     if await _request_tokens(chat) >= before:
         return f"Nothing to compact: a request has about {describe.tokens(before)} tokens."
-    # A notice of the context shows how much, in its own count.
-    return "Compacted."
+    # A context that counts shows a notice.
+    return "Compacted." if result is None else None
 
 
 async def _request_tokens(chat: Chat) -> int:
