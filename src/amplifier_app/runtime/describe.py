@@ -15,7 +15,7 @@ from amplifier_app.sessions.tool_calls import agent_answer
 from amplifier_support.clock import utc_now, utc_time
 from amplifier_support.fields import read_field, to_mapping
 
-_MAIN_FIELDS = ("command", "file_path", "path", "pattern", "query", "url", "name", "prompt", "task")
+_MAIN_KEYS = ("command", "file_path", "path", "query", "url", "name", "prompt", "task", "proposal")
 """Input fields that identify a call, most specific first."""
 
 
@@ -45,16 +45,16 @@ def tool_input(data: dict[str, Any], limit: int = 100) -> str:
         fields = cast("Mapping[str, Any]", value)
         if isinstance(fields.get("instruction"), str):
             return one_line(task(fields.get("agent"), fields["instruction"]), limit)
-        if isinstance(fields.get("todos"), list):
-            return _progress(fields["todos"])
         if isinstance(fields.get("pattern"), str):
             where = fields.get("path") or ""
             return one_line(
                 f"{fields['pattern']} in {where}" if where else fields["pattern"], limit
             )
-        for key in _MAIN_FIELDS:
+        for key in _MAIN_KEYS:
             if isinstance(fields.get(key), str) and fields[key]:
                 return one_line(fields[key], limit)
+        if isinstance(fields.get("todos"), list):
+            return _progress(fields["todos"])
         value = json.dumps(fields, default=str, ensure_ascii=False) if fields else ""
     return one_line(str(value or ""), limit)
 

@@ -10,13 +10,7 @@ from amplifier_core.events import PROVIDER_REQUEST
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import CheckedTool
-from amplifier_modules.hooks_approval.config import (
-    MODULE_ID,
-    PROPOSE,
-    PROPOSED,
-    ApprovalMode,
-    Mode,
-)
+from amplifier_modules.hooks_approval.config import MODULE_ID, PROPOSE, PROPOSED, ApprovalMode, Mode
 from amplifier_support.session_capabilities import DEPTH, WORKING_DIR
 
 GO, AUTO, DECLINE = "Allow, and ask before edits", "Allow, in the mode auto", "Deny"
@@ -81,10 +75,9 @@ class ProposeTool(CheckedTool):
             )
         if option not in (GO, AUTO):
             await self._emit("revise" if comment else "declined", proposal, todos)
-            said = (
-                f"The user says: {comment}" if comment else "The user gave no reason; ask for it."
-            )
-            return ToolResult(output=f"The proposal is not accepted. {said}")
+            said = f"The user says: {comment}" if comment else "Ask the user for the reason."
+            text = f"the proposal is not accepted. {said}"
+            return ToolResult(success=False, error={"message": text, "denied": True})
         proposal = edited or proposal
         await self._emit("accepted", proposal, todos)
         modes: dict[str, Mode] = {GO: "ask", AUTO: "auto"}

@@ -19,13 +19,7 @@ from urllib.parse import urlsplit
 
 from amplifier_modules._shared.module.config import listed
 from amplifier_modules.hooks_approval import commands
-from amplifier_modules.hooks_approval.config import (
-    PROPOSE,
-    Action,
-    ApprovalConfig,
-    Mode,
-    Rule,
-)
+from amplifier_modules.hooks_approval.config import PROPOSE, Action, ApprovalConfig, Mode, Rule
 from amplifier_modules.hooks_approval.invocations import UNKNOWN, invocations, words_in
 from amplifier_modules.hooks_approval.read_only_commands import (
     Programs,

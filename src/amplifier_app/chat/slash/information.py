@@ -15,12 +15,7 @@ from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.tree.entries import NoSuchPath, entry_key, find, module_entries, parse_path
 from amplifier_app.plan.tree.nodes import Node, read_text
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approvals import (
-    NO_MODES,
-    current_mode,
-    place_of_rule,
-    policy_of_session,
-)
+from amplifier_app.runtime.approvals import NO_MODES, current_mode, place_of_rule, policy_of_session
 from amplifier_app.runtime.request_sections import find_tool_entry
 from amplifier_app.runtime.status import read_status
 from amplifier_app.runtime.turns.module_faults import read_messages
