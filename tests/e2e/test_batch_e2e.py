@@ -118,7 +118,7 @@ def require_each_effect_once(batches: Batches) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
 def test_kills_lose_no_row_and_repeat_no_effect(batches: Batches, scale: Scale) -> None:
-    (rows, kills), seed = scale((20, 4), (1000, 200)), 20261122
+    (rows, kills), seed = scale((12, 3), (1000, 200)), 20261122
     batches.rows(rows)
     run_with_kills(batches, kills, seed)
     results = batches.results()
@@ -315,11 +315,9 @@ def test_a_cost_limit_is_accepted_for_the_model_of_the_orchestrator(tmp_path: Pa
         plan = yaml.safe_load((tmp_path / "plan.yaml").read_text())
         config = plan["providers"][0]["config"]
         config.update(list_prices=True, model="house-model")
-        plan["session"] = {
-            "orchestrator": {
-                "module": "loop-streaming",
-                "config": {"default_model": "claude-sonnet-4-5"},
-            }
+        plan["session"]["orchestrator"] = {
+            "module": "loop-streaming",
+            "config": {"default_model": "claude-sonnet-4-5"},
         }
         (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
         check = run_amplifier(
@@ -484,7 +482,9 @@ def test_files_of_two_checkouts_are_compared(tmp_path: Path) -> None:
 
 
 def test_a_batch_continued_without_its_key_names_it(batches: Batches) -> None:
-    batches.rows(50)
+    batches.plan["extends"] = "default"  # whose other providers would stand in
+    batches.write_plan()
+    batches.rows(10)
     done = batches("run", "--max-cost", "0.00001")
     assert done.code == 7, done.stderr
     arguments = batches.arguments("resume", "--max-cost", "none")

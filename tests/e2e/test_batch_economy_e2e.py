@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.batches import Batches
+from tests.support.batches import Batches, small_plan
 from tests.support.cli import run_amplifier
 from tests.support.llm.batches import Batch, Fate
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
@@ -64,10 +64,7 @@ class Economy(Batches):
             module = "provider-openai"
             config |= {"base_url": server.openai_base_url, "api": vendor}
             self.env = {"OPENAI_API_KEY": "test-key"}
-        self.plan: dict[str, Any] = {
-            "extends": "default",
-            "providers": [{"module": module, "config": config}],
-        }
+        self.plan = small_plan({"module": module, "config": config})
 
     def arguments(self, command: str, *more: str) -> tuple[str, ...]:
         self.write_plan()
