@@ -1,4 +1,6 @@
-"""Every source file can be imported on its own, in an interpreter that has imported no other of its floor.
+"""Source files can be imported on their own, in an interpreter that has imported no other of their floor.
+
+The default run imports every eighth of them and a thorough one all.
 
 The kernel and what lies below it are imported first for the packages above: they must work in any order by themselves.
 Processes under test are mostly cloned from one that has imported the whole program; an import that a file lacks
@@ -15,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.thorough import Scale
+
 SOURCES = Path(__file__).parents[2] / "src"
 
 
@@ -27,13 +31,14 @@ def find_modules() -> list[str]:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", ["kernel", "above"])
-def test_every_file_can_be_imported_alone(part: str) -> None:
+def test_every_file_can_be_imported_alone(part: str, scale: Scale) -> None:
     names = find_modules()
     kernel = [name for name in names if name.startswith(("amplifier_support", "amplifier_core"))]
     above = [name for name in names if name not in kernel]
     assert len(kernel) > 50
     assert len(above) > 400
     below, names = ([], kernel) if part == "kernel" else (kernel, above)
+    names = names[:: scale(8, 1)]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", Path(__file__).with_name("lone_imports.py")],
         input=json.dumps([below, names]),

@@ -20,6 +20,7 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_support.redaction import Redactor
 from tests.app.sessions.killed import Killer
 from tests.support import planted
+from tests.support.thorough import Scale
 
 SECRET = planted.SECRETS["github-classic"]
 
@@ -261,11 +262,13 @@ def test_hostile_metadata_is_reduced_to_facts_of_the_right_type(tmp_path: Path) 
     assert stored == {"schema_version": 2, "id": "s", "project": "/p", "imported": True}
 
 
-def test_a_killed_import_leaves_whole_sessions_or_none(store: SessionStore, tmp_path: Path) -> None:
+def test_a_killed_import_leaves_whole_sessions_or_none(
+    store: SessionStore, tmp_path: Path, scale: Scale
+) -> None:
     bundle = read_bundle(bundled(store, tmp_path))
     target = SessionStore(tmp_path / "to")
     kill = Killer()
-    for _ in range(40):
+    for _ in range(scale(12, 40)):
         kill(lambda: import_bundle(target, bundle, new_ids=True))
         for path in target.root.iterdir():
             if not path.name.startswith("."):

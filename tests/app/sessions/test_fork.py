@@ -13,6 +13,7 @@ from amplifier_app.sessions.removal import remove_leftovers
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.journal import CLEAR
 from tests.app.sessions.killed import Killer
+from tests.support.thorough import Scale
 
 
 def calling(*ids: str) -> dict[str, Any]:
@@ -99,11 +100,11 @@ def test_a_missing_step_or_plan_is_an_error(store: SessionStore) -> None:
     assert [path.name for path in store.root.iterdir()] == ["source"]
 
 
-def test_a_killed_fork_leaves_a_whole_session_or_none(store: SessionStore) -> None:
+def test_a_killed_fork_leaves_a_whole_session_or_none(store: SessionStore, scale: Scale) -> None:
     source = store.find("source")
     kill = Killer()
     seen: set[str] = set()
-    for _ in range(40):
+    for _ in range(scale(12, 40)):
         kill(lambda: fork_session(store, source, step=2))
         left = {path.name for path in store.root.iterdir() if not path.name.startswith(".")}
         for name in left - seen - {"source"}:

@@ -16,8 +16,7 @@ from amplifier_app.sessions.removal import (
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary
 from tests.app.sessions.killed import Killer
-
-KILLS = 40
+from tests.support.thorough import Scale
 
 
 def summary(session_id: str, parent: str | None = None, agent: str | None = None) -> SessionSummary:
@@ -36,10 +35,10 @@ def test_sub_sessions_come_before_the_session_that_spawned_them() -> None:
     assert with_sub_sessions("loop", summaries) == ["loop"]
 
 
-def test_a_killed_removal_leaves_each_session_whole_or_gone(tmp_path: Path) -> None:
+def test_a_killed_removal_leaves_each_session_whole_or_gone(tmp_path: Path, scale: Scale) -> None:
     store = SessionStore(tmp_path)
     kill = Killer()
-    for _ in range(KILLS):
+    for _ in range(scale(10, 40)):
         for name in ("lead", "child"):
             if store.get(name):
                 continue

@@ -1,4 +1,7 @@
-"""A corpus of broken modules: each gets its own finding with a fix."""
+"""A corpus of broken modules: each gets its own finding with a fix.
+
+The default run has one module for each check, and a thorough one all.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,20 @@ from tests.kit.validation.corpus import CORPUS
 from tests.kit.validation.corpus.case import MOUNTED_TOOL, Case
 from tests.kit.validation.samples import named, spoiled, validated, write_module
 
+FIRST = {case.check: case for case in reversed(CORPUS)}
+"""The first module of each check."""
+
 
 @pytest.mark.usefixtures("warm_checks")
-@pytest.mark.parametrize("case", CORPUS, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case, id=str(case), marks=[] if FIRST[case.check] is case else [pytest.mark.thorough]
+        )
+        for case in CORPUS
+    ],
+)
 def test_faults_are_reported_with_a_fix(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.verification import repair, verify
 from tests.app.sessions.killed import Killer
 from tests.support.cli import Finished, run_amplifier
+from tests.support.thorough import Scale
 
 CALL = {"type": "tool_call", "id": "c1", "name": "bash", "input": {"command": "ls"}}
 HISTORY: list[dict[str, Any]] = [
@@ -166,11 +167,11 @@ def _repair(path: Path) -> None:
     repair(path, verify(path))
 
 
-def test_a_killed_repair_loses_nothing(store: SessionStore) -> None:
+def test_a_killed_repair_loses_nothing(store: SessionStore, scale: Scale) -> None:
     path = store.root / "s"
     good = (path / "transcript.jsonl").read_bytes()
     kill = Killer()
-    for number in range(40):
+    for number in range(scale(12, 40)):
         damaged = b"{damaged %d\n" % number + good
         (path / "transcript.jsonl").write_bytes(damaged)
         (path / "metadata.json").write_text(f"[{number}")
