@@ -108,8 +108,9 @@ DIALECTS: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("dialect", "output"), [("anthropic", "pipe"), ("openai", "plain"), ("openai", "events")]
+)
 async def test_a_broken_stream_shows_the_answer_once_or_its_beginning_and_an_error(
     dialect: str, output: str
 ) -> None:
@@ -122,7 +123,7 @@ async def test_a_broken_stream_shows_the_answer_once_or_its_beginning_and_an_err
         async with limit, ScriptedLLM(replies) as server:
             turn, context = Turn(output), ListContext()
             config = {"base_url": server.base_url + path, "api_key": "k", "model": model}
-            config |= {"max_retries": 1, "idle_timeout": 1}
+            config |= {"max_retries": 1, "idle_timeout": 0.5}
             close = await module.mount(turn.coordinator, config)
             result = await turn.run(turn.coordinator.get("providers"), context)
             await close()

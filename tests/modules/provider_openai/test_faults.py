@@ -47,21 +47,21 @@ async def test_the_script_has_the_events_these_tests_count(llm_server, mounted):
     assert chunks[-1].usage is not None
 
 
-@pytest.mark.parametrize("after", BEFORE_FINISH)
 @pytest.mark.parametrize(
     "fault",
     [Cut, lambda after: Cut(after, clean=True), ResetAfter, Stall, ErrorEvent, Malformed],
     ids=["cut", "ended", "reset", "stall", "error", "malformed"],
 )
-async def test_a_fault_before_the_finish_is_never_success(llm_server, mounted, fault, after):
-    server = await llm_server([Reply(**REPLY, fault=fault(after))])
-    provider = await mounted(server, idle_timeout=0.3)
-    chunks, error = await drained(provider)
-    assert not any(isinstance(chunk, ChatResponse) for chunk in chunks)
-    assert isinstance(error, errors.LLMError)
-    assert error.retryable
-    if chunks:
-        assert isinstance(error, errors.StreamError)
+async def test_a_fault_before_the_finish_is_never_success(llm_server, mounted, fault):
+    for after in BEFORE_FINISH:
+        server = await llm_server([Reply(**REPLY, fault=fault(after))])
+        provider = await mounted(server, idle_timeout=0.2)
+        chunks, error = await drained(provider)
+        assert not any(isinstance(chunk, ChatResponse) for chunk in chunks), after
+        assert isinstance(error, errors.LLMError), after
+        assert error.retryable, after
+        if chunks:
+            assert isinstance(error, errors.StreamError), after
 
 
 @pytest.mark.parametrize("after", range(max(BEFORE_FINISH) + 1, EVENTS))

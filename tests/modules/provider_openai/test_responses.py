@@ -210,19 +210,19 @@ EVENTS = 13
 REPLY = {"text": "Hello there", "tool_calls": [ToolCall("t", {"a": 1}, id="c")]}
 
 
-@pytest.mark.parametrize("after", range(EVENTS))
 @pytest.mark.parametrize(
     "fault",
     [Cut, lambda after: Cut(after, clean=True), ResetAfter, Stall, ErrorEvent, Malformed],
     ids=["cut", "ended", "reset", "stall", "error", "malformed"],
 )
-async def test_a_fault_before_the_end_is_never_success(llm_server, mounted, fault, after):
-    server = await llm_server([Reply(**REPLY, fault=fault(after))])
-    provider = await mounted(server, **NEW, idle_timeout=0.3)
-    chunks: list[Any] = []
-    with pytest.raises(errors.LLMError):
-        await _collect(provider, chunks)
-    assert not any(isinstance(chunk, ChatResponse) for chunk in chunks)
+async def test_a_fault_before_the_end_is_never_success(llm_server, mounted, fault):
+    for after in range(EVENTS):
+        server = await llm_server([Reply(**REPLY, fault=fault(after))])
+        provider = await mounted(server, **NEW, idle_timeout=0.05)
+        chunks: list[Any] = []
+        with pytest.raises(errors.LLMError):
+            await _collect(provider, chunks)
+        assert not any(isinstance(chunk, ChatResponse) for chunk in chunks), after
 
 
 async def _collect(provider: Any, chunks: list[Any]) -> None:
