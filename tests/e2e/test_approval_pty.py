@@ -79,12 +79,11 @@ def test_an_edit_is_shown_and_approved_with_one_key(tmp_path: Path) -> None:
     assert "return {}" in (tmp_path / "parse.py").read_text()
 
 
-@pytest.mark.parametrize("columns", [40, 80])
-def test_a_card_fits_the_screen_and_its_diff_is_shown_once(tmp_path: Path, columns: int) -> None:
+def test_a_card_fits_the_screen_and_its_diff_is_shown_once(tmp_path: Path) -> None:
     content = "".join(f"line {n}\n" for n in range(60))
     write = {"name": "write_file", "input": {"file_path": "new", "content": content}}
     command = {"name": "bash", "input": {"command": f"cat > x <<E\n{content}E"}}
-    size = (columns, 24)
+    size = (40, 24)
     with run(tmp_path, EDIT, write, command, size=size) as terminal:
         for number, head in enumerate(("Edit", "Write", "Run"), 1):
             terminal.until(f"{number} of 3.*[?] more")
@@ -364,8 +363,6 @@ def test_a_project_cannot_change_what_a_key_means(tmp_path: Path) -> None:
     [
         ("{y: n}", "'n' in 'display.approval_keys' has two meanings"),
         ("{x: y}", "unknown key 'x' in display.approval_keys"),
-        ("{y: ab}", "expected one character"),
-        ("{y: 1}", "expected one character"),
         ("{y: ' '}", "expected one character"),
         ("y", "expected a mapping such as"),
     ],
@@ -419,16 +416,13 @@ def test_plain_output_has_the_same_card_in_lines_that_stay(tmp_path: Path, how: 
     assert ("return {}" in (tmp_path / "parse.py").read_text()) is not is_dumb
 
 
-@pytest.mark.parametrize("how", ["chat", "plain chat", "one prompt"])
-def test_a_letter_or_a_word_and_enter_is_an_answer(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("option", [(), ("--plain",)])
+def test_a_letter_or_a_word_and_enter_is_an_answer(tmp_path: Path, option: tuple[str, ...]) -> None:
     calls = [{"name": "bash", "input": {"command": f"touch made-{n}; true"}} for n in range(4)]
     file = plan(tmp_path, *calls)
-    arguments = ["run", "-f", file, *(["--plain"] if "plain" in how else [])]
-    prompt = ["go"] if how == "one prompt" else []
-    with Terminal(*arguments, *prompt, cwd=tmp_path, size=(80, 50)) as terminal:
-        if not prompt:
-            terminal.prompt()
-            terminal.type("go" + ENTER)
+    with Terminal("run", "-f", file, *option, cwd=tmp_path, size=(80, 50)) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
         for number, answer in enumerate(("y", "Yes", "no", "yess")):
             terminal.until(f"{number + 1} of 4")
             terminal.until("[?] more")
@@ -438,9 +432,8 @@ def test_a_letter_or_a_word_and_enter_is_an_answer(tmp_path: Path, how: str) -> 
         terminal.until("ignored")
         terminal.type("y" + ENTER)
         terminal.until("done here")
-        if not prompt:
-            terminal.prompt()
-            terminal.type("/quit" + ENTER)
+        terminal.prompt()
+        terminal.type("/quit" + ENTER)
         terminal.finish()
     assert sorted(path.name for path in tmp_path.glob("made-*")) == ["made-0", "made-1", "made-3"]
     # Nothing of an answer is a message to the model.

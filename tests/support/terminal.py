@@ -67,6 +67,8 @@ class _Spawned(pexpect.spawn):
     def __init__(self, *args: Any, cold: bool, **options: Any) -> None:
         self.cold = cold
         super().__init__(*args, **options)
+        # A test closes it when the process has ended, or need not end in order.
+        self.ptyproc.delayafterclose = 0
 
     def _spawnpty(self, args: list[str], **options: Any) -> Any:
         environment = options["env"]

@@ -135,7 +135,10 @@ def test_the_embedded_model_can_be_what_is_asked_first(settings: Path) -> None:
 # -- refusals --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("status", "code"), [(401, 4), (404, 5), (429, 75), (500, 75)], ids=str)
+@pytest.mark.parametrize(
+    ("name", "status", "code"),
+    [("anthropic", 401, 4), ("openai", 404, 5), ("anthropic", 429, 75), ("openai", 500, 75)],
+)
 def test_a_test_that_fails_saves_nothing_and_has_its_code(
     name: str, status: int, code: int, home: Path
 ) -> None:
@@ -184,7 +187,7 @@ def test_what_cannot_be_is_a_usage_error_and_no_question(
     assert everything(home) == {}
 
 
-@pytest.mark.parametrize("piped", ["", "\n", "   \n", f"two {KEY}\n", "ключ\n", "\x00\n"])
+@pytest.mark.parametrize("piped", ["   \n", f"two {KEY}\n", "ключ\n", "\x00\n"])
 def test_an_invalid_key_is_refused_and_not_printed(piped: str, home: Path) -> None:
     done = run_amplifier("init", "-p", "openai", "--no-test", "--key-stdin", stdin=piped.encode())
     assert done.code == 2

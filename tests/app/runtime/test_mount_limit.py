@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -28,8 +29,13 @@ def amplifier(folder: Path, *arguments: str) -> Finished:
     return run_amplifier(*arguments, "-f", "plan.yaml", cwd=folder)
 
 
-@pytest.mark.parametrize("command", [("run", "hello"), ("plan", "check")])
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        *((name, ("run", "hello")) for name in MODULES),
+        ("imports", ("plan", "check")),
+    ],
+)
 def test_a_module_has_a_time_limit_and_is_named_with_its_line(
     name: str, command: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -42,12 +48,17 @@ def test_a_module_has_a_time_limit_and_is_named_with_its_line(
     assert "set a longer session.mount_timeout" in ended.stderr
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_the_time_limit_of_a_run_applies_while_mounting(name: str, tmp_path: Path) -> None:
-    plan(tmp_path, name, "null")
-    ended = amplifier(tmp_path, "run", "hello", "--timeout", "3")
-    assert ended.code == 7
-    assert "time limit of 3 s reached while mounting 'slow'" in ended.stderr
+def test_the_time_limit_of_a_run_applies_while_mounting(tmp_path: Path) -> None:
+    arguments = ("run", "hello", "-f", "plan.yaml", "--timeout", "3")
+    running: list[subprocess.Popen[bytes]] = []
+    for name in MODULES:
+        (tmp_path / name).mkdir()
+        plan(tmp_path / name, name, "null")
+        running.append(start_amplifier(*arguments, cwd=tmp_path / name))
+    for process in running:
+        _, stderr = process.communicate()
+        assert process.returncode == 7, stderr
+        assert b"time limit of 3 s reached while mounting 'slow'" in stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
