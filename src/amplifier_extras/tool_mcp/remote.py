@@ -11,7 +11,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from amplifier_extras.tool_mcp.connection import MAX_MESSAGE, Connection
-from amplifier_modules._shared.http.environment import certificates_of_environment
+from amplifier_modules._shared.http.connections import certificates_of_environment
 
 
 class RemoteAuth(httpx2.Auth):

@@ -336,7 +336,7 @@ class _Reader:
             c = self.text[self.at]
             if word is None:
                 start = self.at
-            elif c in " \t\n;&|)" and self._begins_command():
+            elif c in " \t\n;&|)" and _BEFORE_COMMAND.issuperset(self.commands[-1]):
                 # Its patterns end with a parenthesis, which closes nothing.
                 self._cases += {"case": 1, "esac": -1}.get(self.text[start : self.at], 0)
             if c in " \t" or c in _SEPARATORS or c in "<>":
@@ -383,9 +383,6 @@ class _Reader:
             self._take_documents()
         self.commands.append([])
         return False
-
-    def _begins_command(self) -> bool:
-        return _BEFORE_COMMAND.issuperset(self.commands[-1])
 
     def _redirect(self) -> bool:
         """Read an operator; return True for a process substitution, which is read too."""

@@ -23,7 +23,7 @@ from amplifier_core.message_models import (
     ToolCallBlock,
     Usage,
 )
-from amplifier_core.models import ConfigField, ModelInfo, Pricing, ProviderInfo
+from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_modules._shared.history.request import normalise
 from amplifier_modules._shared.history.values import clean_value, portable_id
 from amplifier_modules._shared.http.client import Endpoint
@@ -73,7 +73,6 @@ from amplifier_modules.provider_anthropic.transport import (
     Transport,
 )
 from amplifier_support.provider_access import Access
-from amplifier_support.provider_batches import ProviderBatches
 from amplifier_support.usage import token_count, token_counts
 
 _FINISH_REASONS = {
@@ -187,6 +186,9 @@ class AnthropicProvider(HTTPProvider):
             lists=find_price_lists(coordinator, PROVIDER, shipped_prices()),
             names=listed_names,
         )
+        self.batches = transport.batches  # none at a cloud
+        self.model_pricing = self._prices.pricing
+        self.price_file = self._prices.price_file
 
     supports_schema_with_tools = True
     """True if a model may call tools although its answer must match a schema."""
@@ -234,14 +236,6 @@ class AnthropicProvider(HTTPProvider):
             logger.warning("cannot list models, using those known to this version: %s", error)
             return [self._model_info({"id": model.id}) for model in known_models()]
 
-    def model_pricing(self, model: str) -> Pricing | None:
-        """The prices that the cost of a model's calls is computed from; None if unknown."""
-        return self._prices.pricing(model)
-
-    def price_file(self, model: str) -> dict[str, str] | None:
-        """The file of the prices of a model; see `PriceSource.price_file`."""
-        return self._prices.price_file(model)
-
     async def count_tokens(self, request: ChatRequest | Mapping[str, Any]) -> int:
         """Count the input tokens of the request.
 
@@ -261,11 +255,6 @@ class AnthropicProvider(HTTPProvider):
                 retryable=False,
             )
         return counted_tokens
-
-    @property
-    def batches(self) -> ProviderBatches | None:
-        """The Message Batches of the account; None at a cloud."""
-        return self._transport.batches
 
     async def aclose(self) -> None:
         """Close the provider's connections."""

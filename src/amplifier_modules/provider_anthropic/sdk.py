@@ -28,7 +28,6 @@ from amplifier_modules._shared.http.errors import (
     error_for_body,
     error_for_response,
 )
-from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import NEWEST_VERSION, SAMPLING_VERSION, Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
@@ -173,7 +172,8 @@ class _SDKRequests:
             text = f"{self._provider} sent an event that is not JSON: {error.doc[:200]!r}"
             return StreamError(text, **about)
         faults = self._faults(model)._replace(streaming=begun)
-        named = faults.as_kernel_error(_transport_fault(error))
+        fault = error.__cause__ if isinstance(error, anthropic.APIConnectionError) else error
+        named = faults.as_kernel_error(fault if isinstance(fault, Exception) else error)
         if isinstance(named, LLMError):
             return named
         if begun:
@@ -199,8 +199,8 @@ class SDKTransport(_SDKRequests, HTTPTransport):
     ) -> None:
         HTTPTransport.__init__(self, endpoint)
         try:
-            http_client = _http_client(endpoint.base_url, config)
-        except (connections.UnusableProxy, ImportError) as error:
+            http_client = _http_client(endpoint, config)
+        except ImportError as error:
             provider = endpoint.provider
             raise ConfigurationError(f"{provider}: {error}", provider=provider) from error
         client = AsyncAnthropic(
@@ -284,25 +284,12 @@ class CloudTransport(_SDKRequests):
         await self._client.close()
 
 
-def _transport_fault(error: Exception) -> Exception:
-    """The error of httpx for one of the SDK's HTTP library, a copy of httpx with the same classes."""
-    fault = error.__cause__ if isinstance(error, anthropic.APIConnectionError) else error
-    if not isinstance(fault, Exception):
-        return error
-    if type(fault).__module__.startswith("httpx2"):
-        kinds = (getattr(httpx, kind.__name__, None) for kind in type(fault).__mro__)
-        same: Exception = next(kind for kind in kinds if kind is not None)(str(fault))
-        same.__cause__ = fault
-        return same
-    return fault
-
-
-def _http_client(url: str, config: AnthropicConfig) -> Any:
+def _http_client(endpoint: Endpoint, config: AnthropicConfig) -> Any:
     """A client for one address with our proxies and certificates; it does not follow redirects."""
     return anthropic.DefaultAsyncHttpxClient(
         timeout=anthropic.Timeout(config.idle_timeout, connect=config.connect_timeout),
         verify=connections.trusted_context(),
-        proxy=connections.usable_proxy(url),
+        proxy=connections.usable_proxy(endpoint.base_url, endpoint.provider),
         transport=None,  # otherwise the SDK adds every proxy of the environment
         follow_redirects=False,
         trust_env=False,

@@ -83,15 +83,9 @@ class HTTPTransport:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._batches: ProviderBatches | None = None
+        self.batches: ProviderBatches | None = MessageBatches(endpoint)
         host = urlsplit(endpoint.base_url).hostname or ""
         self.is_anthropic = host == "anthropic.com" or host.endswith(".anthropic.com")
-
-    @property
-    def batches(self) -> ProviderBatches | None:
-        if self._batches is None:
-            self._batches = MessageBatches(self._endpoint)
-        return self._batches
 
     async def stream(
         self, prepared: Prepared, assembly: StreamAssembly, timeout: float | None

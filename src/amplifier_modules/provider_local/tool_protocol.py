@@ -82,7 +82,7 @@ def constrain_output(request: ChatRequest, *, loose: bool = False) -> ChatReques
     """
     tools, may_answer = _allowed(request)
     messages = [_with_rules(request.messages, tools), *_examples(tools)]
-    messages += _as_json(_conversation(request.messages))
+    messages += _as_json([m for m in request.messages if m.role not in ("system", "developer")])
     return request.model_copy(
         update={
             "messages": messages,
@@ -233,8 +233,8 @@ def _signature(tool: ToolSpec) -> str:
         f"{name}{'' if name in required else '?'}: {_type_name(schema)}"
         for name, schema in properties.items()
     )
-    described = f": {_first_paragraph(tool.description)}" if tool.description else ""
-    return f"- {tool.name}({arguments}){described}"
+    paragraph = " ".join((tool.description or "").strip().split("\n\n")[0].split())
+    return f"- {tool.name}({arguments})" + (f": {paragraph}" if paragraph else "")
 
 
 def _type_name(schema: Any) -> str:
@@ -245,10 +245,6 @@ def _type_name(schema: Any) -> str:
         return " or ".join(json.dumps(value) for value in facts["enum"])
     kind = facts.get("type", "any")
     return kind if isinstance(kind, str) else "any"
-
-
-def _first_paragraph(text: str) -> str:
-    return " ".join(text.strip().split("\n\n")[0].split())
 
 
 def _examples(tools: Iterable[ToolSpec]) -> list[Message]:
@@ -268,10 +264,6 @@ def _examples(tools: Iterable[ToolSpec]) -> list[Message]:
 
 def _runs_commands(tool: ToolSpec) -> bool:
     return list(tool.parameters.get("required") or ()) == [_SHELL_ARGUMENT]
-
-
-def _conversation(messages: Iterable[Message]) -> list[Message]:
-    return [message for message in messages if message.role not in ("system", "developer")]
 
 
 def _as_json(messages: Sequence[Message]) -> list[Message]:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from amplifier_core import capabilities
 from amplifier_core.llm_errors import ConfigurationError, ProviderUnavailableError
 from amplifier_core.message_models import ChatRequest, Degradation, Usage
-from amplifier_core.models import ConfigField, ModelInfo, Pricing, ProviderInfo
+from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.pacing import find_pacing
 from amplifier_modules._shared.providers.base import (
@@ -48,7 +48,6 @@ from amplifier_support.provider_batches import (
     BatchState,
     DeferredAnswer,
     FoundBatch,
-    ProviderBatches,
 )
 
 _PAGE = 100
@@ -247,7 +246,9 @@ class OpenAIProvider(ChatCompletionsProvider):
             address_from=access.address_from,
             without_key="" if access.keys else access.ignored,
         )
-        self._batches: ProviderBatches | None = None
+        self.batches = OpenAIBatches(self._endpoint)
+        self.model_pricing = self._prices.pricing
+        self.price_file = self._prices.price_file
 
     @property
     def supports_schema_with_tools(self) -> bool:
@@ -260,13 +261,6 @@ class OpenAIProvider(ChatCompletionsProvider):
     async def aclose(self) -> None:
         """Close the connections."""
         await self._endpoint.aclose()
-
-    @property
-    def batches(self) -> ProviderBatches | None:
-        """The batches of the account."""
-        if self._batches is None:
-            self._batches = OpenAIBatches(self._endpoint)
-        return self._batches
 
     def get_info(self) -> ProviderInfo:
         """Describe the provider and its requirements; `defaults` describe the configured model."""
@@ -295,14 +289,6 @@ class OpenAIProvider(ChatCompletionsProvider):
         """
         listed = await self._list_models()
         return [self._model_info(entry) for entry in listed if self._is_chat_model(entry["id"])]
-
-    def model_pricing(self, model: str) -> Pricing | None:
-        """The prices that the cost of a model's calls is computed from; None if unknown."""
-        return self._prices.pricing(model)
-
-    def price_file(self, model: str) -> dict[str, str] | None:
-        """The file of the prices of a model; see `PriceSource.price_file`."""
-        return self._prices.price_file(model)
 
     # -- the two APIs --------------------------------------------------------------------------
 

@@ -18,20 +18,23 @@ be counted.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import socket
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+import httpx
 import idna
 
-from amplifier_modules._shared.http.connections import AsyncioTransport, trusted_context
-from amplifier_modules._shared.http.environment import is_loopback, proxy_for
-from amplifier_modules._shared.http.lean_httpx import httpx
+from amplifier_modules._shared.http.connections import (
+    AsyncioTransport,
+    is_loopback,
+    proxy_for,
+    trusted_context,
+)
 from amplifier_modules.tool_web.config import WebConfig
 from amplifier_support.addresses import AddressPolicy, RefusedAddress
 from amplifier_support.named_tuple import NamedTuple
@@ -259,6 +262,9 @@ async def system_resolver(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
+_Transport = httpx.AsyncBaseTransport | AsyncioTransport
+
+
 class Web:
     """Fetch pages; one for each session. Call `close` at the end.
 
@@ -360,9 +366,7 @@ class Web:
             **more,
         }
 
-    async def _exchange(
-        self, transport: httpx.AsyncBaseTransport, request: httpx.Request
-    ) -> Answer:
+    async def _exchange(self, transport: _Transport, request: httpx.Request) -> Answer:
         limit = self._config.timeout
         connect = min(limit, _CONNECT_SECONDS)
         limits = {"connect": connect, "read": limit, "write": limit, "pool": limit}
@@ -374,7 +378,7 @@ class Web:
                 if response.status_code in _REDIRECTS:
                     most = 0  # the body of a redirect is not needed
                 body = Decoder(response.headers.get("content-encoding", ""), most)
-                async for piece in cast("AsyncIterator[bytes]", response.stream):
+                async for piece in response.aiter_raw():
                     body.feed(piece)
                     if body.full:
                         break
@@ -393,7 +397,7 @@ class Web:
         reason = str(error) or type(error).__name__
         hint = ""
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            if _proxy_for(url) and not self._config.use_proxy:
+            if proxy_for(str(url)) and not self._config.use_proxy:
                 hint = "; the environment has a proxy: set use_proxy of tool-web to use it"
             if isinstance(error.__cause__, socket.gaierror):
                 reason = f"unknown host ({reason})"
@@ -409,7 +413,7 @@ class Web:
             self._policy.check(host, port, address)
         return addresses
 
-    async def _way_to(self, url: httpx.URL) -> httpx.AsyncBaseTransport:
+    async def _way_to(self, url: httpx.URL) -> _Transport:
         proxied = self._proxy(url)
         if proxied is None:
             return self._direct
@@ -427,7 +431,7 @@ class Web:
         return proxied
 
     def _proxy(self, url: httpx.URL) -> httpx.AsyncBaseTransport | None:
-        proxy = _proxy_for(url) if self._config.use_proxy else None
+        proxy = proxy_for(str(url)) if self._config.use_proxy else None
         if proxy is None:
             return None
         if proxy not in self._proxied:
@@ -441,10 +445,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _proxy_for(url: httpx.URL) -> str | None:
-    """The environment's proxy for a URL."""
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
-        return None
-    return proxy_for(str(url))

@@ -85,11 +85,6 @@ def share(sizes: Sequence[int], room: int) -> int:
     return max(cap, LEAST, ordered[-1] if ordered else 0)
 
 
-def _shortenable(message: Mapping[str, Any] | BaseModel) -> int:
-    """Estimated tokens of the message's text and images, which may be cut."""
-    return _size(_plain(message).get("content"))
-
-
 def shorten(message: Mapping[str, Any] | BaseModel, tokens: int) -> dict[str, Any]:
     """A copy whose text and images take at most about `tokens`.
 
@@ -352,7 +347,8 @@ class Choice:
     ) -> int:
         """Cut the messages at `indices`; returns what remains of `total`."""
         stored = self.ledger.messages
-        sizes = {index: _shortenable(stored[index]) for index in indices}
+        # The text and images, which may be cut.
+        sizes = {index: _size(_plain(stored[index]).get("content")) for index in indices}
         cap = share(list(sizes.values()), room - (total - sum(sizes.values())))
         for index, size in sizes.items():
             if size > cap:

@@ -1,7 +1,7 @@
 """One request to an HTTP model service, with every failure as one of the kernel's errors.
 
 Retries, credentials and the meaning of bodies belong to the provider; this file handles
-requests, JSON and time limits. httpx is imported on the first request.
+requests, JSON and time limits. The HTTP client is imported on the first request.
 
     endpoint = Endpoint("https://host", {"x-api-key": key}, provider="anthropic")
     answer = await endpoint.post_json("/v1/thing", {"a": 1}, model="m")
@@ -37,6 +37,8 @@ from amplifier_support.text import without_login
 
 if TYPE_CHECKING:
     import httpx
+
+    from amplifier_modules._shared.http.connections import Answer, Client, HttpxClient
 
 CONNECT_TIMEOUT = 10.0
 IDLE_TIMEOUT = 300.0
@@ -93,7 +95,7 @@ class Endpoint:
         self.connect_timeout = connect_timeout
         self.idle_timeout = idle_timeout
         self._headers = dict(headers)
-        self._client: httpx.AsyncClient | None = None
+        self._client: Client | HttpxClient | None = None
         if not self.base_url.lower().startswith(("http://", "https://")):
             raise ConfigurationError(
                 f"{provider}: {address_from} must start with http:// or https://, got {base_url!r}",
@@ -253,7 +255,7 @@ class Endpoint:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise self.no_object(str(response.url), model)
+            raise self.no_object(self.base_url + path, model)
         return cast("dict[str, Any]", answer)
 
     def no_object(self, url: str, model: str | None = None) -> ProviderUnavailableError:
@@ -266,9 +268,10 @@ class Endpoint:
             retryable=False,
         )
 
-    def _open_client(self) -> httpx.AsyncClient:
+    async def _send(self, method: str, path: str, **parts: Any) -> Answer | httpx.Response:
+        """Send a request, of which the client knows the parts, and return with the answer's head."""
         if self._client is None:
-            from amplifier_modules._shared.http.connections import UnusableProxy, open_client
+            from amplifier_modules._shared.http.connections import open_client
 
             headers = {
                 "user-agent": "amplifier",
@@ -278,20 +281,10 @@ class Endpoint:
                 **self._headers,
             }
             limits = {"connect": self.connect_timeout, "idle": self.idle_timeout}
-            try:
-                self._client = open_client(self.base_url, headers, **limits)
-            except UnusableProxy as error:
-                text = f"{self.provider}: {error}"
-                raise ConfigurationError(text, provider=self.provider) from error
-        return self._client
+            self._client = open_client(self.base_url, headers, **limits, provider=self.provider)
+        return await self._client.send(method, path, **parts)
 
-    async def _send(self, method: str, path: str, **parts: Any) -> httpx.Response:
-        """Send a request, of which httpx knows the parts, and return with the answer's head."""
-        client = self._open_client()
-        request = client.build_request(method, self.base_url + path, **parts)
-        return await client.send(request, stream=True)
-
-    async def check(self, response: httpx.Response, model: str | None) -> None:
+    async def check(self, response: Answer | httpx.Response, model: str | None) -> None:
         """Raise the error for the head of an answer that is not a success, or is compressed."""
         encoding = response.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
@@ -303,7 +296,7 @@ class Endpoint:
                 status_code=response.status_code,
                 retryable=False,
             )
-        if response.is_success:
+        if 200 <= response.status_code < 300:
             return
         body = b""
         # The part that has arrived by then is enough.
@@ -321,7 +314,7 @@ class Endpoint:
             error.args = (f"{error}; {self._without_key}",)
         raise error
 
-    def check_event_stream(self, response: httpx.Response, model: str | None) -> None:
+    def check_event_stream(self, response: Answer | httpx.Response, model: str | None) -> None:
         """Raise the error for an answer that is no event stream."""
         # Some servers stream without a content type; reject only what cannot be a stream.
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -345,7 +338,7 @@ class Endpoint:
         )
 
 
-async def _beginning(response: httpx.Response, limit: int) -> bytes:
+async def _beginning(response: Answer | httpx.Response, limit: int) -> bytes:
     """The body up to `limit` bytes."""
     body = bytearray()
     async for chunk in response.aiter_bytes():

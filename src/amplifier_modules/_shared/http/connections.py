@@ -1,30 +1,31 @@
-"""Clients for an address, and HTTP/1.1 over asyncio as a transport of httpx.
+"""Clients for an address: HTTP/1.1 over asyncio, and the proxies and certificates of the environment.
 
-The transport that comes with httpx uses asyncio through anyio, whose import costs a short run more
-than its request, and it returns each chunk of a body separately. This one also uses h11, but returns
-chunks that arrived together as one. Proxies are left to httpx's own transport.
+Importing httpx costs a short run more than its request, and httpx returns each chunk of a body
+separately. The client here also uses h11, but returns chunks that arrived together as one. Proxies
+and unusual URLs are left to httpx, which is imported for them and for its exceptions.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
 
 import h11
 
-from amplifier_modules._shared.http.environment import (
-    certificates_of_environment,
-    is_usable,
-    proxy_for,
-)
-from amplifier_modules._shared.http.lean_httpx import httpx
+from amplifier_core.llm_errors import ConfigurationError
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import without_login
+
+if TYPE_CHECKING:
+    import httpx
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
 _MAX_SIZE = 18
@@ -100,6 +101,8 @@ _MAX_INTERIM = 20
 _NEXT_ADDRESS = 0.25
 """Seconds until a host's next address is tried in parallel with one that has not answered."""
 
+_PORTS = {"http": 80, "https": 443}
+
 
 class Origin(NamedTuple):
     """The origin that a kept connection belongs to."""
@@ -113,7 +116,48 @@ Addresses = Callable[[str, int], Awaitable[Sequence[str]]]
 """Resolves a host and port to IP addresses, as text."""
 
 
-class AsyncioTransport(httpx.AsyncBaseTransport):
+class Answer:
+    """The answer to one request, of which the body is still to be read, with the names of httpx's.
+
+    Attributes:
+        head: The answer's head as h11 has read it.
+        headers: Its headers by name in lower case.
+    """
+
+    def __init__(
+        self,
+        head: h11.Response,
+        connection: _Connection,
+        patience: float | None,
+        release: Callable[[], None],
+    ) -> None:
+        self.head = head
+        self.status_code = head.status_code
+        self.headers: dict[str, str] = {}
+        for raw, content in head.headers:
+            name, value = raw.decode("ascii"), content.decode(errors="replace")
+            before = self.headers.get(name)
+            self.headers[name] = value if before is None else f"{before}, {value}"
+        self._connection = connection
+        self._patience = patience
+        self._release: Callable[[], None] | None = release
+
+    async def aiter_bytes(self) -> AsyncGenerator[bytes]:
+        """Yield the body as it arrives, as it was sent."""
+        while data := await self._connection.body(self._patience):
+            yield data
+        await self.aclose()
+
+    aiter_raw = aiter_bytes
+
+    async def aclose(self) -> None:
+        """Close the connection, unless the body was read to its end."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
+class AsyncioTransport:
     """Connects without proxies, and keeps connections for further requests.
 
     Args:
@@ -135,32 +179,47 @@ class AsyncioTransport(httpx.AsyncBaseTransport):
         self._kept: dict[Origin, list[_Connection]] = {}
         self._is_closed = False
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends the request and returns with the answer's head.
+    async def handle_async_request(self, request: httpx.Request) -> Answer:
+        """Send a request of httpx, which is in memory, and return with the answer's head.
 
         Raises:
             httpx.TransportError: As httpx's own transport does.
         """
-        limits: dict[str, float | None] = request.extensions.get("timeout", {})
-        origin = _to_origin(request.url)
+        url = request.url
+        if url.scheme not in _PORTS:
+            raise _httpx_error("UnsupportedProtocol", f"unsupported URL scheme {url.scheme}://")
+        origin = Origin(url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme])
+        return await self.exchange(
+            origin,
+            {"method": request.method, "target": url.raw_path, "headers": request.headers.raw},
+            request.content,
+            request.extensions.get("timeout", {}),
+        )
+
+    async def exchange(
+        self,
+        origin: Origin,
+        head: Mapping[str, Any],
+        content: bytes,
+        limits: Mapping[str, float | None],
+    ) -> Answer:
+        """Send a request and return with the answer's head; arguments and errors are httpx's.
+
+        Args:
+            head: The method, target and headers for h11.
+            limits: Seconds to connect, write and read.
+        """
         connection = await self._take(origin)
         if connection is None:
             connection = await self._connect(origin, limits.get("connect"))
         try:
-            await connection.send(request, limits.get("write"))
-            head = await connection.head(limits.get("read"))
+            await connection.send(head, content, limits.get("write"))
+            answer = await connection.head(limits.get("read"))
         except BaseException:
             connection.abort()
             raise
-        return httpx.Response(
-            head.status_code,
-            headers=head.headers.raw_items(),
-            stream=_Body(connection, limits.get("read"), lambda: self._release(origin, connection)),
-            extensions={
-                "http_version": b"HTTP/" + head.http_version,
-                "reason_phrase": bytes(head.reason),
-            },
-        )
+        release = partial(self._release, origin, connection)
+        return Answer(answer, connection, limits.get("read"), release)
 
     async def aclose(self) -> None:
         """Closes the connections that are not in use; the others close after their answer."""
@@ -203,9 +262,9 @@ class AsyncioTransport(httpx.AsyncBaseTransport):
                 share = None if patience is None else patience / max(len(addresses), 1)
                 return await _first_connected(addresses, origin.port, share, options)
         except TimeoutError as error:
-            raise httpx.ConnectTimeout(str(error)) from error
+            raise _httpx_error("ConnectTimeout", error) from error
         except OSError as error:
-            raise httpx.ConnectError(str(error)) from error
+            raise _httpx_error("ConnectError", error) from error
 
 
 async def _open_connection(host: str, port: int, options: dict[str, Any]) -> _Connection:
@@ -283,25 +342,20 @@ class _Connection(asyncio.Protocol):
 
     # One exchange
 
-    async def send(self, request: httpx.Request, patience: float | None) -> None:
+    async def send(self, head: Mapping[str, Any], content: bytes, patience: float | None) -> None:
         """Sends the request, body and all, in `patience` seconds."""
-        assert isinstance(request.stream, httpx.AsyncByteStream)
         try:
-            head = h11.Request(
-                method=request.method, target=request.url.raw_path, headers=request.headers.raw
-            )
-            data = [self._http.send(head)]
-            data += [self._http.send(h11.Data(part)) async for part in request.stream]
-            data.append(self._http.send(h11.EndOfMessage()))
+            events = (h11.Request(**head), h11.Data(content), h11.EndOfMessage())
+            data = [self._http.send(event) for event in events]
         except h11.LocalProtocolError as error:
-            raise httpx.LocalProtocolError(str(error)) from error
+            raise _httpx_error("LocalProtocolError", error) from error
         self._transport.write(b"".join(data))
         if self._unsent is not None:
             try:
                 async with asyncio.timeout(patience):
                     await self._unsent
             except TimeoutError as error:
-                raise httpx.WriteTimeout(str(error)) from error
+                raise _httpx_error("WriteTimeout", error) from error
         # A service may reject a request before it has read all of it. Whether the connection was
         # lost without an answer, the reader will see.
 
@@ -314,9 +368,9 @@ class _Connection(asyncio.Protocol):
                 while not isinstance(event := await self._event(None), h11.Response):
                     interim += 1
                     if interim > _MAX_INTERIM:
-                        raise httpx.RemoteProtocolError("too many interim answers")
+                        raise _httpx_error("RemoteProtocolError", "too many interim answers")
         except TimeoutError as error:
-            raise httpx.ReadTimeout(str(error)) from error
+            raise _httpx_error("ReadTimeout", error) from error
         if (b"transfer-encoding", b"chunked") in event.headers:
             chunks = ChunkMerger()
             chunks.feed(self._http.trailing_data[0])
@@ -366,11 +420,11 @@ class _Connection(asyncio.Protocol):
             reason = str(error)
             if self._http.trailing_data == (b"", True):
                 reason = "no answer came" if is_head else "the connection was closed"
-            raise httpx.RemoteProtocolError(reason) from error
+            raise _httpx_error("RemoteProtocolError", reason) from error
 
     async def _wait_for_data(self, patience: float | None) -> None:
         if self._error is not None:
-            raise httpx.ReadError(str(self._error)) from self._error
+            raise _httpx_error("ReadError", self._error) from self._error
         self._ahead = 0
         self._transport.resume_reading()
         self._arrival = self._loop.create_future()
@@ -378,32 +432,7 @@ class _Connection(asyncio.Protocol):
             async with asyncio.timeout(patience):
                 await self._arrival
         except TimeoutError as error:
-            raise httpx.ReadTimeout(str(error)) from error
-
-
-class _Body(httpx.AsyncByteStream):
-    def __init__(
-        self, connection: _Connection, patience: float | None, release: Callable[[], None]
-    ) -> None:
-        self._connection = connection
-        self._patience = patience
-        self._release: Callable[[], None] | None = release
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while data := await self._connection.body(self._patience):
-            yield data
-
-    async def aclose(self) -> None:
-        release, self._release = self._release, None
-        if release is not None:
-            release()
-
-
-def _to_origin(url: httpx.URL) -> Origin:
-    if url.scheme not in ("http", "https"):
-        raise httpx.UnsupportedProtocol(f"unsupported URL scheme {url.scheme}://")
-    port = url.port or (443 if url.scheme == "https" else 80)
-    return Origin(url.scheme, url.raw_host.decode("ascii"), port)
+            raise _httpx_error("ReadTimeout", error) from error
 
 
 def _wake(future: asyncio.Future[None] | None) -> None:
@@ -411,12 +440,71 @@ def _wake(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
+def _httpx_error(name: str, reason: object) -> Exception:
+    import httpx
+
+    return getattr(httpx, name)(str(reason))
+
+
 _KEEPALIVE_SECONDS = 60.0
+_PROXIES = ("http", "https", "socks5", "socks5h")
+_PLAIN_NETLOC = re.compile(r"([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::([1-9]\d{0,3}|[1-5]\d{4}))?")
+_SENT_AS_IS = "/:?&=%@+,;!$'()*"
+
+
+class Client:
+    """Requests to a URL that has one reading only; it follows no redirects and keeps no cookies."""
+
+    def __init__(
+        self, origin: Origin, path: str, headers: Mapping[str, str], limits: Mapping[str, float]
+    ) -> None:
+        self._origin = origin
+        self._path = path
+        self._headers = headers
+        self._limits = limits
+        self._transport = AsyncioTransport(trusted_context, _KEEPALIVE_SECONDS)
+        self.aclose = self._transport.aclose
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str | int] | None = None,
+    ) -> Answer:
+        """Send a request and return with the answer's head.
+
+        Raises:
+            httpx.TransportError: As httpx does.
+        """
+        query = f"?{urlencode(params)}" if params else ""
+        target = quote(self._path + path, safe=_SENT_AS_IS) + query
+        sent = {name.lower(): value for name, value in {**self._headers, **(headers or {})}.items()}
+        if content:
+            sent["content-length"] = str(len(content))
+        head = {"method": method, "target": target, "headers": list(sent.items())}
+        return await self._transport.exchange(self._origin, head, content, self._limits)
+
+
+class HttpxClient:
+    """Requests by httpx: to a proxy, or to a URL that has to be interpreted."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+        self._url = url
+        self._client = client
+        self.aclose = client.aclose
+
+    async def send(self, method: str, path: str, **parts: Any) -> httpx.Response:
+        """See `Client.send`."""
+        request = self._client.build_request(method, self._url + path, **parts)
+        return await self._client.send(request, stream=True)
 
 
 def open_client(
-    url: str, headers: Mapping[str, str], *, connect: float, idle: float
-) -> httpx.AsyncClient:
+    url: str, headers: Mapping[str, str], *, connect: float, idle: float, provider: str
+) -> Client | HttpxClient:
     """A client for one address; it does not follow redirects.
 
     Args:
@@ -424,19 +512,24 @@ def open_client(
         headers: Sent with every request.
         connect: Seconds to reach it.
         idle: Longest silence, in seconds.
+        provider: Name for error messages.
 
     Raises:
-        UnusableProxy: The proxy of the environment for this address cannot be used.
+        ConfigurationError: The proxy of the environment for this address cannot be used.
     """
-    timeout = httpx.Timeout(idle, connect=connect)
-    proxy = usable_proxy(url)
-    if proxy is None:
-        transport = AsyncioTransport(trusted_context, _KEEPALIVE_SECONDS)
-        return httpx.AsyncClient(headers=headers, timeout=timeout, transport=transport)
+    proxy = usable_proxy(url, provider)
+    scheme, netloc, path, *more = urlsplit(url)
+    plain = _PLAIN_NETLOC.fullmatch(netloc)
+    if proxy is None and plain and not any(more) and "/." not in path:
+        origin = Origin(scheme, plain[1], int(plain[2] or _PORTS[scheme]))
+        limits = {"connect": connect, "read": idle, "write": idle}
+        return Client(origin, path, {"host": netloc, "accept": "*/*", **headers}, limits)
+    import httpx
+
     try:
-        return httpx.AsyncClient(
+        client = httpx.AsyncClient(
             headers=headers,
-            timeout=timeout,
+            timeout=httpx.Timeout(idle, connect=connect),
             verify=trusted_context(),
             limits=httpx.Limits(keepalive_expiry=_KEEPALIVE_SECONDS),
             proxy=proxy,
@@ -445,38 +538,75 @@ def open_client(
         )
     except ImportError as error:
         reason = "SOCKS needs the package socksio, which is not installed"
-        raise UnusableProxy(proxy, reason) from error
+        raise _unusable_proxy(str(proxy), reason, provider) from error
+    return HttpxClient(url, client)
 
 
-def usable_proxy(url: str) -> str | None:
+def usable_proxy(url: str, provider: str) -> str | None:
     """The proxy of the environment for an address; None if there is none.
 
     Raises:
-        UnusableProxy: It cannot be used.
+        ConfigurationError: It cannot be used.
     """
-    proxy = proxy_for(url)
-    if proxy is not None and not is_usable(proxy):
-        raise UnusableProxy(proxy, "it is not the address of a proxy")
+    if (proxy := proxy_for(url)) is None:
+        return None
+    try:
+        parts = urlsplit(proxy)
+        is_usable = parts.scheme in _PROXIES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise _unusable_proxy(proxy, "it is not the address of a proxy", provider)
     return proxy
 
 
-class UnusableProxy(Exception):
-    """A proxy of the environment cannot be used."""
+def _unusable_proxy(proxy: str, reason: str, provider: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{provider}: the proxy {without_login(proxy)} that the environment names cannot be used: "
+        f"{reason}; set HTTPS_PROXY to the address of an HTTP proxy",
+        provider=provider,
+    )
 
-    def __init__(self, proxy: str, reason: str) -> None:
-        super().__init__(
-            f"the proxy {without_login(proxy)} that the environment names cannot be used: {reason}; "
-            "set HTTPS_PROXY to the address of an HTTP proxy"
-        )
+
+def proxy_for(url: str) -> str | None:
+    """The environment's proxy for a URL; none for a server on this machine."""
+    # On these systems the settings name proxies as well.
+    has_settings = sys.platform in ("darwin", "win32")
+    if not has_settings and not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
+    # A proxy would resolve loopback addresses to itself.
+    if is_loopback(url) or proxy_bypass(urlsplit(url).hostname or ""):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(urlsplit(url).scheme) or proxies.get("all")
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def is_loopback(url: str) -> bool:
+    """Return True if a URL's host is a loopback name or address."""
+    host = (urlsplit(url).hostname or "").lower()
+    return host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")
 
 
 def trusted_context() -> ssl.SSLContext:
-    """The TLS context: httpx's default, or one with the certificate files of the environment."""
-    return _context_with(certificates_of_environment())
+    """The TLS context with the certificate files of the environment, or else those of certifi."""
+    return _context_with(*certificates_of_environment())
+
+
+def certificates_of_environment() -> tuple[str | None, str | None]:
+    """Return the file and the folder of certificates that the environment names."""
+    return os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
 
 
 @lru_cache(maxsize=1)
-def _context_with(_certificates: tuple[str | None, ...]) -> ssl.SSLContext:
-    context = httpx.create_ssl_context()
+def _context_with(file: str | None, folder: str | None) -> ssl.SSLContext:
+    if file or folder:
+        context = ssl.create_default_context(cafile=file or None, capath=None if file else folder)
+    else:
+        import certifi
+
+        context = ssl.create_default_context(cafile=certifi.where())
     context.set_alpn_protocols(["http/1.1"])
     return context

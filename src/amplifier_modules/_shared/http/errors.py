@@ -244,31 +244,30 @@ class TransportFaults(NamedTuple):
 
     def as_kernel_error(self, error: Exception) -> Exception:
         """The kernel's error for `error`, or `error` itself if it is not a transport fault."""
-        from amplifier_modules._shared.http.lean_httpx import httpx
-
+        # httpx is not imported to find that nothing is its own. The SDK of Anthropic has a copy of it.
+        kinds = {
+            kind.__name__
+            for kind in type(error).__mro__
+            if kind.__module__.partition(".")[0] in ("httpx", "httpx2")
+        }
         if isinstance(error, TimeoutError):
             return self._error(LLMTimeoutError, "did not finish within its time limit")
-        if isinstance(
-            error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError
-        ):
+        if kinds & {"InvalidURL", "UnsupportedProtocol", "LocalProtocolError"}:
             what = f"cannot be called: {error}; check base_url and the API key"
             return self._error(ConfigurationError, what)
-        if isinstance(error, httpx.ConnectTimeout):
+        if "ConnectTimeout" in kinds:
             what = f"could not be reached{self._through()} within {self.connect_timeout:g} s"
             return self._error(LLMTimeoutError, what)
-        if isinstance(error, httpx.TimeoutException):
+        if "TimeoutException" in kinds:
             return self._error(LLMTimeoutError, f"was silent for {self.idle_timeout:g} s")
-        if isinstance(error, httpx.ConnectError):
+        if kinds & {"ConnectError", "ProxyError"}:
+            # A proxy's reason begins with its status, such as 407: another attempt would be refused, too.
+            is_refused = "ProxyError" in kinds and str(error).startswith("4")
             what = f"could not be reached{self._through()}: {_reason(error)}"
             named = self._error(NetworkError, what)
-            named.retryable = not _caused_by_certificate(error)
+            named.retryable = not (is_refused or _caused_by_certificate(error))
             return named
-        if isinstance(error, httpx.ProxyError):
-            # Such as 407: another attempt would be refused, too.
-            named = self._error(NetworkError, f"could not be reached{self._through()}: {error}")
-            named.retryable = not str(error).startswith("4")
-            return named
-        if isinstance(error, httpx.HTTPError | httpx.StreamError):
+        if kinds & {"HTTPError", "StreamError"}:
             if self.streaming:
                 return self._error(StreamError, f"cut the answer off: {_reason(error)}")
             return self._error(NetworkError, f"closed the connection: {_reason(error)}")
@@ -281,7 +280,7 @@ class TransportFaults(NamedTuple):
 
     def _through(self) -> str:
         """Which proxy was used, if any."""
-        from amplifier_modules._shared.http.environment import proxy_for
+        from amplifier_modules._shared.http.connections import proxy_for
 
         proxy = proxy_for(self.url)
         return f" through the proxy {without_login(proxy)}" if proxy else ""

@@ -20,6 +20,8 @@ from amplifier_modules._shared.http.errors import TransportFaults
 if TYPE_CHECKING:
     import httpx
 
+    from amplifier_modules._shared.http.connections import Answer
+
 _BOM = b"\xef\xbb\xbf"
 _DEFAULT_EVENT = "message"
 
@@ -171,7 +173,7 @@ class SSEStream:
 
     def __init__(
         self,
-        response: httpx.Response,
+        response: Answer | httpx.Response,
         faults: TransportFaults,
         deadline: float | None,
         patience: float,

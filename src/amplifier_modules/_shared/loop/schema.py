@@ -236,10 +236,6 @@ def _enum(rule: Any, _: dict[str, Any]) -> Predicate:
     return lambda value: isinstance(value, str) and value in allowed
 
 
-def _const(rule: Any, rules: dict[str, Any]) -> Predicate:
-    return _enum([rule], rules)
-
-
 def _dialect(rule: Any, _: dict[str, Any]) -> Predicate:
     if not isinstance(rule, str) or rule.rstrip("#") not in _DIALECTS:
         raise _NotCovered
@@ -315,7 +311,7 @@ def _limit(applies: Predicate, holds: Callable[[Any, Any], bool]) -> Any:
 _KEYWORDS: dict[str, Callable[[Any, dict[str, Any]], Predicate]] = {
     "type": _type,
     "enum": _enum,
-    "const": _const,
+    "const": lambda rule, rules: _enum([rule], rules),
     "pattern": _pattern,
     "$schema": _dialect,
     "properties": _properties,

@@ -312,10 +312,8 @@ class HTTPProvider(ABC):
         """The name the provider is mounted as."""
         return self._name
 
-    @property
-    def batches(self) -> ProviderBatches | None:
-        """The batches of the service; None if it has none."""
-        return None
+    batches: ProviderBatches | None = None
+    """The batches of the service; None if it has none."""
 
     @abstractmethod
     def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:

@@ -29,11 +29,40 @@ from tests.support.raw_http import (
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
+class Adapter(httpx.AsyncBaseTransport):
+    """The transport as one of httpx, so that httpx's own client can be compared with it."""
+
+    def __init__(self, transport: AsyncioTransport) -> None:
+        self.transport = transport
+        self.aclose = transport.aclose
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        ours = await self.transport.handle_async_request(request)
+
+        class Body(httpx.AsyncByteStream):
+            async def __aiter__(self) -> AsyncGenerator[bytes]:
+                async for part in ours.aiter_raw():
+                    yield part
+
+            aclose = staticmethod(ours.aclose)
+
+        version, reason = b"HTTP/" + ours.head.http_version, bytes(ours.head.reason)
+        return httpx.Response(
+            ours.status_code,
+            headers=ours.head.headers.raw_items(),
+            stream=Body(),
+            extensions={"http_version": version, "reason_phrase": reason},
+        )
+
+
 def client(*, keep: float = 60.0, timeout: float = 30.0, tls: Any = None) -> httpx.AsyncClient:
     def no_tls() -> ssl.SSLContext:
         raise AssertionError("TLS was not requested")
 
-    return httpx.AsyncClient(transport=AsyncioTransport(tls or no_tls, keep), timeout=timeout)
+    return httpx.AsyncClient(
+        transport=Adapter(AsyncioTransport(tls or no_tls, keep)), timeout=timeout
+    )
 
 
 def says(*parts: bytes, end: type[Exception] = Close) -> Handler:
@@ -306,6 +335,6 @@ async def test_an_encrypted_answer_is_read_and_its_connection_kept() -> None:
         for _ in range(2):
             response = await asked.get(url)
             assert response.content == b"secret " + b"x" * 300_000
-        transport = asked._transport
-        assert isinstance(transport, AsyncioTransport)
+        assert isinstance(asked._transport, Adapter)
+        transport = asked._transport.transport
         assert [len(kept) for kept in transport._kept.values()] == [1]

@@ -494,19 +494,3 @@ def test_the_client_is_not_loaded_before_the_first_request():
         "Endpoint('http://127.0.0.1', {}, provider='x')"
     )
     assert not modules & {"httpx", "httpcore", "anyio"}
-
-
-def test_httpx_is_loaded_without_its_command_line():
-    modules = loaded(
-        "from amplifier_modules._shared.http.lean_httpx import httpx\n"
-        "import httpx as again\n"
-        "assert again is httpx and callable(httpx.AsyncClient) and callable(httpx.main)"
-    )
-    assert "httpx" in modules
-    assert not modules & {"rich", "pygments", "click", "httpx._main"}
-
-
-def test_an_httpx_that_is_there_already_is_taken():
-    loaded(
-        "import httpx\nfrom amplifier_modules._shared.http.lean_httpx import httpx as h\nassert h is httpx"
-    )
