@@ -270,13 +270,17 @@ class ResolvedPlan:
 
     def to_yaml(self, *, masked: bool = True) -> str:
         """The plan as YAML that can be loaded again, by default with secrets masked."""
-        tree = masking.masked_tree(self.tree) if masked else masking.open_tree(self.tree)
-        data = plain_data(tree)
-        if masked:
-            from amplifier_support.redaction import configured_secrets
+        return self._masked if masked else write_yaml(plain_data(masking.open_tree(self.tree)))
 
-            data = masking.without_secrets(data, configured_secrets(self.data.get("providers")))
-        return write_yaml(data)
+    # Each row of a batch saves it.
+    @cached_property
+    def _masked(self) -> str:
+        from amplifier_support.redaction import configured_secrets
+
+        secrets = configured_secrets(self.data.get("providers"))
+        return write_yaml(
+            masking.without_secrets(plain_data(masking.masked_tree(self.tree)), secrets)
+        )
 
     def without_replay(self) -> ResolvedPlan:
         """The plan with its own providers in place of those that play a recording.

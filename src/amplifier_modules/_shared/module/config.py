@@ -159,7 +159,10 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
         )
     own = dict(cast("Mapping[str, Any]", settings))
     if _needs_no_validation(model, own):
-        return model.model_construct(None, **own)
+        # pydantic would look at the signature of each factory again.
+        fields: Any = model.model_fields.items()
+        defaults = {name: (each.default_factory or each.get_default)() for name, each in fields}
+        return model.model_construct(set(own), **(defaults | own))
     try:
         if issubclass(model, ModuleConfig) and model.published:
             own = _with_own_names(model.published, own, module_id)
