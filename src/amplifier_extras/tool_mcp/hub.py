@@ -37,7 +37,13 @@ from amplifier_extras.tool_mcp.server import Listener, Server
 from amplifier_extras.tool_mcp.skills import ServedSkill, ServerSkills
 from amplifier_extras.tool_mcp.transports import ErrorLog, LocalWay, RemoteWay
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.module.tools import InvalidInput, failure, read_input
+from amplifier_modules._shared.module.tools import (
+    InvalidInput,
+    failure,
+    object_schema,
+    parameter,
+    read_input,
+)
 from amplifier_modules._shared.output import OutputCapture, output_dir
 from amplifier_support.files import open_private_in
 from amplifier_support.images import image_type
@@ -291,10 +297,10 @@ def _resource_tools(
         skills: Its skills, if it lists directories.
     """
     about = "List the resources in the directory with this URI only"
-    directory = {} if skills is None else {"directory": {"type": "string", "description": about}}
-    which = _object(**directory)
-    uri = {"type": "string", "description": "The URI of the resource"}
-    one_uri = _object("uri", uri=uri)
+    directory = {} if skills is None else {"directory": parameter("string", about)}
+    which = object_schema(**directory)
+    uri = parameter("string", "The URI of the resource")
+    one_uri = object_schema("uri", uri=uri)
 
     async def list_resources(values: dict[str, Any]) -> ToolResult:
         directory = read_input(which, values).get("directory")
@@ -316,7 +322,7 @@ def _resource_tools(
 
 def _prompt_tools(server: Server, results: Results) -> Iterator[tuple[str, _Described]]:
     """Yield the tools for the prompts of a server, by the ends of their names."""
-    nothing = _object()
+    nothing = object_schema()
 
     async def list_prompts(values: dict[str, Any]) -> ToolResult:
         read_input(nothing, values)
@@ -333,19 +339,13 @@ def _prompt_tools(server: Server, results: Results) -> Iterator[tuple[str, _Desc
     about = f"List the prompts of the MCP server {server.name}, with their arguments."
     yield "list_prompts", (about, nothing, list_prompts)
     about = f"Get a prompt of the MCP server {server.name}, filled in with arguments."
-    prompt = {"type": "string", "description": "The name of the prompt"}
+    prompt = parameter("string", "The name of the prompt")
     arguments = {
         "type": "object",
         "additionalProperties": {"type": "string"},
         "description": "Its arguments by name",
     }
-    yield "get_prompt", (about, _object("name", name=prompt, arguments=arguments), get_prompt)
-
-
-def _object(*required: str, **properties: Any) -> dict[str, Any]:
-    """The schema of an object with exactly these properties."""
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
-    return {**schema, "required": list(required), "additionalProperties": False}
+    yield "get_prompt", (about, object_schema("name", name=prompt, arguments=arguments), get_prompt)
 
 
 def _sendable(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,12 @@ from typing import Any, TypeGuard, cast
 
 from amplifier_core.utils.truncate import sanitize_text
 from amplifier_extras.tool_mcp.connection import ServerRefused
-from amplifier_modules._shared.module.tools import InvalidInput, read_input
+from amplifier_modules._shared.module.tools import (
+    InvalidInput,
+    object_schema,
+    parameter,
+    read_input,
+)
 from amplifier_modules._shared.skills import (
     FILE,
     InvalidSkill,
@@ -205,18 +210,11 @@ class ServerSkills:
     def input_schema(self) -> dict[str, Any]:
         """JSON Schema of the input of the tool."""
         about = f"A name from the list, or the URI of a {FILE} that a text of this server mentions"
-        return {
-            "type": "object",
-            "properties": {
-                "skill": {"type": "string", "description": about},
-                "file": {
-                    "type": "string",
-                    "description": "Another file of the skill, instead of its instructions",
-                },
-            },
-            "required": ["skill"],
-            "additionalProperties": False,
-        }
+        return object_schema(
+            "skill",
+            skill=parameter("string", about),
+            file=parameter("string", "Another file of the skill, instead of its instructions"),
+        )
 
     async def run(self, given: dict[str, Any]) -> str:
         """Run the tool.

@@ -26,6 +26,7 @@ from amplifier_core.message_models import (
     ToolSpec,
 )
 from amplifier_modules._shared.history.values import arguments_or_text
+from amplifier_modules._shared.module.tools import object_schema
 from amplifier_modules._shared.providers.answer_stream import (
     BlockChunk,
     StreamedBlock,
@@ -92,7 +93,7 @@ def constrain_output(request: ChatRequest, *, loose: bool = False) -> ChatReques
                 json_schema={
                     "title": "reply",
                     "anyOf": [_call_schema(tool, loose=loose) for tool in tools]
-                    + ([_object({"answer": {"type": "string"}})] if may_answer else []),
+                    + ([object_schema("answer", answer={"type": "string"})] if may_answer else []),
                     "x-guidance": _COMPACT,
                 }
             ),
@@ -321,16 +322,7 @@ def _call_schema(tool: ToolSpec, *, loose: bool) -> dict[str, Any]:
     arguments["type"] = "object"
     if arguments.get("properties"):
         arguments.setdefault("additionalProperties", False)
-    return _object({"tool": {"const": tool.name}, "arguments": arguments})
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return object_schema("tool", "arguments", tool={"const": tool.name}, arguments=arguments)
 
 
 # --- the answer ---------------------------------------------------------------------------------

@@ -13,7 +13,14 @@ from typing import Any, ClassVar
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files import PathError
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput, failure, read_input
+from amplifier_modules._shared.module.tools import (
+    CheckedTool,
+    InvalidInput,
+    failure,
+    object_schema,
+    parameter,
+    read_input,
+)
 from amplifier_modules._shared.output import OutputCapture
 from amplifier_modules._shared.sandbox import SANDBOX_DENIED
 from amplifier_modules.tool_bash.shell import (
@@ -279,7 +286,7 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
 
 MAX_WAIT_SECONDS = 60.0
 
-_ID = {"type": "string", "description": "Id returned when the command was started, such as b1"}
+_ID = parameter("string", "Id returned when the command was started, such as b1")
 
 
 class DeniedCommand(Exception):
@@ -397,19 +404,15 @@ class BashOutputTool(CheckedTool):
         "Get what a background command has written since the last call, and its "
         "state. Without an id, list background commands. 'wait' waits for new output."
     )
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {
-            "id": _ID,
-            "wait": {
-                "type": "number",
-                "minimum": 0,
-                "maximum": MAX_WAIT_SECONDS,
-                "description": "Seconds to wait for new output or the end of the command",
-            },
-        },
-        "additionalProperties": False,
-    }
+    input_schema: ClassVar[dict[str, Any]] = object_schema(
+        id=_ID,
+        wait=parameter(
+            "number",
+            "Seconds to wait for new output or the end of the command",
+            minimum=0,
+            maximum=MAX_WAIT_SECONDS,
+        ),
+    )
 
     def __init__(self, background: Background) -> None:
         self._background = background
@@ -433,12 +436,7 @@ class BashKillTool(CheckedTool):
 
     name = "bash_kill"
     description = "Kill a background command and everything it started."
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {"id": _ID},
-        "required": ["id"],
-        "additionalProperties": False,
-    }
+    input_schema: ClassVar[dict[str, Any]] = object_schema("id", id=_ID)
 
     def __init__(self, background: Background) -> None:
         self._background = background
@@ -457,28 +455,19 @@ def _new_output(command: BackgroundCommand) -> ToolResult:
 
 def _input_schema(background: bool) -> dict[str, Any]:
     properties: dict[str, Any] = {
-        "command": {"type": "string", "minLength": 1, "description": "The command line"},
-        "timeout": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "description": "Time limit in seconds; the command is killed after it",
-        },
-        "working_directory": {
-            "type": "string",
-            "description": "Folder to run in; default: where the last call ended",
-        },
+        "command": parameter("string", "The command line", minLength=1),
+        "timeout": parameter(
+            "number", "Time limit in seconds; the command is killed after it", exclusiveMinimum=0
+        ),
+        "working_directory": parameter(
+            "string", "Folder to run in; default: where the last call ended"
+        ),
     }
     if background:
-        properties["run_in_background"] = {
-            "type": "boolean",
-            "description": "Return at once with an id; runs without a time limit",
-        }
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": ["command"],
-        "additionalProperties": False,
-    }
+        properties["run_in_background"] = parameter(
+            "boolean", "Return at once with an id; runs without a time limit"
+        )
+    return object_schema("command", **properties)
 
 
 _TAIL_BYTES = 16_384

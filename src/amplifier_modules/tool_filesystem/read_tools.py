@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, ClassVar
 from amplifier_core.events import ARTIFACT_READ
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files import Location, off_loop, open_guarded
+from amplifier_modules._shared.module.tools import object_schema, parameter
 from amplifier_modules.tool_filesystem.workspace import (
     FILE_ALIASES,
     PATH,
@@ -267,20 +268,12 @@ class ReadFile(FilesystemTool):
         "there is more and how to continue. PNG, JPEG, GIF and WebP images are shown to you."
     )
     input_aliases: ClassVar[Mapping[str, str]] = FILE_ALIASES
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {
-            "file_path": PATH,
-            "offset": {
-                "type": "integer",
-                "minimum": 1,
-                "description": "First line to read, counting from 1",
-            },
-            "limit": {"type": "integer", "minimum": 1, "description": "Number of lines to read"},
-        },
-        "required": ["file_path"],
-        "additionalProperties": False,
-    }
+    input_schema: ClassVar[dict[str, Any]] = object_schema(
+        "file_path",
+        file_path=PATH,
+        offset=parameter("integer", "First line to read, counting from 1", minimum=1),
+        limit=parameter("integer", "Number of lines to read", minimum=1),
+    )
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
         config = self._workspace.config
@@ -306,13 +299,9 @@ class ReadFile(FilesystemTool):
 class ListDirectory(FilesystemTool):
     name = "list_directory"
     description = "List a folder: folders end in '/', files show their size, links their target."
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {
-            "path": {**PATH, "description": "The folder; default: the working directory"},
-        },
-        "additionalProperties": False,
-    }
+    input_schema: ClassVar[dict[str, Any]] = object_schema(
+        path={**PATH, "description": "The folder; default: the working directory"}
+    )
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
         with self._workspace.locate_for_reading(values.get("path", ".")) as location:

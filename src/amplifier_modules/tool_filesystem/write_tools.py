@@ -16,7 +16,7 @@ from amplifier_core.events import ARTIFACT_WRITE
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files import Location, exists, off_loop, read_whole
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.module.tools import InvalidInput
+from amplifier_modules._shared.module.tools import InvalidInput, object_schema, parameter
 from amplifier_modules.tool_filesystem.read_tools import ListDirectory, ReadFile
 from amplifier_modules.tool_filesystem.workspace import (
     FILE_ALIASES,
@@ -381,16 +381,9 @@ LARGEST_EDIT = 64 * 1024 * 1024
 _MAX_DIFF = 20_000
 
 _EDIT: dict[str, Any] = {
-    "old_string": {
-        "type": "string",
-        "minLength": 1,
-        "description": "Text to replace, exactly as in the file",
-    },
-    "new_string": {"type": "string", "description": "Replacement text"},
-    "replace_all": {
-        "type": "boolean",
-        "description": "Replace every occurrence; default: false",
-    },
+    "old_string": parameter("string", "Text to replace, exactly as in the file", minLength=1),
+    "new_string": parameter("string", "Replacement text"),
+    "replace_all": parameter("boolean", "Replace every occurrence; default: false"),
 }
 
 
@@ -428,15 +421,12 @@ class WriteFile(ChangingTool):
         "edit_file to change part of a file."
     )
     input_aliases: ClassVar[Mapping[str, str]] = FILE_ALIASES
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {
-            "file_path": PATH,
-            "content": {"type": "string", "description": "The complete new content"},
-        },
-        "required": ["file_path", "content"],
-        "additionalProperties": False,
-    }
+    input_schema: ClassVar[dict[str, Any]] = object_schema(
+        "file_path",
+        "content",
+        file_path=PATH,
+        content=parameter("string", "The complete new content"),
+    )
 
     async def rehearse(self, values: dict[str, Any]) -> ToolResult:
         locate = self._workspace.locate_for_writing
@@ -470,26 +460,17 @@ class EditFile(ChangingTool):
         "applies to the result of the one before; all are made or none. Returns a diff."
     )
     input_aliases: ClassVar[Mapping[str, str]] = FILE_ALIASES
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {
-            "file_path": PATH,
-            **_EDIT,
-            "edits": {
-                "type": "array",
-                "minItems": 1,
-                "description": "Several edits, instead of old_string and new_string",
-                "items": {
-                    "type": "object",
-                    "properties": _EDIT,
-                    "required": ["old_string", "new_string"],
-                    "additionalProperties": False,
-                },
-            },
+    input_schema: ClassVar[dict[str, Any]] = object_schema(
+        "file_path",
+        file_path=PATH,
+        **_EDIT,
+        edits={
+            "type": "array",
+            "minItems": 1,
+            "description": "Several edits, instead of old_string and new_string",
+            "items": object_schema("old_string", "new_string", **_EDIT),
         },
-        "required": ["file_path"],
-        "additionalProperties": False,
-    }
+    )
 
     async def rehearse(self, values: dict[str, Any]) -> ToolResult:
         edits = _edits(values)

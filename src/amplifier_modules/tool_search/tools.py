@@ -35,7 +35,12 @@ from amplifier_modules._shared.module.config import (
     ignored,
     refused,
 )
-from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput
+from amplifier_modules._shared.module.tools import (
+    CheckedTool,
+    InvalidInput,
+    object_schema,
+    parameter,
+)
 from amplifier_support.environment import minimal_environment
 from amplifier_support.files import open_below
 from amplifier_support.named_tuple import NamedTuple
@@ -436,10 +441,7 @@ def alternatives(pattern: str) -> list[str]:
     return list(done)
 
 
-_PATH = {
-    "type": "string",
-    "description": "Folder or file to search; default: the working directory",
-}
+_PATH = parameter("string", "Folder or file to search; default: the working directory")
 _MAX_CONTEXT = 50
 
 
@@ -570,37 +572,24 @@ class Grep(SearchTool):
         "-C": "context",
         "head_limit": "limit",
     }
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "description": "Regular expression to search for"},
-            "path": _PATH,
-            "glob": {
-                "type": "string",
-                "description": "Only files whose path matches, such as '*.py' or 'src/**/*.{js,ts}'",
-            },
-            "ignore_case": {"type": "boolean", "description": "Ignore case"},
-            "context": {
-                "type": "integer",
-                "minimum": 0,
-                "description": "Lines to show before and after each match",
-            },
-            "output_mode": {
-                "type": "string",
-                "enum": ["content", "files", "count"],
-                "description": "content: matching lines (default); files: files with a match; "
-                "count: number of matching lines in each file",
-            },
-            "limit": {"type": "integer", "minimum": 1, "description": "Maximum number of results"},
-            "offset": {
-                "type": "integer",
-                "minimum": 0,
-                "description": "Number of results to skip, to continue after them",
-            },
-        },
-        "required": ["pattern"],
-        "additionalProperties": False,
-    }
+    input_schema: ClassVar[dict[str, Any]] = object_schema(
+        "pattern",
+        pattern=parameter("string", "Regular expression to search for"),
+        path=_PATH,
+        glob=parameter(
+            "string", "Only files whose path matches, such as '*.py' or 'src/**/*.{js,ts}'"
+        ),
+        ignore_case=parameter("boolean", "Ignore case"),
+        context=parameter("integer", "Lines to show before and after each match", minimum=0),
+        output_mode=parameter(
+            "string",
+            "content: matching lines (default); files: files with a match; "
+            "count: number of matching lines in each file",
+            enum=["content", "files", "count"],
+        ),
+        limit=parameter("integer", "Maximum number of results", minimum=1),
+        offset=parameter("integer", "Number of results to skip, to continue after them", minimum=0),
+    )
 
     @property
     def description(self) -> str:
@@ -696,17 +685,13 @@ class _Found:
 
 class Glob(SearchTool):
     name = "glob"
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "description": "Pattern for paths below the folder"},
-            "path": {**_PATH, "description": "Folder to search; default: the working directory"},
-            "limit": {"type": "integer", "minimum": 1, "description": "Maximum number of files"},
-            "offset": {"type": "integer", "minimum": 0, "description": "Number of files to skip"},
-        },
-        "required": ["pattern"],
-        "additionalProperties": False,
-    }
+    input_schema: ClassVar[dict[str, Any]] = object_schema(
+        "pattern",
+        pattern=parameter("string", "Pattern for paths below the folder"),
+        path={**_PATH, "description": "Folder to search; default: the working directory"},
+        limit=parameter("integer", "Maximum number of files", minimum=1),
+        offset=parameter("integer", "Number of files to skip", minimum=0),
+    )
 
     @property
     def description(self) -> str:

@@ -15,7 +15,12 @@ from pydantic import AliasChoices, ConfigDict, Field
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.module.tools import InvalidInput, read_input
+from amplifier_modules._shared.module.tools import (
+    InvalidInput,
+    object_schema,
+    parameter,
+    read_input,
+)
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import DEPTH, RESUME, SPAWN, tool_delegates
@@ -101,25 +106,14 @@ class TaskTool:
     """
 
     name = "task"
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {
-            "agent": {
-                "type": "string",
-                "description": "Which agent; not needed with session_id",
-            },
-            "instruction": {
-                "type": "string",
-                "description": "The task, with everything the agent needs to know",
-            },
-            "session_id": {
-                "type": "string",
-                "description": "Continue an agent's earlier work: the session_id from its answer",
-            },
-        },
-        "required": ["instruction"],
-        "additionalProperties": False,
-    }
+    input_schema: ClassVar[dict[str, Any]] = object_schema(
+        "instruction",
+        agent=parameter("string", "Which agent; not needed with session_id"),
+        instruction=parameter("string", "The task, with everything the agent needs to know"),
+        session_id=parameter(
+            "string", "Continue an agent's earlier work: the session_id from its answer"
+        ),
+    )
 
     def __init__(self, coordinator: Any, config: TaskConfig) -> None:
         self._coordinator = coordinator

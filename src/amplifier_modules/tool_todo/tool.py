@@ -13,6 +13,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, Va
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.module.tools import object_schema, parameter
 from amplifier_modules._shared.privacy import session_secrets
 from amplifier_support.files import read_regular, write_atomically
 from amplifier_support.redaction import Redactor
@@ -115,41 +116,23 @@ class TodoTool:
         "the whole list and replace it; 'list' returns it. Mark an item in_progress "
         "before you start it and completed as soon as it is done; keep one in progress at a time."
     )
-    input_schema: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {
-            "action": {
-                "type": "string",
-                "enum": list(_ACTIONS),
-                "description": "create or update: replace the list; list: return it",
-            },
-            "todos": {
-                "type": "array",
-                "description": "The complete list, for create and update",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "content": {
-                            "type": "string",
-                            "description": "What to do, as an imperative: 'Run the tests'",
-                        },
-                        "status": {
-                            "type": "string",
-                            "enum": ["pending", "in_progress", "completed"],
-                        },
-                        "activeForm": {
-                            "type": "string",
-                            "description": "The same in progress: 'Running the tests'",
-                        },
-                    },
-                    "required": ["content", "status"],
-                    "additionalProperties": False,
-                },
-            },
+    input_schema: ClassVar[dict[str, Any]] = object_schema(
+        "action",
+        action=parameter(
+            "string", "create or update: replace the list; list: return it", enum=list(_ACTIONS)
+        ),
+        todos={
+            "type": "array",
+            "description": "The complete list, for create and update",
+            "items": object_schema(
+                "content",
+                "status",
+                content=parameter("string", "What to do, as an imperative: 'Run the tests'"),
+                status={"type": "string", "enum": ["pending", "in_progress", "completed"]},
+                activeForm=parameter("string", "The same in progress: 'Running the tests'"),
+            ),
         },
-        "required": ["action"],
-        "additionalProperties": False,
-    }
+    )
 
     def __init__(self, coordinator: Any, config: TodoConfig) -> None:
         self._coordinator = coordinator

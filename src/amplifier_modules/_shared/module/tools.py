@@ -27,6 +27,22 @@ class InvalidInput(Exception):
     """The input does not match the tool's schema; the message is for the model."""
 
 
+def object_schema(*required: str, **properties: Any) -> dict[str, Any]:
+    """The JSON Schema of an object with these properties and no others.
+
+    Args:
+        *required: The names of those that must be there.
+        **properties: The schema of each.
+    """
+    needed = {"required": list(required)} if required else {}
+    return {"type": "object", "properties": properties, **needed, "additionalProperties": False}
+
+
+def parameter(type: str, description: str, **rules: Any) -> dict[str, Any]:
+    """The JSON Schema of a parameter: its type, the rules for its values and its description."""
+    return {"type": type, **rules, "description": description}
+
+
 def read_input(schema: Mapping[str, Any], arguments: Any) -> dict[str, Any]:
     """The values of `arguments` that `schema` declares; missing optional ones are omitted.
 
