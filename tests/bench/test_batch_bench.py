@@ -30,7 +30,10 @@ INSPECT = os.environ.get("AMPLIFIER_BENCH_INSPECT")
 PROCESSORS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 ROOT = HERE.parents[1]
 
-pytestmark = pytest.mark.skipif(not PROCESSORS, reason="needs sched_getaffinity")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(not PROCESSORS, reason="needs sched_getaffinity"),
+]
 
 
 def write_rows(folder: Path, number: int) -> Path:
@@ -89,8 +92,6 @@ class Batches:
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
 def test_rows_per_second(benchmark: Any, tmp_path: Path, processes: int) -> None:
-    if benchmark.disabled and processes > 1:
-        pytest.skip("a process costs as much as the rest of the tests of this folder")
     rows, few = (2, 0) if benchmark.disabled else (400, 100)
     kinds = ["floor", "amplifier", *(["inspect"] if INSPECT else [])]
     batches = Batches(tmp_path, processes)

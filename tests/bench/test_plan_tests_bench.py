@@ -10,11 +10,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from amplifier_app import api
 from tests.kit.plan_tests.support import run_tests, write_tests
 from tests.support.plans import mock_plan
+
+pytestmark = pytest.mark.thorough
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "testing"
 

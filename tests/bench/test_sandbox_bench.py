@@ -20,10 +20,13 @@ from amplifier_support.sandbox.available import Layer
 from amplifier_support.sandbox.policy import parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox
 
-pytestmark = pytest.mark.skipif(
-    not (sys.platform.startswith("linux") and available.kernel_layer().works),
-    reason="the kernel layer does not work here",
-)
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(
+        not (sys.platform.startswith("linux") and available.kernel_layer().works),
+        reason="the kernel layer does not work here",
+    ),
+]
 
 
 def cpu(who: int) -> float:

@@ -9,7 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bench.processes import Bench, compare
+
+pytestmark = pytest.mark.thorough
 
 
 def make_sessions(root: Path, count: int) -> None:

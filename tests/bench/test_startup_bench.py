@@ -17,6 +17,8 @@ import pytest
 from tests.bench.processes import Bench, compare
 from tests.support.llm_server import ScriptedLLM
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize(
     "options", [[], ["--profile", "minimal"], ["--output", "json"]], ids=["", "minimal", "json"]

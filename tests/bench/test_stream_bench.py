@@ -16,6 +16,8 @@ import pytest
 from tests.bench.processes import Bench, compare
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
+pytestmark = pytest.mark.thorough
+
 DELTAS = 20_000
 TURNS = 100
 

@@ -10,8 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bench.processes import PAINTED, Bench, compare
 from tests.support.llm_server import Reply, ScriptedLLM
+
+pytestmark = pytest.mark.thorough
 
 DELTAS = 20_000
 

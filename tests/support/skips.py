@@ -46,7 +46,6 @@ EXPECTED = {
     # Ways to run the suite.
     "(needs the warm interpreter|interpreters are not cloned here|needs Linux, without coverage)": "no coverage",
     "not a git checkout": "a clone, not a source archive",
-    "a process costs as much as the rest of the tests of this folder": "--benchmark-enable",
 }
 """A pattern for the whole reason, and what the test needs to run."""
 

@@ -1,6 +1,6 @@
 """Tests at the full scale of the promises: `pytest -m thorough`; registered by `tests/conftest.py`.
 
-The default run leaves out tests marked `thorough`. A test that takes the fixture `scale` is in both runs:
+The default run leaves out tests marked `thorough`, unless it measures (--benchmark-enable). A test that takes the fixture `scale` is in both runs:
 
     def test_records_survive_kills(scale):
         for seed in range(scale(5, 200)):  # 5 kills by default, 200 with -m thorough
@@ -67,6 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.thorough)
                 if item.get_closest_marker("timeout") is None:
                     item.add_marker(pytest.mark.timeout(_TIME_LIMIT_S))
+        return
+    if config.getoption("benchmark_enable", False):
         return
     left_out = [item for item in items if item.get_closest_marker("thorough")]
     if left_out:
