@@ -78,8 +78,6 @@ def test_the_blocks_work_in_order_in_one_terminal(clone: Path, tmp_path: Path) -
                 ),
                 "PS1": "[$?]$ ",
                 "TERM": "xterm-256color",
-                "LANG": None,
-                "LC_ALL": None,
             },
         )
         shell = pexpect.spawn(
