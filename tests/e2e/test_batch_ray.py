@@ -199,8 +199,8 @@ class Nodes:
         self.cluster = cluster
         self.batches = Batches(folder, server)
         self._file = cluster.shared / "effects.txt"
-        plan = folder / "plan.yaml"
-        plan.write_text(plan.read_text() + "session: {sandbox: 'off'}\n")
+        self.batches.plan["session"]["sandbox"] = "off"
+        self.batches.write_plan()
 
     def start(
         self, command: str, *more: str, out: str = "out", home: Path | None = None

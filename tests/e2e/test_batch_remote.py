@@ -103,8 +103,8 @@ class Cloud:
         self._origin = folder / "origin"
         self._origin.mkdir()
         batches = Batches(self._origin, model)
-        plan = self._origin / "plan.yaml"
-        plan.write_text(plan.read_text() + "session: {sandbox: 'off'}\n")
+        batches.plan["session"]["sandbox"] = "off"
+        batches.write_plan()
         self._batches = batches
 
     def rows(self, number: int) -> None:
