@@ -34,6 +34,7 @@ from amplifier_app.chat.ask import READ_SECONDS, WORD_SECONDS, Line, Stopped, te
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
 from amplifier_app.render.approval import card_lines, key_lines, range_text, wrapped
+from amplifier_app.runtime import describe
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 _INSTEAD = "No. Instead: "
@@ -45,6 +46,8 @@ _KEY_NAMES = (
 _ALLOWING = ("y", "p", "P", "o", "g", "a")
 _ANSWERING = (*_ALLOWING, "n")
 """Keys that may be followed by Enter, and begin a word that is an answer, too."""
+_REFRESH_SECONDS = 0.5
+"""Seconds until a question that waits is counted."""
 _PAUSE_SECONDS = 0.2
 """Seconds without another key after which what is typed has ended."""
 _IGNORED = "press one of these keys, or type yes or no and press Enter"
@@ -58,6 +61,7 @@ async def ask_about_tool(
     *,
     is_plain: bool = False,
     names: Mapping[str, str] = MappingProxyType({}),
+    count_waiting: Callable[[], int] = lambda: 0,
 ) -> ToolApprovalAnswer | None:
     """Return the answer to a request; None if the user presses Esc or Ctrl-D.
 
@@ -68,12 +72,14 @@ async def ask_about_tool(
         timeout: Seconds to wait for an answer; None to wait forever.
         is_plain: Use no colours and draw nothing: what is asked, and the keys, are lines.
         names: The keys that the user has chosen instead of the usual ones.
+        count_waiting: Returns the number of further questions, such as those of other agents.
 
     Raises:
         Stopped: Ctrl-C was pressed.
         TimeoutError: No answer within `timeout` seconds.
     """
     card = _Card(fd, request, agent, is_plain, names)
+    card.count_waiting = count_waiting
     # Earlier keys were not typed as an answer.
     forget_typed()
     async with asyncio.timeout(timeout):
@@ -105,6 +111,7 @@ class _Card:
         self._request = request
         self._agent = agent
         self._is_plain = is_plain
+        self.count_waiting: Callable[[], int] = lambda: 0
         self.shows_all = False
         self._began: float | None = None  # when the card was first shown
         self._shows_keys = False
@@ -140,13 +147,9 @@ class _Card:
 
     def changes_keys(self, key: str) -> bool:
         """Return True for a key that only changes what the keys mean, or how many of them are shown."""
-        last = len(self._request.ranges) - 1
-        if key == "?":
-            self._shows_keys = not self._shows_keys
-        elif key == "left":
-            self._range = max(self._range - 1, 0)
-        elif key == "right":
-            self._range = min(self._range + 1, max(last, 0))
+        self._shows_keys ^= key == "?"
+        moved = self._range + {"left": -1, "right": 1}.get(key, 0)
+        self._range = max(min(moved, len(self._request.ranges) - 1), 0)
         return key in ("?", "left", "right")
 
     def edits(self) -> bool:
@@ -163,13 +166,14 @@ class _Card:
         return True
 
     def show_answer(self, answer: ToolApprovalAnswer | None) -> None:
-        if answer is None:
-            return
+        answer = answer or ToolApprovalAnswer(self._options["n"])
         if answer.option.lower().startswith("allow"):
             calls = "" if answer.range is None else f": {range_text(self._request, answer.range)}"
             text = one_line(answer.option + calls, 400)
         elif answer.comment and not self._is_plain:
             text = f"{_INSTEAD}{one_line(answer.comment, 4000)}"
+        elif self._agent and not answer.comment:
+            text = answer.option
         else:
             return  # The renderer shows the denial; a plain line with a comment stays.
         self._write([paint(f"  {line}", "dim") for line in wrapped(text, self._width - 2)])
@@ -210,6 +214,16 @@ class _Card:
                 self._key_lines(), bold
             )
 
+        async def follow() -> None:
+            shown = self.count_waiting()
+            while True:
+                await asyncio.sleep(_REFRESH_SECONDS)
+                if shown != (shown := self.count_waiting()):
+                    app.invalidate()
+
+        def begin() -> None:
+            app.create_background_task(follow())
+
         window = Window(
             FormattedTextControl(text, show_cursor=False),
             height=lambda: fragment_list_to_text(text()).count("\n") + 1,
@@ -226,7 +240,7 @@ class _Card:
         app.ttimeoutlen, app.timeoutlen = _ESCAPE_SECONDS, _ESCAPE_SECONDS
         clear_typeahead(app.input)
         try:
-            pressed = await app.run_async(handle_sigint=False)
+            pressed = await app.run_async(pre_run=begin, handle_sigint=False)
         except (EOFError, OSError):  # the terminal is gone
             raise Stopped from None
         if pressed in ("c-c", "<sigint>"):
@@ -240,7 +254,9 @@ class _Card:
             app.invalidate()
 
     def _key_lines(self) -> list[str]:
-        return key_lines(
+        waiting = self.count_waiting()
+        note = [f"{describe.count(waiting, 'more question')} waiting"] if waiting > 0 else []
+        return note + key_lines(
             self._request,
             self._width,
             range_=self._range,
@@ -284,11 +300,8 @@ def _options(request: ToolApproval) -> dict[str, str]:
 
 def _option(request: ToolApproval, *words: str) -> str:
     """Return the option that contains one of the words."""
-    for word in words:
-        for option in request.options:
-            if word in option.lower():
-                return option
-    return words[-1].title()
+    matches = (option for word in words for option in request.options if word in option.lower())
+    return next(matches, words[-1].title())
 
 
 class _AnswerKeys:

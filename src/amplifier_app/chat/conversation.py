@@ -617,8 +617,7 @@ class Conversation:
         """Return a prompt to the input line if it mentions files that cannot be added."""
         if is_shell_line(text) or is_command(text) or not self.files.is_refused(text):
             return False
-        draft = self.terminal.draft
-        self.terminal.draft = f"{text}\n{draft}" if draft else text
+        self.terminal.draft = "\n".join(filter(None, (text, self.terminal.draft)))
         return True
 
     @property
@@ -782,9 +781,8 @@ class Conversation:
         waiting = [*self.session.steering.take_back(), *self._upcoming]
         if not succeeded:
             texts = [self.files.as_typed(text) for text in waiting if not is_command(text)]
-            draft = self.terminal.draft
             if texts:
-                self.terminal.draft = "\n".join([*texts, *([draft] if draft else [])])
+                self.terminal.draft = "\n".join(filter(None, (*texts, self.terminal.draft)))
             waiting = [text for text in waiting if is_command(text)]
         self._upcoming = waiting
 

@@ -344,14 +344,10 @@ class SessionPicker(Picker[Listed, Choice]):
         if self.current is None or mode == "delete":
             return None
         if mode == "rename":
-            self._rename()
+            if title := one_line(self._title):
+                self._try(lambda entry: SessionStore().find(entry.session.id).rename(title))
             return None
         return Choice("resume", self.current.session.id)
-
-    def _rename(self) -> None:
-        title = one_line(self._title)
-        if self.current is not None and title:
-            self._try(lambda entry: SessionStore().find(entry.session.id).rename(title))
 
     def _delete(self) -> None:
         def delete(entry: Listed) -> None:

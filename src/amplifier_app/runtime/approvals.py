@@ -146,6 +146,7 @@ class Approvals(AgentApprovals):
         session_id: The session's id, for the program.
         is_saved: Whether the session is saved, so that questions can be kept.
         warn: Shows that the program failed.
+        asking: The number of tool calls that the user is asked about, with those that wait.
         denied: The questions that were denied, in order.
         unanswered: The questions for an answer that got none, in order.
         stop: Stops the turn; called for Ctrl-C at a question.
@@ -167,6 +168,7 @@ class Approvals(AgentApprovals):
         self._ask_for_text = ask_for_text
         self._always: dict[str, str] = {}
         self._one_at_a_time = asyncio.Lock()
+        self.asking = 0
         self.denied: list[str] = []
         self.unanswered: list[str] = []
         self.stop: Callable[[], object] = lambda: None
@@ -281,12 +283,14 @@ class Approvals(AgentApprovals):
             )
             return ToolApprovalAnswer(option, by="user" if self.is_interactive else "policy")
         answer = None
+        self.asking += 1
         try:
             async with self._one_at_a_time:
                 answer = await ask(request, agent, timeout)
         except TimeoutError:
             raise ApprovalTimeoutError(f"no answer within {timeout:g} s") from None
         finally:
+            self.asking -= 1
             self._note_denial(request.question, "" if answer is None else answer.option)
         return answer or ToolApprovalAnswer(_option(request.options, "deny"))
 
@@ -323,11 +327,8 @@ class Approvals(AgentApprovals):
         waiting = self.waiting
         key = "" if waiting is None else waiting.key_of_question(prompt)
         if (parked_answer := self._take(key, prompt)) is not None:
-            return (
-                parked_answer.text
-                if parked_answer.text in options
-                else _option(options, parked_answer.decision)
-            )
+            text = parked_answer.text
+            return text if text in options else _option(options, parked_answer.decision)
         asked = {"kind": "question", "question": prompt, "options": options, "agent": agent}
         decided = await self._ask_program(asked, timeout)
         if decided is not None:

@@ -25,10 +25,11 @@ def test_a_terminal_that_vanishes_is_no_answer(
         request = ToolApproval("Run `ls`?", "bash", {"command": "ls"}, "/", ["Allow once", "Deny"])
         if is_early:
             os.close(ours)
-        question = asyncio.create_task(ask_about_tool(theirs, request, "", None))
+        asked = ask_about_tool(theirs, request, "", None, count_waiting=lambda: 2)
+        question = asyncio.create_task(asked)
         if not is_early:
             shown = b""
-            while b"more" not in shown:
+            while b"2 more questions waiting" not in shown:
                 shown += await asyncio.to_thread(os.read, ours, 4096)
             os.close(ours)
         with pytest.raises(Stopped):

@@ -15,6 +15,7 @@ from amplifier_core.approval import (
     AnswerSystem,
     ApprovalSystem,
     ApprovalTimeoutError,
+    ToolApproval,
     ToolApprovalAnswer,
 )
 from amplifier_core.interfaces import ApprovalProvider, ApprovalRequest
@@ -85,8 +86,22 @@ async def test_questions_are_asked_one_at_a_time() -> None:
         at_once -= 1
         return "Allow"
 
-    approvals = Approvals("ask", ask)
-    await asyncio.gather(*(approvals.request_approval(q, OPTIONS, 1, "deny") for q in "abcd"))
+    counts: list[int] = []
+
+    async def ask_about_tool(
+        request: ToolApproval, agent: str, timeout: float | None
+    ) -> ToolApprovalAnswer | None:
+        await ask(request.question, request.options, timeout)
+        counts.append(approvals.asking)
+        return None
+
+    approvals = Approvals("ask", ask, ask_about_tool)
+    calls = [ToolApproval(q, "bash", {"command": q}, "/", OPTIONS) for q in "ab"]
+    await asyncio.gather(
+        *(approvals.request_approval(q, OPTIONS, 1, "deny") for q in "abcd"),
+        *(approvals.request_tool_approval(call, 1) for call in calls),
+    )
+    assert counts == [2, 1]
 
 
 HOOK = """

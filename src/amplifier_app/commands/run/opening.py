@@ -474,7 +474,10 @@ def _default_approvals(
 
         return await on_terminal(
             lambda: approval_card.ask_about_tool(
-                *(terminal, about, agent, timeout), is_plain=is_plain, names=renderer.approval_keys
+                *(terminal, about, agent, timeout),
+                is_plain=is_plain,
+                names=renderer.approval_keys,
+                count_waiting=lambda: approvals.asking - 1,
             )
         )
 
