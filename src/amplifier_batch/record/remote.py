@@ -300,8 +300,8 @@ def _decode_parts(file: BinaryIO, first: int, count: int, name: str) -> Iterator
             is_whole = unpacking.eof and header["sha256"] == _digest(number, body)
             if header["part"] != number or not is_whole:
                 raise ValueError
-            yield header["driver"], header["more"], json.loads(text)
-        except (ValueError, LookupError, TypeError, zlib.error) as error:
+            yield header["driver"], header.get("more", False), json.loads(text)
+        except (ValueError, LookupError, TypeError, RecursionError, zlib.error) as error:
             raise SessionError(
                 f"{name} is damaged", hint="Restore the file from a copy or an earlier version."
             ) from error
@@ -348,8 +348,7 @@ def _apply_parts(store: Store, folder: Path, first: int) -> tuple[int, int]:
     Raises:
         SessionError: A part is damaged, or something cannot be read or written.
     """
-    begun = number = first
-    last_driver = None
+    begun, number, last_driver = first, first, None
     with tempfile.TemporaryFile("w+", dir=folder.parent) as waiting:
         for driver, has_more, changes in _read_parts(store, first):
             if driver != last_driver:  # which was stopped in the middle
@@ -547,10 +546,9 @@ def _take_over(batch: BatchFolder, store: Store, take_over: bool) -> _Taken:
     for _ in range(_MAX_RACES):
         with hold_lock(folder.parent / "lock", None):
             copy = read_copy(folder)
-            number = int(copy["next"])
-            is_new = number == 0
+            number, is_new = 0, not copy["next"]
             if not is_new:
-                number = _update(store, folder)
+                number, copy = _update(store, folder), read_copy(folder)
                 other = read_driver(folder)
                 # The one of this machine has ended: its lock is free.
                 if not take_over and is_alive(other) and other["id"] != copy["driver"]:
@@ -568,12 +566,14 @@ def _take_over(batch: BatchFolder, store: Store, take_over: bool) -> _Taken:
             store.write(_driver(number, driver), _describe_driver(driver))
             _save_copy(folder, store.url, number, driver, first=None)
             # Merging the parts frees the number of one that this machine has not seen.
-            if store.create(_part(number), part) and not _has_segment(store, number // _PER_FOLDER):
+            is_created = store.create(_part(number), part)
+            if is_created and not _has_segment(store, number // _PER_FOLDER):
                 _save_copy(folder, store.url, number + 1, driver, first=None)
                 batch.refresh()
                 return driver, number, sealed, parts
-            store.remove([_driver(number, driver)])
-            _save_copy(folder, store.url, number, copy["driver"], first=copy["first"])
+            # In a merged folder, it would be read instead of the part in the segment.
+            store.remove([_driver(number, driver), *([_part(number)] if is_created else [])])
+            _save_copy(folder, store.url, copy["next"], copy["driver"], first=copy["first"])
             if is_new:
                 raise _already(store.url)
     raise SessionError(f"another driver keeps writing to {store.url}", hint="Stop it first.")
@@ -596,11 +596,9 @@ def removing_unbegun(folder: Path) -> Generator[None]:
     finally:
         copy = read_copy(folder)
         if copy and not (folder / "batch.json").exists():
-            if copy["next"]:
-                store = Store(copy["url"])
-                # If the next part is free, no other driver has taken over.
-                if store.create(_part(copy["next"]), b""):
-                    store.remove()
+            # If the next part is free, no other driver has taken over.
+            if copy["next"] and (store := Store(copy["url"])).create(_part(copy["next"]), b""):
+                store.remove()
             (folder.parent / COPY).unlink(missing_ok=True)
 
 
@@ -714,11 +712,10 @@ class _Driver(Sealer):
                 problem = f"{type(error).__name__}: {error}"
                 self._error = SessionError(f"cannot write {self._store.url}: {problem}")
             for key, future in waiting:
-                if not future.set_running_or_notify_cancel():
-                    continue
-                if self._error is not None:
+                is_wanted = future.set_running_or_notify_cancel()
+                if is_wanted and self._error is not None:
                     future.set_exception(self._error)
-                else:
+                elif is_wanted:
                     future.set_result(failed.get(key))
             self._report_alive()
 
@@ -763,6 +760,7 @@ class _Driver(Sealer):
         """
         for changes, has_more in parts:
             self._write_part(encode_part(self._next, self._id, changes, has_more=has_more))
+            self._report_alive()
 
     def _write_part(self, data: bytes) -> None:
         delay, begun = 0.5, time.monotonic()

@@ -256,8 +256,18 @@ async def test_changes_of_several_parts_count_together(
 ) -> None:
     monkeypatch.setattr("amplifier_batch.record.replica._PIECE", 300)
     monkeypatch.setattr("amplifier_batch.record.replica._MAX_PART", 300)
+    monkeypatch.setattr("amplifier_batch.record.remote._ALIVE_SECONDS", 0)
     first, second, third = machines
     batch, parts = create(first, url), Path(url.removeprefix("file://")) / "parts/000/000"
+
+    alive = list[str]()
+
+    class Noting(Store):
+        def write(self, name: str, data: bytes) -> None:
+            super().write(name, data)
+            alive.append(name)
+
+    monkeypatch.setattr("amplifier_batch.record.remote.Store", Noting)
 
     def run_until_interrupted() -> None:
         with driving(batch), writing(batch) as writer:
@@ -271,6 +281,8 @@ async def test_changes_of_several_parts_count_together(
         run_until_interrupted()
     ended, before = rows(second.open(url)), len(list(parts.iterdir()))
     assert len(ended) == 20
+    # Another driver must not take one for dead that seals many parts.
+    assert len(alive) > 20
     with second.drive(url) as writer:
         assert writer.reopen(lambda line: line["outcome"] == "provider") == 10
     assert rows(third.open(url)) == ended[1::2]
@@ -288,6 +300,44 @@ async def test_changes_of_several_parts_count_together(
 
 
 @needs_fsspec
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_a_driver_that_loses_a_race_reads_what_the_other_has_sealed(
+    machines: list[Machine], url: str, monkeypatch: pytest.MonkeyPatch, is_merged: bool
+) -> None:
+    root = Path(url.removeprefix("file://"))
+    with driving(create(machines[0], url)):
+        pass
+    changes = [
+        {"path": f"work/{name}", "mode": 0o600, "at": 0, "data": "eA=="} for name in ("a", "b")
+    ]
+    texts = [
+        encode_part(1, "other", changes[:1], has_more=not is_merged),
+        encode_part(2, "other", changes[1:]),
+        *(encode_part(number, "other", []) for number in range(3, 1_000)),
+    ]
+    store = Store(url)
+    assert store.create("parts/000/000/001", texts[0])
+
+    class Racing(Store):
+        """Gets to know what another driver writes after the copy is up to date."""
+
+        def write(self, name: str, data: bytes) -> None:
+            super().write(name, data)
+            if is_merged and not (root / "segments").exists():
+                first = root / "parts/000/000/000"
+                assert store.create("segments/000/000", b"".join([first.read_bytes(), *texts]))
+                store.remove(["parts/000/000/001"])
+            elif not is_merged:
+                store.create("parts/000/000/002", texts[1])
+
+    monkeypatch.setattr("amplifier_batch.record.remote.Store", Racing)
+    for machine in machines[:2]:
+        with machine.drive(url, take_over=True) as writer:
+            assert sorted(os.listdir(writer.folder.path / "work")) == ["a", "b"]
+    assert is_merged != (root / "parts/000/000/002").exists()
+
+
+@needs_fsspec
 async def test_a_damaged_part_is_named(machines: list[Machine], url: str) -> None:
     batch = create(machines[0], url)
     with driving(batch), writing(batch) as writer:
@@ -296,11 +346,11 @@ async def test_a_damaged_part_is_named(machines: list[Machine], url: str) -> Non
     content = last.read_bytes()
     bomb = encode_part(1, "driver", [{"path": "a" * 50_000_000}])
     flipped = content[:-1] + bytes([content[-1] ^ 1])
-    for damaged in (b"", content[:-1], flipped, b"{}\n", b"x", bomb):
+    for damaged in (b"", content[:-1], flipped, b"{}\n", b"x", b"[" * 100_000, bomb):
         last.write_bytes(damaged)
         with pytest.raises(SessionError, match=f"{url}/parts/000/000/001 is damaged"):
             machines[1].open(url)
-    last.write_bytes(content)
+    last.write_bytes(content.replace(b'"more": false, ', b""))
     assert machines[1].open(url).progress().of("a").attempt == 1
 
 
