@@ -4,6 +4,7 @@ A node has `sessions/ID/` for the sessions of its rows and `work/ID/` for their 
 its own. The driver, the process that runs the batch, has the record itself. A change is one of
 
     {"path", "mode", "at", "data"}    bytes of a file, Base64, from a position to its end; from 0 it is a new file
+    {…, "more"}                       a piece of a new file, which takes the place of the old one with its last piece
     {"path", "link"}                  a symbolic link
     {"path", "mode"}                  a folder
     {"path"}                          there is nothing any more
@@ -14,6 +15,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
+import json
 import os
 import shutil
 import stat
@@ -124,15 +126,16 @@ class Replica:
                 yield {"path": path, "mode": mode}
             else:
                 with content, self._errors(path):
-                    at = content.seek(_sent(path, state, self._known.get(path)))
-                    while True:
+                    at = start = content.seek(_sent(path, state, self._known.get(path)))
+                    has_more = True
+                    while has_more:
                         # What is appended meanwhile is sent the next time.
                         data = content.read(min(_PIECE, state.size - at))
                         text = base64.b64encode(data).decode()
-                        yield {"path": path, "mode": mode, "at": at, "data": text}
+                        change = {"path": path, "mode": mode, "at": at, "data": text}
                         at += len(data)
-                        if not data or at == state.size:
-                            break
+                        has_more = bool(data) and at < state.size
+                        yield change if start else {**change, "more": has_more}
             self._known[path] = state
         for path in removed:
             self._known.pop(path, None)
@@ -154,7 +157,7 @@ class Replica:
                     with contextlib.suppress(FileNotFoundError):
                         state = _state(os.lstat(self.root / path))
                         is_kept = any(kind(state.mode) for kind in _KINDS)
-                        if is_kept and not _is_lock(path):
+                        if is_kept and not _is_lock(path) and name != _UNFINISHED:
                             yield path, state
 
 
@@ -187,7 +190,7 @@ def split_changes(changes: Iterable[Change]) -> Iterator[tuple[list[Change], boo
             yield part, True
             part, size = [], 0
         part.append(change)
-        size += len(change["path"]) + len(change.get("data", ""))
+        size += len(json.dumps(change))
     if part:
         yield part, False
 
@@ -281,9 +284,11 @@ def apply_changes(root: Path, changes: Sequence[Change], *, durable: bool = True
 def _apply(change: Change, name: str, folder: int, durable: bool) -> None:
     if "data" in change:
         data, at = base64.b64decode(change["data"]), change["at"]
-        _remove(_UNFINISHED, folder)
+        target = _UNFINISHED if not at or "more" in change else name
+        if not at:
+            _remove(_UNFINISHED, folder)
         flags = os.O_WRONLY | os.O_NOFOLLOW | (0 if at else os.O_CREAT)
-        with open(os.open(name if at else _UNFINISHED, flags, 0o600, dir_fd=folder), "wb") as file:
+        with open(os.open(target, flags, 0o600, dir_fd=folder), "wb") as file:
             if os.fstat(file.fileno()).st_size < at:
                 raise OSError(errno.EINVAL, "what comes before the change is missing")
             file.seek(at)
@@ -293,7 +298,7 @@ def _apply(change: Change, name: str, folder: int, durable: bool) -> None:
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        if not at:
+        if target == _UNFINISHED and not change.get("more"):
             if _is_folder(name, folder):
                 _remove(name, folder)
             os.rename(_UNFINISHED, name, src_dir_fd=folder, dst_dir_fd=folder)
