@@ -95,12 +95,9 @@ def read_regular(path: str | Path) -> bytes:
 def open_private(path: str | Path, flags: int, *, dir_fd: int | None = None) -> int:
     """Like `open_regular`, but sets the file's mode to 0600 regardless of the umask and its creator."""
     descriptor = open_regular(path, flags, dir_fd=dir_fd)
-    try:
+    with on_error(os.close, descriptor):
         if hasattr(os, "fchmod"):
             os.fchmod(descriptor, FILE_MODE)
-    except OSError:
-        os.close(descriptor)
-        raise
     return descriptor
 
 
@@ -428,14 +425,11 @@ def _write_temporary(place: _Place, new: _New) -> str:
     temporary = _temporary_name()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     descriptor = open_regular(place.path(temporary), flags, new.mode, dir_fd=place.folder)
-    try:
+    with on_error(os.unlink, place.path(temporary), dir_fd=place.folder):
         try:
             _fill(descriptor, place, new)
         finally:
             os.close(descriptor)
-    except BaseException:
-        os.unlink(place.path(temporary), dir_fd=place.folder)
-        raise
     return temporary
 
 
@@ -723,3 +717,13 @@ def system_errors_as(kind: Callable[..., Exception], what: str, **details: Any) 
         yield
     except OSError as error:
         raise kind(f"{what}: {describe_reason(error)}", **details) from error
+
+
+@contextlib.contextmanager
+def on_error(undo: Callable[..., object], *args: Any, **kwargs: Any) -> Generator[None]:
+    """Call `undo` with these arguments if the block raises anything."""
+    try:
+        yield
+    except BaseException:
+        undo(*args, **kwargs)
+        raise

@@ -9,11 +9,11 @@ CODE_LINES = {
     "amplifier_app": 36_220,
     "amplifier_batch": 8_070,
     "amplifier_core": 3_000,
-    "amplifier_extras": 4_830,
+    "amplifier_extras": 4_820,
     "amplifier_serve": 1_745,
     "amplifier_kit": 4_700,
     "amplifier_modules": 19_560,
-    "amplifier_support": 5_805,
+    "amplifier_support": 5_800,
 }
 
 

@@ -32,7 +32,7 @@ from amplifier_app.sessions.transcript import (
     TranscriptWriter,
     read_transcript,
 )
-from amplifier_support.files import open_regular, remove_unfinished
+from amplifier_support.files import on_error, open_regular, remove_unfinished
 from amplifier_support.journal import parse
 from amplifier_support.text import cut_text, lazy_pattern
 
@@ -112,7 +112,7 @@ class SavedSession:
         self.path = path
         copy = f"Stop it, or start from a copy: amplifier run --fork {self.id}"
         self._lock = SessionLock(path / "lock", self.id, copy)
-        try:
+        with on_error(self._lock.release):
             # Until the lock was held, another process could create it.
             if create and not is_remnant(path):
                 raise AlreadyExists(self.id)
@@ -128,9 +128,6 @@ class SavedSession:
             self._writer = TranscriptWriter(self._transcript, reading)
             self.repaired = reading.file.torn
             self.steps = sum(map(_is_answer, self._unnumbered))
-        except BaseException:
-            self._lock.release()
-            raise
 
     @property
     def _transcript(self) -> Path:

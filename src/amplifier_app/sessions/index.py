@@ -26,7 +26,7 @@ from amplifier_app.sessions.summary import (
     without_surrogates,
 )
 from amplifier_app.sessions.tool_calls import agent_answer, as_text, blocks_in, calls_in, results_in
-from amplifier_support.files import open_regular, try_lock
+from amplifier_support.files import on_error, open_regular, try_lock
 from amplifier_support.journal import parse
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import cut_text
@@ -309,16 +309,13 @@ def _on_disk(root: Path) -> sqlite3.Connection:
         if os.path.islink(f"{file}{suffix}"):
             raise SessionError(f"cannot open {file}{suffix}: it is a link")
     database = sqlite3.connect(file, timeout=_WAIT_SECONDS, isolation_level=None)
-    try:
+    with on_error(database.close):
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute("PRAGMA secure_delete = ON")
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, _VERSION):
             raise sqlite3.DatabaseError(f"another version of amplifier made it: {version}")
-    except BaseException:
-        database.close()
-        raise
     return database
 
 

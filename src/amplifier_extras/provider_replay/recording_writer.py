@@ -40,7 +40,7 @@ from amplifier_extras.provider_replay.requests import (
 )
 from amplifier_modules._shared.history.stored_response import plain
 from amplifier_support.clock import utc_now
-from amplifier_support.files import open_regular, open_to_read, system_errors_as
+from amplifier_support.files import on_error, open_regular, open_to_read, system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.redaction import Redactor
 from amplifier_support.text import cut_text
@@ -278,13 +278,10 @@ def _create_file(path: str) -> TextIO:
     """The file, for its owner alone. Never follows a link, never overwrites anything."""
     with system_errors_as(ValueError, f"cannot write the recording {path}"):
         descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    try:
+    with on_error(os.close, descriptor):
         if os.fstat(descriptor).st_size:
             raise ValueError(f"{path} is not empty; record to a new file, or remove it first")
         os.fchmod(descriptor, 0o600)
-    except BaseException:
-        os.close(descriptor)
-        raise
     return open(descriptor, "w", encoding="utf-8")
 
 

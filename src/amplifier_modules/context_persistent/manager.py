@@ -26,6 +26,7 @@ from amplifier_support import journal
 from amplifier_support.files import (
     FILE_MODE,
     make_private_folder,
+    on_error,
     open_regular,
     sync_folder,
     system_errors_as,
@@ -141,12 +142,9 @@ class Journal:
             make_private_folder(self.path.parent)
             descriptor = self._open(os.O_RDWR | os.O_CREAT | os.O_EXCL)
             writer = journal.Writer(descriptor)
-            try:
+            with on_error(writer.close):
                 writer.write(journal.encode(HEADER))
                 sync_folder(self.path.parent)
-            except BaseException:
-                writer.close()
-                raise
         return writer
 
     def _load(self, descriptor: int) -> journal.Writer:

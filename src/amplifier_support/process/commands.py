@@ -27,6 +27,7 @@ from typing import BinaryIO
 
 import amplifier_support
 from amplifier_support.environment import minimal_environment
+from amplifier_support.files import on_error
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox.policy import Confinement
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
@@ -541,11 +542,8 @@ class ProcessRunner:
             if monitor is not None:
                 monitor.close()
             raise
-        try:
+        with on_error(job.release):
             taken = job.hand_over(channel)
-        except BaseException:
-            job.release()
-            raise
         if not taken:
             job.release()
         return job if taken else None

@@ -11,7 +11,7 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from amplifier_support.files import is_below
+from amplifier_support.files import is_below, on_error
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox import seccomp, system_calls
 from amplifier_support.sandbox.policy import Confinement
@@ -88,12 +88,9 @@ def build(rules: Iterable[Rule], *, tcp: bool, version: int) -> int:
     if version >= 6:
         attributes += struct.pack("=Q", scopes)
     ruleset = create_ruleset(attributes)
-    try:
+    with on_error(os.close, ruleset):
         for rule in rules:
             _add(ruleset, rule, files)
-    except BaseException:
-        os.close(ruleset)
-        raise
     return ruleset
 
 
