@@ -22,29 +22,29 @@ def help_of(name: str) -> str:
     return command.get_help(context)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_fits_the_terminal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for columns in (40, 80, 120):
-        monkeypatch.setenv("COLUMNS", str(columns))
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name in COMMANDS:
         page = help_of(name)
-        assert not re.search("[╭│─╰]", page)
-        assert not re.search(r"<\w+(\[\w+\])?>(?!/)", page), "names of Python types"
+        assert not re.search("[╭│─╰]", page), name
+        assert not re.search(r"<\w+(\[\w+\])?>(?!/)", page), f"{name}: names of Python types"
         for line in page.splitlines():
             # Examples are not wrapped, so that they can be copied.
             is_example = line.startswith("    ") and "amplifier" in line
             is_choice = "|" in line
-            assert len(line) <= columns or is_example or is_choice, line
+            assert len(line) <= columns or is_example or is_choice, (name, line)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_commands_with_many_options_have_examples_and_they_follow_the_summary(name: str) -> None:
-    page = help_of(name)
-    options = [one for one in COMMANDS[name].params if one.param_type_name == "option"]
-    if len(options) > 3:
-        assert re.search(r"^    (\S.* \| )?amplifier ", page, re.MULTILINE), page
-    paragraphs = page.split("\n\n")
-    where = [number for number, text in enumerate(paragraphs) if text.startswith("    ")]
-    assert where in ([], [2]), page
+def test_commands_with_many_options_have_examples_and_they_follow_the_summary() -> None:
+    for name, command in COMMANDS.items():
+        page = help_of(name)
+        options = [one for one in command.params if one.param_type_name == "option"]
+        if len(options) > 3:
+            assert re.search(r"^    (\S.* \| )?amplifier ", page, re.MULTILINE), page
+        paragraphs = page.split("\n\n")
+        where = [number for number, text in enumerate(paragraphs) if text.startswith("    ")]
+        assert where in ([], [2]), page
 
 
 @pytest.mark.parametrize("words", [["-h"], ["--help"], ["help"]])

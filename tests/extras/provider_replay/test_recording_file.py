@@ -45,7 +45,7 @@ async def test_the_file_is_the_owners_alone_and_reads_line_by_line(tmp_path: Pat
     assert last["response"]["usage"]["input_tokens"] > 0
 
 
-@pytest.mark.parametrize("name", sorted(SECRETS))
+@pytest.mark.parametrize("name", ["bearer", "github-classic", "rsa-key", "url-password"])
 async def test_secrets_are_kept_out_also_when_they_come_in_pieces(tmp_path: Path, name: str):
     secret, text = SECRETS[name], PLANTED[name]
     request = ask(f"see {text} here")

@@ -92,10 +92,10 @@ TRICKY = [
 ]
 
 
-@pytest.mark.parametrize("command", TRICKY)
-def test_ambiguous_commands_are_unclear(command: str) -> None:
-    with pytest.raises(Unclear, match=r"^(it|'|a quote|the shell) ?"):
-        split_words(command)
+def test_ambiguous_commands_are_unclear() -> None:
+    for command in TRICKY:
+        with pytest.raises(Unclear, match=r"^(it|'|a quote|the shell) ?"):
+            pytest.fail(f"{command!r} is split into {split_words(command)}")
 
 
 @pytest.mark.parametrize(

@@ -108,14 +108,12 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("command", READS)
-def test_a_command_that_only_reads_is_recognised(command: str) -> None:
-    assert only_reads(command)
+def test_a_command_that_only_reads_is_recognised() -> None:
+    assert [command for command in READS if not only_reads(command)] == []
 
 
-@pytest.mark.parametrize("command", CHANGES)
-def test_a_command_that_may_change_something_is_not_reading(command: str) -> None:
-    assert not only_reads(command)
+def test_a_command_that_may_change_something_is_not_reading() -> None:
+    assert [command for command in CHANGES if only_reads(command)] == []
 
 
 def git(*arguments: str | Path) -> None:

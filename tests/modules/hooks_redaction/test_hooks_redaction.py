@@ -154,14 +154,14 @@ class TestStream:
         await hooks.emit(end, block)
         return pieces
 
-    @pytest.mark.parametrize("name", planted.SECRETS)
-    async def test_a_secret_split_over_pieces_is_replaced(self, name: str) -> None:
-        text = f"It is {planted.PLANTED[name]} and that was it."
-        shown = "".join(await self.shown(text, 3))
-        assert planted.SECRETS[name] not in shown
-        assert shown.startswith("It is ")
-        assert shown.endswith(" and that was it.")
-        assert shown.count("[REDACTED:") == 1
+    async def test_a_secret_split_over_pieces_is_replaced(self) -> None:
+        for name, secret in planted.SECRETS.items():
+            text = f"It is {planted.PLANTED[name]} and that was it."
+            shown = "".join(await self.shown(text, 3))
+            assert secret not in shown, name
+            assert shown.startswith("It is "), name
+            assert shown.endswith(" and that was it."), name
+            assert shown.count("[REDACTED:") == 1, name
 
     async def test_words_come_as_they_are_made(self) -> None:
         assert await self.shown("one two three", 4) == ["one ", "two ", "", "", "three"]
