@@ -84,7 +84,6 @@ def test_a_theme_of_the_settings_asks_nothing(
         (None, "cannot read the theme '.*mine.yaml': No such file"),
         ("acent: 3", r"mine.yaml:1:\d+: unknown colour 'acent'; did you mean 'accent'"),
         ("accent: blue", r"'accent' is not a colour; write a colour"),
-        ("accent: 256", r"'accent' is not a colour"),
         ("base: bright", r"'base' must be dark or light"),
         ("- accent", "is not a mapping of names to colours"),
     ],

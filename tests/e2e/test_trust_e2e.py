@@ -146,7 +146,6 @@ WORKING = [
     ("provider", "test", "openai"),
     ("provider", "models", "openai"),
     ("init", "--provider", "openai", "--model", "m", "--yes"),
-    ("module", "list"),
 ]
 """Commands that fetch, install, import and connect, and what they are to do it with."""
 

@@ -268,7 +268,7 @@ async def test_a_full_queue_does_not_keep_a_command_from_being_ended(box: Box) -
         ' try: held[-1].connect("own")\n except BlockingIOError: print("full", flush=True)'
     )
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(1):
             await box.run(line)
 
 

@@ -51,8 +51,8 @@ def test_the_whole_file_is_shown_on_request_up_to_a_limit(tmp_path: Path) -> Non
     assert whole[1].split() == ["1", "line", "1"]
     assert whole[-1].split() == ["40", "line", "40"]
     assert len(whole) == 1 + 41
-    other = "}\nx\n" * 30_000
-    (tmp_path / "a").write_text("x\n}\n\n" * 20_000)
+    other = "}\nx\n" * 8_000
+    (tmp_path / "a").write_text("x\n}\n\n" * 6_000)
     text = shown(tmp_path, "write_file", {"path": "a", "content": other}, whole=True)
     assert "more changed lines" in text
 

@@ -30,7 +30,7 @@ def test_half_of_the_rows_are_saved_at_a_difference_of_20_points(scale: Scale) -
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["equal plans", "20 points", "rare"])
 def test_intervals_contain_the_true_difference_at_all_times(kind: str, scale: Scale) -> None:
-    comparisons, covered = scale(30, 1000), 0
+    comparisons, covered = scale(15, 1000), 0
     for seed in range(comparisons):
         draw, anytime, is_right = random.Random(seed), Anytime(), True
         for row in range(100):

@@ -132,13 +132,13 @@ def test_a_denied_call_ends_with_8_whatever_denied_it(tmp_path: Path) -> None:
             data = yaml.safe_load(file.read_text())
             file.write_text(yaml.safe_dump({**data, "hooks": hooks}))
         (folder / "work").mkdir()
-        for loop in ("loop-streaming", "loop-events"):
-            done = run_amplifier(
-                *("run", "-f", file, "go", "--output", "json", *flags),
-                *("--set", f"session.orchestrator.module={loop}"),
-                cwd=folder / "work",
-            )
-            result = json.loads(done.stdout)
-            assert (done.code, result["outcome"]) == (8, "denied"), (number, loop, done)
-            assert message in result["error"]["message"], (number, loop)
-            assert len(result["denied"]) == len(wanted)
+        loop = ("loop-streaming", "loop-events")[number % 2]
+        done = run_amplifier(
+            *("run", "-f", file, "go", "--output", "json", *flags),
+            *("--set", f"session.orchestrator.module={loop}"),
+            cwd=folder / "work",
+        )
+        result = json.loads(done.stdout)
+        assert (done.code, result["outcome"]) == (8, "denied"), (number, done)
+        assert message in result["error"]["message"], number
+        assert len(result["denied"]) == len(wanted)

@@ -34,6 +34,7 @@ from tests.support import planted
 from tests.support.cli import Finished, run_amplifier
 from tests.support.images import RED_PNG
 from tests.support.plans import mock_plan
+from tests.support.thorough import Scale
 
 SECRET = planted.SECRETS["github-classic"]
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m"
@@ -292,8 +293,9 @@ def test_results_of_sub_agents_refer_to_their_trajectories() -> None:
         as_trajectory(below[2])
 
 
-def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path) -> None:
-    """Of 6 MB of conversation little more than a message is in memory, and no secret is left in it."""
+def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path, scale: Scale) -> None:
+    """Of a long conversation little more than a message is in memory, and no secret is left in it."""
+    turns = scale(80, 500)
     store, token = SessionStore(tmp_path), planted.SECRETS["github-classic"]
     saved = store.create("long", project="/")
     saved.close()
@@ -305,7 +307,7 @@ def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path) -> None:
         {"role": "assistant", "content": text},
     ]
     lines = "".join(json.dumps(record) + "\n" for record in turn)
-    (saved.path / "transcript.jsonl").write_text(lines * 150)
+    (saved.path / "transcript.jsonl").write_text(lines * turns)
     found = store.find("long")
     heading = Heading("long")
     written = {
@@ -314,7 +316,7 @@ def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path) -> None:
         "md": lambda: session_markdown(export_session(found, [], redactor().value)),
         "json": lambda: json_pieces(as_data(export_session(found, [], redactor().value))),
         "atif": lambda: json_pieces(as_trajectory(export_session(found, [], redactor().value))),
-        "fork": lambda: [str(fork_session(store, found, step=299).conversation().size)],
+        "fork": lambda: [str(fork_session(store, found, step=2 * turns - 1).conversation().size)],
         "bundle": lambda: [str(write_bundle(tmp_path / "b", [found], redactor().value, "1"))],
     }
     for name, pieces in written.items():
@@ -326,7 +328,7 @@ def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 2_500_000, (name, peak)
-        assert size > (4_000_000 if name not in ("fork", "bundle") else 1), name
+        assert size > (27_000 * turns if name not in ("fork", "bundle") else 1), name
         assert (count > 0) == (name in ("show", "messages")), name
     assert b"REDACTED" in gzip.decompress((tmp_path / "b").read_bytes())
     assert token.encode() not in gzip.decompress((tmp_path / "b").read_bytes())
