@@ -31,6 +31,7 @@ from amplifier_modules._shared.providers.chat_completions import (
     OpenAIStream,
     Taste,
     image_url,
+    read_usage,
     wire_call_id,
     wire_response_format,
     wire_tool_choice,
@@ -40,7 +41,6 @@ from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.usage import token_count, token_counts
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 
@@ -333,21 +333,7 @@ class ResponsesStream(OpenAIStream):
         return "tool_calls" if calls else "stop"
 
     def usage(self) -> Usage | None:
-        raw = to_mapping(self._response.get("usage"))
-        counts = token_counts(raw, "input_tokens", "output_tokens") if raw else None
-        if counts is None:
-            return None
-        prompt, output = counts
-        read = to_mapping(raw.get("input_tokens_details"))
-        written = to_mapping(raw.get("output_tokens_details"))
-        return Usage(
-            input_tokens=prompt,
-            output_tokens=output,
-            total_tokens=token_count(raw.get("total_tokens")) or prompt + output,
-            reasoning_tokens=token_count(written.get("reasoning_tokens")),
-            cache_read_tokens=token_count(read.get("cached_tokens")),
-            cache_write_tokens=token_count(read.get("cache_write_tokens")),
-        )
+        return read_usage(to_mapping(self._response.get("usage")), "input", "output")
 
     def metadata(self, request_id: str | None) -> dict[str, Any]:
         metadata: dict[str, Any] = {

@@ -284,6 +284,33 @@ class OpenAIStream(AnswerStream):
         """
 
 
+def read_usage(raw: Mapping[str, Any], asked: str, answered: str) -> Usage | None:
+    """The counts of an answer; None if there are none or they are not valid.
+
+    Args:
+        raw: The server's counts.
+        asked: How the API calls the tokens of the request.
+        answered: How it calls those of the answer.
+    """
+    counts = token_counts(raw, f"{asked}_tokens", f"{answered}_tokens") if raw else None
+    if counts is None:
+        return None
+    prompt, output = counts
+    read = to_mapping(raw.get(f"{asked}_tokens_details"))
+    written = to_mapping(raw.get(f"{answered}_tokens_details"))
+    cached = token_count(read.get("cached_tokens"))
+    # DeepSeek reports what came from its cache under a name of its own.
+    cached = token_count(raw.get("prompt_cache_hit_tokens")) if cached is None else cached
+    return Usage(
+        input_tokens=prompt,
+        output_tokens=output,
+        total_tokens=token_count(raw.get("total_tokens")) or prompt + output,
+        reasoning_tokens=token_count(written.get("reasoning_tokens")),
+        cache_read_tokens=cached,
+        cache_write_tokens=token_count(read.get("cache_write_tokens")),
+    )
+
+
 class _Block(StreamedBlock):
     __slots__ = ("refusal",)
 
@@ -340,24 +367,7 @@ class ChatStream(OpenAIStream):
         return "tool_calls" if self._calls and reason == "stop" else reason
 
     def usage(self) -> Usage | None:
-        raw = self._usage or {}
-        counts = token_counts(raw, "prompt_tokens", "completion_tokens") if raw else None
-        if counts is None:
-            return None
-        prompt, output = counts
-        read = to_mapping(raw.get("prompt_tokens_details"))
-        written = to_mapping(raw.get("completion_tokens_details"))
-        cached = token_count(read.get("cached_tokens"))
-        # DeepSeek reports what came from its cache under a name of its own.
-        cached = token_count(raw.get("prompt_cache_hit_tokens")) if cached is None else cached
-        return Usage(
-            input_tokens=prompt,
-            output_tokens=output,
-            total_tokens=token_count(raw.get("total_tokens")) or prompt + output,
-            reasoning_tokens=token_count(written.get("reasoning_tokens")),
-            cache_read_tokens=cached,
-            cache_write_tokens=token_count(read.get("cache_write_tokens")),
-        )
+        return read_usage(self._usage or {}, "prompt", "completion")
 
     def metadata(self, request_id: str | None) -> dict[str, Any]:
         named = {"request_id": request_id or self._id, "refusal": self._refusal()}
