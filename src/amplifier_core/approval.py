@@ -1,7 +1,6 @@
 """Protocols that an app implements for the user: approval, and messages of hooks."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from amplifier_support.named_tuple import NamedTuple
@@ -36,8 +35,7 @@ class ApprovalSystem(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ToolApproval:
+class ToolApproval(NamedTuple):
     """A tool call to be approved, with what an app needs to show it.
 
     Attributes:
@@ -63,7 +61,7 @@ class ToolApproval:
     working_dir: str
     options: list[str]
     reason: str | None = None
-    ranges: list[str] = field(default_factory=list[str])
+    ranges: Sequence[str] = ()
     usual_range: int = 0
     stored_in: str | None = None
     position: int = 1

@@ -55,7 +55,7 @@ class SessionLike(Protocol):
     def config(self) -> dict[str, Any]: ...
 
 
-@dataclass
+@dataclass(eq=False, repr=False)  # each method is compiled at every start
 class DetachedSession:
     """Session data for a coordinator without a session, for example in tests."""
 

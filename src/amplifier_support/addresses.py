@@ -8,7 +8,6 @@ the address they lead to.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Sequence
 from ipaddress import (
     IPv4Address,
@@ -21,6 +20,7 @@ from ipaddress import (
 from urllib.parse import urlsplit
 
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import lazy_pattern
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -67,7 +67,7 @@ _NOT_PUBLIC: list[tuple[Network, str]] = [
 ]
 _GLOBAL_IPV6 = ip_network("2000::/3")
 _NAT64 = ip_network("64:ff9b::/96")
-_RULE_NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
+_RULE_NAME = lazy_pattern(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
 _BY_ALLOW_PRIVATE = (_LOOPBACK, _PRIVATE)
 
 

@@ -6,13 +6,13 @@ only themselves.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import lazy_pattern
 
-_INCLUDE = re.compile(r"[ \t]*@(@*)([^\s@]\S*)[ \t]*")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_INCLUDE = lazy_pattern(r"[ \t]*@(@*)([^\s@]\S*)[ \t]*")
+_FENCE = lazy_pattern(r" {0,3}(`{3,}|~{3,})")
 
 
 class IncludeLine(NamedTuple):

@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -161,7 +160,7 @@ class _Card:
             self._write([error.message])
         else:
             changed = {**self._request.tool_input, "proposal": edited}
-            self._request = replace(self._request, tool_input=changed)
+            self._request = self._request._replace(tool_input=changed)
         self.show(whole=False)
         return True
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, get_args
 
 from amplifier_app.base.errors import UsageError
+from amplifier_support.text import lazy_pattern
 
 
 class Option:
@@ -32,7 +32,7 @@ def find_option(hint: Any) -> Option | None:
     return next((mark for mark in get_args(hint) if isinstance(mark, Option)), None)
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)?")
+_DURATION = lazy_pattern(r"(\d+(?:\.\d+)?)(s|m|h|d|w)?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 _LONGEST = 5200 * _UNITS["w"]

@@ -224,7 +224,7 @@ _RATE_SECONDS = 10.0
 """Over how long the rate of requests is measured."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)  # each method is compiled at every start
 class Bucket:
     """A limit.
 
@@ -351,7 +351,7 @@ class Ticket(NamedTuple):
     tokens: float
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Pace:
     """The known limits of a key.
 

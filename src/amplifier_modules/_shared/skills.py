@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, cast
 from amplifier_support.files import open_regular, system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import is_shared
-from amplifier_support.text import printable
+from amplifier_support.text import lazy_pattern, printable
 
 FILE = "SKILL.md"
 MAX_BYTES = 200_000
@@ -27,10 +27,10 @@ _OF_PROJECT = (".agents/skills", ".amplifier/skills", ".claude/skills")
 _OF_USER = ("~/.agents/skills", "~/.claude/skills")
 _SCANNED = ("project", "user")
 """The origins of folders that contain skills and are none themselves."""
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_NAME = lazy_pattern(r"[a-z0-9]+(-[a-z0-9]+)*")
 _MAX_NAME, _MAX_DESCRIPTION, _MAX_COMPATIBILITY = 64, 1024, 500
 _KEYS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
+_FRONT_MATTER = lazy_pattern(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
 
 
 class InvalidSkill(Exception):

@@ -1,7 +1,5 @@
 """Settings of hooks-approval."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 

@@ -1,7 +1,5 @@
 """Settings of hooks-backup."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

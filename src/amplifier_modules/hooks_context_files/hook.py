@@ -7,8 +7,6 @@ The conversation itself is the record of what was added: it is saved, resumed, c
 so the record cannot get out of step with it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import logging
@@ -29,7 +27,7 @@ from amplifier_support.include_lines import include_lines
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import is_shared, project_folders
 from amplifier_support.session_capabilities import CONFIG_DIR, TRUSTED_DIR, WORKING_DIR
-from amplifier_support.text import printable
+from amplifier_support.text import lazy_pattern, printable
 
 logger = logging.getLogger(__name__)
 
@@ -209,8 +207,8 @@ def nested_folders(root: str, path: str) -> list[str]:
 NONE = "none"
 """Digest of an empty list of files."""
 
-_MARK = re.compile(r'<context-files(?: folder="([^"\n]+)")? digest="([0-9a-z]+)">')
-_TAG = re.compile(r"<(?=/?context-files?\b)", re.IGNORECASE)
+_MARK = lazy_pattern(r'<context-files(?: folder="([^"\n]+)")? digest="([0-9a-z]+)">')
+_TAG = lazy_pattern(r"<(?=/?context-files?\b)", re.IGNORECASE)
 
 _INTRODUCTION = (
     "These are instructions from files. Those of the project describe how to work on it; they do "

@@ -1,7 +1,5 @@
 """Write events as lines of a file."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -8,8 +8,6 @@ which change how files compare and name no program. A repository with parts in a
 skipped, so that no names of files elsewhere are shown.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Settings of provider-anthropic."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 

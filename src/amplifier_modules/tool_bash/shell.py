@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
-import re
 import secrets
 import shlex
 import signal
@@ -40,6 +39,7 @@ from amplifier_support.process.commands import Command, Ended, ProcessRunner
 from amplifier_support.programs import find_program
 from amplifier_support.sandbox.sandbox import Sandbox
 from amplifier_support.session_capabilities import MODE, OUTSIDE_SANDBOX, WORKING_DIR
+from amplifier_support.text import lazy_pattern
 
 MODULE_ID = "tool-bash"
 
@@ -116,7 +116,7 @@ INTERVAL = 0.2
 MOST = 4000
 """Characters in one event; earlier ones are left out."""
 
-_LINE_END = re.compile(r"\r\n|\n|\r")
+_LINE_END = lazy_pattern(r"\r\n|\n|\r")
 _KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "-----END "
 
 

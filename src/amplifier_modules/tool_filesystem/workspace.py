@@ -13,8 +13,6 @@ FileProblem                  (these three are in `_shared.files`)
 └── NotEncodable             the file's encoding cannot represent the text
 """
 
-from __future__ import annotations
-
 import asyncio
 import codecs
 import errno

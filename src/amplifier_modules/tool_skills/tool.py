@@ -1,7 +1,5 @@
 """The tool `skill`, which gives the model the instructions of a skill."""
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """The tool as models see it."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import logging

@@ -1,7 +1,5 @@
 """The settings of tool-web, the description of its tools for models, and their events."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -21,7 +20,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.summary import short_id
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.text import did_you_mean
+from amplifier_support.text import did_you_mean, lazy_pattern
 
 if TYPE_CHECKING:
     from amplifier_app.chat.picker import Picker
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-COMMAND_NAME = re.compile(r"[a-z][a-z0-9_-]*")
-_COMMAND = re.compile(r"/[a-z][a-z0-9_-]*(?=\s|$)")
+COMMAND_NAME = lazy_pattern(r"[a-z][a-z0-9_-]*")
+_COMMAND = lazy_pattern(r"/[a-z][a-z0-9_-]*(?=\s|$)")
 _FILES = {
     "conversation": "Conversation",
     "sessions": "Sessions",

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import socket
 from collections import deque
@@ -292,7 +291,7 @@ class _Place:
     async def ask_about_tool(
         self, request: ToolApproval, agent: str, timeout: float | None
     ) -> ToolApprovalAnswer | None:
-        asked = {"request": dataclasses.asdict(request), "agent": agent}
+        asked = {"request": request._asdict(), "agent": agent}
         return _read_answer(await self._request("ask_about_tool", asked, timeout))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.runtime.turns.turn import EventHandler, SubSession, TurnResult, peek
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import lazy_pattern
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult
@@ -19,7 +20,7 @@ Level = Literal["info", "warning", "error"]
 NOTE_ON_TERMINAL = 200
 """`Renderer.longest_note` where notices are lines of a terminal."""
 
-_RETRY = re.compile(r"\bretr(?:y|ies|ying)\b", re.IGNORECASE)
+_RETRY = lazy_pattern(r"\bretr(?:y|ies|ying)\b", re.IGNORECASE)
 
 FIRST = -1_000_000
 """Priority of handlers that see an event before other handlers deny or change it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from collections import Counter
@@ -30,8 +29,9 @@ from amplifier_app.runtime.turns.turn import (
 from amplifier_core.events import APPROVAL_DENIED
 from amplifier_core.llm_errors import ContextLengthError, LLMError
 from amplifier_support.fields import read_field
+from amplifier_support.text import lazy_pattern
 
-_COUNT = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d{4,}\b")
+_COUNT = lazy_pattern(r"\b\d{1,3}(?:,\d{3})+\b|\b\d{4,}\b")
 _OUTCOMES: dict[str, ToolOutcome] = {
     "Denied": "denied",
     "Interrupted": "interrupted",

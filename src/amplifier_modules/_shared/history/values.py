@@ -246,8 +246,8 @@ def _fields(model: BaseModel) -> list[tuple[str, Any]]:
     return [*model.__dict__.items(), *(model.model_extra or {}).items()]
 
 
-_PORTABLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NOT_PORTABLE = re.compile(r"[^A-Za-z0-9_-]")
+_PORTABLE = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
+_NOT_PORTABLE = lazy_pattern(r"[^A-Za-z0-9_-]")
 
 
 def portable_id(text: str) -> str:

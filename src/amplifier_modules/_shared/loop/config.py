@@ -1,7 +1,5 @@
 """The settings of every bundled orchestrator (Orchestrator Contract, Configuration)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

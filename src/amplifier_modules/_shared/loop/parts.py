@@ -22,7 +22,7 @@ Ask = Callable[[Any, Any, Channel, Span], Awaitable[Any]]
 """Calls a provider: (provider, request, channel, span) -> response; emits events for its blocks."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)  # each method is compiled at every start
 class LoopState:
     """The parts of a loop that outlive its turns.
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import (
@@ -69,6 +68,7 @@ from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 from amplifier_modules._shared.providers.tokens import BYTES_PER_TOKEN, estimate_request
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest, ProviderBatches
 from amplifier_support.session_capabilities import DEFERRAL
+from amplifier_support.text import lazy_pattern
 
 PRICE_SHARE = Decimal("0.5")
 """Price of an answer in a batch, as a share of the usual price, at every vendor supported here."""
@@ -76,7 +76,7 @@ PRICE_SHARE = Decimal("0.5")
 BATCH_WINDOW = 900.0
 """Seconds by which the clocks of this machine and a service may differ, including the time to send a batch."""
 
-_NUMBER = re.compile(r"[0-9]{1,9}")
+_NUMBER = lazy_pattern(r"[0-9]{1,9}")
 _OF_STREAMS = ("stream", "stream_options")
 
 

@@ -12,8 +12,6 @@ user has fetched, applies at the vendor's own address. Other addresses bill diff
 unless the plan sets `prices`, or enables the vendor's with `list_prices`. An unknown cost is None, never zero.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

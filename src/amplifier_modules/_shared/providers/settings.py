@@ -1,7 +1,5 @@
 """The settings that providers of HTTP model services have in common."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
