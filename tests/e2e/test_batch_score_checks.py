@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.batches import small_plan
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM
 from tests.support.module_repositories import write_files
@@ -60,7 +61,7 @@ def batch(tmp_path: Path) -> Path:
 
 
 def run(batch: Path, scores: Any, *words: str, env: dict[str, str] | None = None) -> Finished:
-    plan = {"extends": "mock", "prompt": "{{text}}", "scores": scores}
+    plan = {**small_plan(), "prompt": "{{text}}", "scores": scores}
     (batch / "plan.yaml").write_text(yaml.safe_dump(plan))
     words = ("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", *words)
     return amplifier(batch, *words, env=env)

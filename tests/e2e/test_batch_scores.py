@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from amplifier_batch.statistics.score_means import compute_mean, mean_in_words, student_quantile
+from tests.support.batches import small_plan
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM
 from tests.support.plans import mock_plan
@@ -63,9 +65,9 @@ def _write_rows(folder: Path) -> Path:
 
 
 def run(batch: Path, *words: str) -> Finished:
-    done = amplifier(
-        batch, *("batch", "run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{text}}"), *words
-    )
+    (batch / "small.yaml").write_text(yaml.safe_dump(small_plan()))
+    options = ("-o", "out", "--prompt", "{{text}}")
+    done = amplifier(batch, "batch", "run", "small.yaml", "rows.jsonl", *options, *words)
     assert done.code == 0, done.stderr
     return done
 

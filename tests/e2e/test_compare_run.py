@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.batches import small_plan
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Usage
 from tests.support.waiting import wait_until
@@ -18,7 +19,7 @@ ROWS = 40
 
 
 def write_plan(folder: Path, name: str, **more: Any) -> None:
-    plan = {"extends": "mock", "prompt": "{{id}}", **more}
+    plan = {**({} if "extends" in more else small_plan()), "prompt": "{{id}}", **more}
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(plan))
 
 

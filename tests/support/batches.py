@@ -27,7 +27,10 @@ def texts_of(messages: list[dict[str, Any]]) -> Iterator[str]:
     return (block["text"] for one in messages for block in blocks_of(one) if "text" in block)
 
 
-def small_plan(provider: dict[str, Any]) -> dict[str, Any]:
+FREE = {"module": "provider-mock", "config": {"prices": {"input": 0, "output": 0}}}
+
+
+def small_plan(provider: dict[str, Any] = FREE) -> dict[str, Any]:
     """A plan with few modules, since every row mounts all of them."""
     return {
         "session": {"orchestrator": "loop-streaming", "context": "context-simple"},

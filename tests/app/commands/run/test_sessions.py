@@ -106,8 +106,7 @@ def test_an_empty_secret_leaves_the_session_unchanged(tmp_path: Path) -> None:
     assert prompts("s") == ["one"]
 
 
-@pytest.mark.parametrize("how", ["missing", "empty"])
-@pytest.mark.parametrize("file", ["transcript.jsonl", "plan.yaml"])
+@pytest.mark.parametrize(("file", "how"), [("transcript.jsonl", "empty"), ("plan.yaml", "missing")])
 def test_a_session_with_a_missing_file_is_refused(
     tmp_path: Path, plan: Path, file: str, how: str
 ) -> None:

@@ -73,8 +73,10 @@ def test_json_has_the_blocks_of_the_level(tmp_path: Path, level: str | None) -> 
     assert "thought-unmarked" in thought
 
 
-@pytest.mark.parametrize("screen", ["full", "plain", "answer"])
-@pytest.mark.parametrize("level", SHOWN)
+@pytest.mark.parametrize(
+    ("level", "screen"),
+    [(None, "full"), ("internal", "full"), ("developer", "plain"), ("internal", "answer")],
+)
 def test_a_terminal_shows_the_blocks_of_the_level(
     tmp_path: Path, level: str | None, screen: str
 ) -> None:
@@ -152,15 +154,19 @@ NO_ANSWER = "the model ended without an answer"
 
 @pytest.mark.parametrize("reply", ["", {"content": []}, {"thinking": "hm", "signature": "s"}])
 def test_an_empty_answer_is_not_a_success(tmp_path: Path, reply: Any) -> None:
-    plan = mock_plan(tmp_path, [reply])
-    done = run_amplifier("run", "-f", plan, "go", "--quiet")
-    assert (done.code, done.stdout) == (5, "")
-    assert NO_ANSWER in done.stderr
-    for output in ("json", "stream-json"):
-        done = run_amplifier("run", "-f", plan, "go", "--output", output)
-        result = json.loads(done.stdout.splitlines()[-1] if output != "json" else done.stdout)
-        assert (done.code, result["outcome"], result["response"]) == (5, "provider", "")
-        assert result["error"]["message"] == NO_ANSWER
+    done = run_amplifier(
+        *("run", "-f", mock_plan(tmp_path, [reply]), "go", "--output", "stream-json")
+    )
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (done.code, result["outcome"], result["response"]) == (5, "provider", "")
+    assert result["error"]["message"] == NO_ANSWER
+
+
+@pytest.mark.parametrize("option", ["--quiet", "--output=json"])
+def test_an_empty_answer_is_reported_in_each_format(tmp_path: Path, option: str) -> None:
+    done = run_amplifier("run", "-f", mock_plan(tmp_path, [""]), "go", option)
+    assert done.code == 5
+    assert NO_ANSWER in done.stderr + done.stdout
 
 
 def test_an_empty_answer_is_reported_in_the_chat(tmp_path: Path) -> None:
