@@ -190,10 +190,10 @@ async def mount(coordinator, config=None):
 
 
 def test_ctrl_c_stops_and_resume_continues_the_same_sessions(batches: Batches) -> None:
-    batches.rows(12)
+    batches.rows(6)
     process = batches.start("run", "--workers", "2")
     while not batches.effects():
-        time.sleep(0.05)
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
@@ -203,15 +203,15 @@ def test_ctrl_c_stops_and_resume_continues_the_same_sessions(batches: Batches) -
     assert not status["is_running"]
     done = batches("resume")
     assert done.code == 0, done.stderr
-    assert batches.effects() == Counter({f"r{i}": 1 for i in range(12)})
+    assert batches.effects() == Counter({f"r{i}": 1 for i in range(6)})
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
 def test_a_scheduler_that_signals_all_processes_stops_the_rows(batches: Batches) -> None:
-    batches.rows(12)
+    batches.rows(6)
     process = batches.start("run", "--workers", "2")
     while not batches.effects():
-        time.sleep(0.05)
+        time.sleep(0.02)
     for pid in (*workers_of(process), process.pid):
         os.kill(pid, signal.SIGTERM)
     _, stderr = process.communicate(timeout=60)
@@ -220,7 +220,7 @@ def test_a_scheduler_that_signals_all_processes_stops_the_rows(batches: Batches)
     released = [record for line in journal if "why" in (record := json.loads(line))]
     assert {record["why"] for record in released} == {"stopped"}
     assert batches("resume").code == 0
-    assert {one["row"] for one in batches.results()} == {f"r{i}" for i in range(12)}
+    assert {one["row"] for one in batches.results()} == {f"r{i}" for i in range(6)}
     require_each_effect_once(batches)
 
 
@@ -370,7 +370,7 @@ def test_rows_that_find_the_provider_busy_wait_and_none_fails(tmp_path: Path) ->
 def test_failed_checks_decide_the_exit_code_and_retry_runs_only_them(batches: Batches) -> None:
     batches.rows(4)
     flag = batches.folder / "fixed"
-    check = f'python3 -c \'import json,os,sys; row=json.load(open(os.environ["AMPLIFIER_ROW_FILE"])); sys.exit(row["n"] == 2 and not os.path.exists("{flag}"))\''
+    check = f"test -e {flag} || ! grep -q '\"n\": 2' $AMPLIFIER_ROW_FILE"
     done = batches("run", "--check", check, "--retries", "0")
     assert done.code == 9, done.stderr
     assert "1 of 4 rows failed: 1 check_failed" in done.stderr
