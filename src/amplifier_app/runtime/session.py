@@ -449,11 +449,16 @@ class OpenSession:
         is_local = LOCAL in read_capabilities(first_provider(self.session)[1])
         if request is None or self._record is None or is_local or self.sources.offline:
             return
+        title, before = "", self.usage.tokens
         # A module may raise anything, and a title is worth no message.
         with contextlib.suppress(Exception):
-            title = str(await request(prompt, self.turn.response) or "")
-            title = redacted_text(self.session.coordinator, title)
-            self._record.save_title(title, self.usage.tokens, self.budget.as_dict())
+            try:
+                title = str(await request(prompt, self.turn.response) or "")
+                title = redacted_text(self.session.coordinator, title)
+            finally:
+                # A request without an answer may cost something, too.
+                if title or self.usage.tokens != before:
+                    self._record.save_title(title, self.usage.tokens, self.budget.as_dict())
 
     def _state(self) -> State:
         mode = current_mode(self.session.coordinator)

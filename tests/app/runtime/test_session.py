@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -42,16 +43,26 @@ async def test_modules_find_the_capabilities_of_the_session(tmp_path: Path) -> N
 
 
 async def test_turns_share_one_conversation_saved_as_it_grows(tmp_path: Path) -> None:
-    plan = load(plan=mock_plan(tmp_path, ["one", "two"], instruction="be brief"))
+    context = {"module": "context-simple", "config": {"titles": "model"}}
+    setup = {"orchestrator": "loop-streaming", "context": context}
+    # The second request for a title is answered without one, and counts.
+    replies = ["one", "**A** title" + " *a" * 50_000, "two", ""]
+    plan = load(plan=mock_plan(tmp_path, replies, session=setup, instruction="be brief"))
     async with open_session(plan, session_id="s1") as session:
         assert (await session.run("first")).response == "one"
         assert roles(session) == ["system", "user", "assistant"]
+        async with asyncio.timeout(5):
+            await session.request_title("first")
+        assert SessionStore().read("s1")[0]["title"].startswith("A title *a")
         assert (await session.run("second")).response == "two"
-        assert session.usage.calls == 2
+        await session.request_title("second")
+        assert session.usage.calls == 4
     metadata, messages = SessionStore().read("s1")
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]
-    assert (metadata["prompts"], metadata["title"], metadata["model"]) == (2, "first", "mock-model")
+    assert (metadata["prompts"], metadata["model"]) == (2, "mock-model")
+    assert metadata["title"].startswith("A title *a")
     assert metadata["usage"]["total_tokens"] == session.usage.tokens["total_tokens"]
+    assert metadata["spent"]["steps"] == 4
 
 
 def roles(session: OpenSession) -> list[str]:

@@ -129,6 +129,9 @@ def _input(value: Any) -> Mapping[str, Any]:
 _MAX_PROMPT = 10_000
 """Characters of a prompt that its title is made from."""
 
+_MAX_TITLE = 1_000
+"""Characters of the model's answer that a title is made from."""
+
 Remark: TypeAlias = tuple[Literal["info", "warning"], str]
 """Level and text of a notice."""
 
@@ -280,14 +283,15 @@ class SessionRecord:
         )
 
     def save_title(self, title: str, usage: Mapping[str, int], spent: Any) -> None:
-        """Save a title that the model has written, and what the session has used with it.
+        """Save a title that the model has written, if any, and what the session has used with it.
 
         Raises:
             SessionError: The session cannot be written.
         """
+        title = make_title(title[:_MAX_TITLE].strip(" \n\"'“”«»."))
         # A name is from the user, or from a module of the plan.
-        if (title := make_title(title.strip(" \n\"'“”«»."))) and "name" not in self.saved.metadata:
-            self.saved.update(title=title, usage=dict(usage), spent=spent)
+        changes = {"title": title} if title and "name" not in self.saved.metadata else {}
+        self.saved.update(usage=dict(usage), spent=spent, **changes)
 
     def _price_files(self, answered: Iterable[tuple[str, str]]) -> dict[str, Any]:
         """As `prices`, the files that the cost of the session was computed from, also of these answers.
