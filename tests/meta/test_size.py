@@ -12,7 +12,7 @@ CODE_LINES = {
     "amplifier_extras": 4_820,
     "amplifier_serve": 1_745,
     "amplifier_kit": 4_700,
-    "amplifier_modules": 19_550,
+    "amplifier_modules": 19_530,
     "amplifier_support": 5_800,
 }
 

@@ -15,6 +15,7 @@ from amplifier_modules._shared.module.config import (
     alias_for,
     ignored,
     refused,
+    several,
 )
 
 MODULE_ID = "hooks-otel"
@@ -53,16 +54,14 @@ class OtelConfig(ModuleConfig):
     published: ClassVar[Mapping[str, Published]] = {
         "file_path": alias_for("path"),
         "max_attribute_length": alias_for("max_content_chars"),
-        **dict.fromkeys(
-            ("service_version", "user_id", "team_id"), ignored("set it under 'resource'")
-        ),
+        **several("service_version user_id team_id", ignored("set it under 'resource'")),
         "capture": ignored("spans are always recorded; set 'metrics' for metrics"),
-        **dict.fromkeys(
-            ("sensitive_data", "filter_sensitive_data"),
+        **several(
+            "sensitive_data filter_sensitive_data",
             ignored("content is left out unless 'capture_content' is true"),
         ),
-        **dict.fromkeys(("payload_limits", "max_payload_size"), ignored("set 'max_content_chars'")),
-        **dict.fromkeys(("batch_delay_ms", "max_batch_size", "debug"), ignored("not configurable")),
+        **several("payload_limits max_payload_size", ignored("set 'max_content_chars'")),
+        **several("batch_delay_ms max_batch_size debug", ignored("not configurable")),
         "sampling_rate": refused("every span is recorded; sample in the collector", 1),
     }
 

@@ -13,6 +13,7 @@ from amplifier_modules._shared.module.config import (
     Published,
     alias_for,
     ignored,
+    several,
 )
 from amplifier_modules._shared.sandbox import SandboxValue
 
@@ -170,13 +171,12 @@ class McpConfig(ModuleConfig):
     published: ClassVar[Mapping[str, Published]] = {
         "mcpServers": alias_for("servers"),
         "max_content_size": alias_for("max_output"),
-        **dict.fromkeys(
-            ("visibility", "max_servers_visible"),
+        **several(
+            "visibility max_servers_visible",
             ignored("the model gets the tools of every server; choose them with 'tools'"),
         ),
-        **dict.fromkeys(
-            ("server_log_dir", "verbose_servers"),
-            ignored("what servers log is shown when one fails"),
+        **several(
+            "server_log_dir verbose_servers", ignored("what servers log is shown when one fails")
         ),
     }
 

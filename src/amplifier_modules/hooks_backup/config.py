@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored
+from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored, several
 
 MODULE_ID = "hooks-backup"
 BACKUP_CREATED = "backup:created"
@@ -50,8 +50,8 @@ class BackupConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        **dict.fromkeys(
-            ("backup_dir", "format", "include_metadata", "compress"),
+        **several(
+            "backup_dir format include_metadata compress",
             ignored("it backs up files for '/undo'; transcripts are saved with every session"),
         ),
     }

@@ -20,6 +20,7 @@ from amplifier_modules._shared.module.config import (
     Published,
     alias_for,
     ignored,
+    several,
 )
 from amplifier_modules._shared.module.spans import announced_events
 from amplifier_modules._shared.privacy import LogCopy, raw_data, session_secrets
@@ -110,12 +111,12 @@ class LoggingConfig(ModuleConfig):
         "exclude_events": alias_for(
             "events.exclude", schema={"type": ["array", "null"], "items": {"type": "string"}}
         ),
-        **dict.fromkeys(
-            ("auto_discover", "additional_events"),
+        **several(
+            "auto_discover additional_events",
             ignored("events of every module are written; filter them with 'events'"),
         ),
-        **dict.fromkeys(
-            ("mode", "session_log_template"),
+        **several(
+            "mode session_log_template",
             ignored("each session has its own file unless 'path' is set"),
         ),
         "output": ignored("events are written to a file; see 'path'"),

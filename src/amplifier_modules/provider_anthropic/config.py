@@ -11,6 +11,7 @@ from amplifier_modules._shared.module.config import (
     alias_for,
     ignored,
     refused,
+    several,
 )
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
@@ -121,20 +122,15 @@ class AnthropicConfig(HTTPProviderConfig):
         ),
         "enable_1m_context": ignored("the context window is the model's own"),
         "auth_file": ignored("set 'api_key' or 'auth_token'"),
-        **dict.fromkeys(
-            (
-                *("fallback_on_overload", "fallback_retry_count", "fallback_cooldown_seconds"),
-                *("fallback_models", "fallback_sonnet_model", "fallback_haiku_model"),
-                *("persist_fallback_state", "fallback_state_path", "refusal_fallback_enabled"),
-                "refusal_fallback_model",
-            ),
+        **several(
+            "fallback_on_overload fallback_retry_count fallback_cooldown_seconds fallback_models "
+            "fallback_sonnet_model fallback_haiku_model persist_fallback_state fallback_state_path "
+            "refusal_fallback_enabled refusal_fallback_model",
             ignored("list other providers under 'fallbacks' of the plan"),
         ),
-        **dict.fromkeys(
-            (
-                *("speed", "task_budget_tokens", "computer_use_tool_type"),
-                *("computer_batch_actions", "extra_request_params", "close_timeout"),
-            ),
+        **several(
+            "speed task_budget_tokens computer_use_tool_type computer_batch_actions "
+            "extra_request_params close_timeout",
             ignored("not configurable"),
         ),
     }

@@ -24,6 +24,7 @@ from amplifier_modules._shared.module.config import (
     alias_for,
     ignored,
     parse_config,
+    several,
 )
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.providers.catalogue import PricesConfig
@@ -161,8 +162,8 @@ class MockConfig(_Settings):
 
     published: ClassVar[Mapping[str, Published]] = {
         "responses": alias_for("replies"),
-        **dict.fromkeys(
-            ("debug", "raw", "raw_debug"),
+        **several(
+            "debug raw raw_debug",
             ignored("use hooks-logging with 'level: debug' and 'include_messages: true'"),
         ),
     }

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from amplifier_modules._shared.module.config import Published, alias_for, ignored
+from amplifier_modules._shared.module.config import Published, alias_for, ignored, several
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
 
@@ -36,17 +36,16 @@ class OpenAIConfig(HTTPProviderConfig):
         "prompt_cache_retention": alias_for("extra_body.prompt_cache_retention"),
         "safety_identifier": alias_for("extra_body.safety_identifier"),
         "truncation": ignored("set 'extra_body: {truncation: …}' with 'api: responses'"),
-        **dict.fromkeys(
-            ("enable_response_chaining", "enable_state"),
-            ignored("nothing is stored at the service"),
+        **several(
+            "enable_response_chaining enable_state", ignored("nothing is stored at the service")
         ),
         "enable_long_context": ignored("set 'context_window'"),
-        **dict.fromkeys(
-            ("extended_thinking", "thinking_budget_tokens", "thinking_budget_buffer"),
+        **several(
+            "extended_thinking thinking_budget_tokens thinking_budget_buffer",
             ignored("set 'reasoning_effort'"),
         ),
-        **dict.fromkeys(
-            ("background", "background_timeout", "poll_interval"),
+        **several(
+            "background background_timeout poll_interval",
             ignored("requests do not run in the background"),
         ),
     }

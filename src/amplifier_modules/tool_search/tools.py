@@ -34,6 +34,7 @@ from amplifier_modules._shared.module.config import (
     alias_for,
     ignored,
     refused,
+    several,
 )
 from amplifier_modules._shared.module.tools import (
     CheckedTool,
@@ -69,9 +70,8 @@ class SearchConfig(ModuleConfig):
             "amplifier there",
             ".",
         ),
-        **dict.fromkeys(
-            ("grep", "glob"),
-            refused("both tools share their settings; set them at the top level", {}),
+        **several(
+            "grep glob", refused("both tools share their settings; set them at the top level", {})
         ),
         "exclusions": refused("list files to skip in a '.gitignore' file", []),
         "default_limits": ignored("set 'max_results'"),

@@ -10,6 +10,7 @@ from amplifier_modules._shared.module.config import (
     Published,
     alias_for,
     ignored,
+    several,
 )
 from amplifier_modules._shared.module.declaration import Offer
 from amplifier_modules._shared.module.tools import object_schema, parameter
@@ -81,7 +82,7 @@ class WebConfig(ModuleConfig):
     published: ClassVar[Mapping[str, Published]] = {
         "max_size": alias_for("max_bytes"),
         "default_limit": alias_for("max_chars"),
-        **dict.fromkeys(("search_engine", "api_key"), ignored("set 'search'")),
+        **several("search_engine api_key", ignored("set 'search'")),
         "extract_text": ignored("pages are always returned as text"),
         "working_dir": ignored("pages are not saved to files"),
     }

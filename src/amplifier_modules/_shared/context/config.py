@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
-from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored
+from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored, several
 
 
 class ContextConfig(ModuleConfig):
@@ -36,19 +36,17 @@ class ContextConfig(ModuleConfig):
     published: ClassVar[Mapping[str, Published]] = {
         "target_usage": ignored("a request is compacted only as far as necessary"),
         "token_meter": ignored("tokens are counted from the usage that providers report"),
-        **dict.fromkeys(
-            ("protected_recent", "protected_tool_results", "max_messages"),
+        **several(
+            "protected_recent protected_tool_results max_messages",
             ignored("set 'keep_recent_turns' or 'keep_recent'"),
         ),
-        **dict.fromkeys(
-            ("truncate_chars", "truncate_boundary", "max_tool_result_bytes"),
+        **several(
+            "truncate_chars truncate_boundary max_tool_result_bytes",
             ignored("tools limit their own output; see their 'max_output' and 'max_bytes'"),
         ),
-        **dict.fromkeys(
-            (
-                *("compaction_notice_enabled", "compaction_notice_min_level"),
-                *("compaction_notice_verbosity", "compaction_notice_token_reserve"),
-            ),
+        **several(
+            "compaction_notice_enabled compaction_notice_min_level compaction_notice_verbosity "
+            "compaction_notice_token_reserve",
             ignored("the model gets a note wherever messages were dropped"),
         ),
     }

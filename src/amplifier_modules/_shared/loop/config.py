@@ -10,6 +10,7 @@ from amplifier_modules._shared.module.config import (
     Published,
     alias_for,
     ignored,
+    several,
 )
 
 
@@ -30,23 +31,20 @@ class LoopConfig(ModuleConfig):
 
     published: ClassVar[Mapping[str, Published]] = {
         "use_streaming": alias_for("streaming"),
-        **dict.fromkeys(
-            ("extended_thinking", "reasoning_effort"),
+        **several(
+            "extended_thinking reasoning_effort",
             ignored("configure thinking in the config of the provider"),
         ),
         "timeout": ignored("set 'session.budget.max_seconds' in the plan"),
         "priority": ignored("a session has one orchestrator"),
-        **dict.fromkeys(
-            ("stream_delay", "min_delay_between_calls_ms"),
+        **several(
+            "stream_delay min_delay_between_calls_ms",
             ignored("calls and their output are not slowed down"),
         ),
-        **dict.fromkeys(
-            (
-                *("goal_stall_threshold", "goal_busy_stall_window", "goal_model_role"),
-                *("goal_busy_stall_min_overlap", "goal_summary_max_reasons"),
-                *("goal_provider_preferences", "goal_max_transcript_messages"),
-                *("goal_tool_content_clip_chars", "goal_transcript_char_budget"),
-            ),
+        **several(
+            "goal_stall_threshold goal_busy_stall_window goal_model_role "
+            "goal_busy_stall_min_overlap goal_summary_max_reasons goal_provider_preferences "
+            "goal_max_transcript_messages goal_tool_content_clip_chars goal_transcript_char_budget",
             ignored("the loop keeps no goals; 'max_repeats' ends a prompt without progress"),
         ),
     }

@@ -62,6 +62,11 @@ def refused(note: str, *harmless: Any) -> Published:
     return Published(note=note, harmless=(None, *harmless))
 
 
+def several(names: str, treatment: Published) -> dict[str, Published]:
+    """The same for several keys; `names` has spaces between them."""
+    return dict.fromkeys(names.split(), treatment)
+
+
 class PublishedKeyError(Exception):
     """The value of a published key is not supported; the message starts with the key."""
 

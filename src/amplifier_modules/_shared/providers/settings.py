@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import AliasChoices, Field, SecretStr
 
 from amplifier_modules._shared.http.client import CONNECT_TIMEOUT, IDLE_TIMEOUT
-from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored
+from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored, several
 from amplifier_modules._shared.providers.catalogue import PricesConfig
 from amplifier_support.environment import stored_addresses
 from amplifier_support.provider_access import Access, choose_access
@@ -29,17 +29,14 @@ class HTTPProviderConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        **dict.fromkeys(
-            ("filtered", "raw", "raw_debug"),
+        **several(
+            "filtered raw raw_debug",
             ignored("use hooks-logging with 'level: debug' and 'include_messages: true'"),
         ),
         "use_streaming": ignored("set 'streaming' in the config of the orchestrator"),
-        **dict.fromkeys(
-            (
-                *("min_retry_delay", "max_retry_delay", "retry_jitter"),
-                *("overloaded_delay_multiplier", "throttle_delay", "throttle_threshold"),
-                *("max_concurrent_requests", "rate_limit_state_path"),
-            ),
+        **several(
+            "min_retry_delay max_retry_delay retry_jitter overloaded_delay_multiplier "
+            "throttle_delay throttle_threshold max_concurrent_requests rate_limit_state_path",
             ignored("delays follow the service's answers; set 'max_retries'"),
         ),
     }
