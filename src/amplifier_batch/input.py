@@ -195,7 +195,7 @@ def read_rows(source: Path) -> Iterator[Row]:
     """
     seen = KeyTable()
     root = None if _is_file(source) else _root(source)
-    for number, (where, fields) in enumerate(_fields(source), 1):
+    for number, (where, fields) in enumerate(read_fields(source), 1):
         row_id = _read_id(fields, where) if root is None else _relative(fields["path"], root)
         if (first := seen.get(row_id)) is not None:
             other = f"{'line' if where.line else 'row'} {first}"
@@ -251,7 +251,8 @@ def _given_id(fields: dict[str, Any]) -> Any:
 # -- forms of input ----------------------------------------------------------------------
 
 
-def _fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
+def read_fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
+    """Return the fields of each row and its place; see `read_rows`, which also checks the ids."""
     if not _is_file(source):
         for path in _files(source):
             yield Location(path), {"path": path, "name": os.path.basename(path)}

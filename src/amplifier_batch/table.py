@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from amplifier_app.base.errors import ConfigError, SessionError, UsageError
 from amplifier_app.runtime.export.parts import redactor
-from amplifier_batch.input import Row, read_batch_rows
+from amplifier_batch.input import Row, read_batch_rows, read_fields
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
@@ -34,6 +35,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 
 _SPECIAL = re.compile('[",\\r\\n]')
 """The characters for which a cell of CSV is quoted."""
+
+_MARKS = ('"', "\r", "\n", *(f",{first}" for first in _FORMULA))
+"""What a line of CSV lacks if no cell needs quotes or is a formula; its first cell is a number."""
 
 _TAKEN = {*_FIRST, *_LAST, "response"}
 _PREFIXES = ("data_", "score_", "input_")
@@ -64,8 +68,9 @@ class Table:
         fields, data = dict[str, None](), dict[str, None]()
         source = str(folder.facts.get("input"))
         self._has_input = Path(source).exists() or glob.has_magic(source)
-        for row in self._input():
-            fields.update(dict.fromkeys(row.fields))
+        if self._has_input:
+            for _, row in read_fields(Path(source)):
+                fields.update(dict.fromkeys(row))
         self._places = folder.index_results(
             lambda result: data.update(dict.fromkeys(to_mapping(result.get("data"))))
         )
@@ -173,16 +178,16 @@ class Where:
 
 def _equals(cell: Any, value: str) -> bool:
     if isinstance(cell, (int, float)) and not isinstance(cell, bool):
-        try:
+        with contextlib.suppress(ValueError):
             return float(cell) == float(value)
-        except ValueError:
-            return False
     return _as_text(cell) == value
 
 
 def _as_text(value: Any) -> str:
     if value is None:
         return ""
+    if type(value) in (int, float):
+        return str(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -193,9 +198,9 @@ Format = Literal["csv", "jsonl", "parquet"]
 
 def as_csv(table: Table, where: Where | None = None) -> Iterator[str]:
     """The table as CSV; no cell is a formula for a spreadsheet."""
-    yield f"{','.join(map(_csv_cell, table.columns))}\n"
+    yield _csv_line(table.columns)
     for cells in table.rows(where):
-        yield f"{','.join([_csv_cell(cells[name]) for name in table.columns])}\n"
+        yield _csv_line(cells.values())
 
 
 def as_lines(table: Table, where: Where | None = None) -> Iterator[str]:
@@ -204,9 +209,16 @@ def as_lines(table: Table, where: Where | None = None) -> Iterator[str]:
         yield f"{json.dumps(cells, ensure_ascii=False)}\n"
 
 
-def _csv_cell(value: Any) -> str:
+def _csv_line(values: Collection[Any]) -> str:
     # `csv.writer` looks at every character by itself, which takes longer than all the rest.
-    text = str(value) if isinstance(value, (int, float)) else _as_text(value)
+    texts = [*map(_as_text, values)]
+    line = ",".join(texts)
+    if line.count(",") >= len(texts) or any(mark in line for mark in _MARKS):
+        line = ",".join(map(_csv_cell, values, texts))
+    return f"{line}\n"
+
+
+def _csv_cell(value: Any, text: str) -> str:
     if isinstance(value, str) and value.startswith(_FORMULA):
         text = f"'{text}"
     return '"{}"'.format(text.replace('"', '""')) if _SPECIAL.search(text) else text
@@ -252,16 +264,12 @@ def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
 
 
 def _arrow_type(arrow: Any, kinds: set[type]) -> tuple[Any, Callable[[Any], Any]]:
-    if kinds == {bool}:
-        return arrow.bool_(), lambda value: value
-    if kinds == {int}:
-        return arrow.int64(), lambda value: value
+    for kind, make in ((bool, arrow.bool_), (int, arrow.int64), (str, arrow.string)):
+        if kinds == {kind}:
+            return make(), lambda value: value
     if kinds and kinds <= {int, float}:
-        return arrow.float64(), lambda value: None if value is None else _finite(value)
-    if kinds <= {str}:
-        return arrow.string(), lambda value: value
+        return (
+            arrow.float64(),
+            lambda value: None if value is None or not math.isfinite(value) else float(value),
+        )
     return arrow.string(), lambda value: None if value is None else _as_text(value)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

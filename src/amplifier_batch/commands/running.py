@@ -224,5 +224,4 @@ def retry(
             to_stderr(
                 f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
             )
-        chosen = choose(request, stdout)
-        invocation.outcome = _execute(batch, request, chosen, options, quiet)
+        invocation.outcome = _execute(batch, request, choose(request, stdout), options, quiet)

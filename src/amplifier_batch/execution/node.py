@@ -161,8 +161,7 @@ class NodeRow:
 
     async def exchange_answer(self, name: str, text: str | None) -> str | None:
         """Get an answer from the driver's cache, or keep it there; see `answer_cache.Exchange`."""
-        reply = await self._ask(id=self.task.id, cached=name, text=text)
-        return reply["text"]
+        return (await self._ask(id=self.task.id, cached=name, text=text))["text"]
 
     def remove(self) -> None:
         """Remove the files."""

@@ -365,8 +365,7 @@ class RowRun:
             if prompt == CONTINUE and session.saved is not None:
                 prompt = prompt_of_answers(session.saved.path) or prompt
         try:
-            timeout = self._worker.timeout
-            return await shot.send(prompt, timeout, lambda: self._is_stopped, answer)
+            return await shot.send(prompt, self._worker.timeout, lambda: self._is_stopped, answer)
         finally:
             shot.fill(self._report)
 
