@@ -412,6 +412,7 @@ class ApprovalHook:
         self._mode = resolve_mode(coordinator, config.mode)
         self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator), self._policy)
         self._warned = False
+        self._asked: set[Any] = set()  # ids of calls; an answer may allow others like it
         self._secrets: list[str] = []
         self._audit_redactor = Redactor()
 
@@ -589,6 +590,7 @@ class ApprovalHook:
         if system is None:
             return Verdict("deny", "nobody to ask", "no one can be asked for approval")
         await self._emit(APPROVAL_REQUIRED, call, verdict, data)
+        self._asked.add(data.get("tool_call_id"))
         try:
             answer, range_ = await self._answer(system, call, verdict, data)
         except ApprovalTimeoutError:
@@ -675,7 +677,7 @@ class ApprovalHook:
         asking: list[str] = []
         for id, name, values in calls:
             other = self._call(name, values, call.base, self._find_start(name))
-            if id == this or (
+            if id in self._asked or (
                 self._decision_on(other, self._mode.mode).action == "ask"
                 and not await self._cannot_succeed(other, calls, id)
             ):
