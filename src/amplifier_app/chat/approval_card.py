@@ -32,7 +32,13 @@ from amplifier_app.chat.application import edit
 from amplifier_app.chat.ask import READ_SECONDS, WORD_SECONDS, Line, Stopped, terminal_output
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
-from amplifier_app.render.approval import card_lines, key_lines, range_text, wrapped
+from amplifier_app.render.approval import (
+    STARTS,
+    card_lines,
+    key_lines,
+    range_text,
+    wrapped,
+)
 from amplifier_app.runtime import describe
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
@@ -87,7 +93,7 @@ async def ask_about_tool(
             key = await card.key()
             if key == "c-z":
                 os.kill(0, signal.SIGTSTP)
-            if card.changes_keys(key) or (key == "e" and card.edits()):
+            if card.changes_keys(key) or (key == "e" and await card.edits()):
                 continue
             if key in ("c-z", "v"):
                 # Other output may be on the screen now.
@@ -151,8 +157,18 @@ class _Card:
         self._range = max(min(moved, len(self._request.ranges) - 1), 0)
         return key in ("?", "left", "right")
 
-    def edits(self) -> bool:
-        """Let the user edit a proposal, and show it again."""
+    async def edits(self) -> bool:
+        """Let the user edit a proposal, and show it again, or how the commands start that are allowed."""
+        if not self._request.is_proposal:
+            ranges = self._request.ranges
+            line = Line(self._fd, f"Yes to {STARTS}", {}, is_plain=self._is_plain, erases=True)
+            before = ranges[max(self._range, 1)].removeprefix(STARTS)
+            typed = " ".join((await line.read(before) or "").split())
+            if f"{STARTS}{typed}" in ranges:
+                self._range = ranges.index(f"{STARTS}{typed}")
+            elif typed:
+                self._write([paint("  the command does not start with these words", "yellow")])
+            return True
         proposal = self._request.tool_input["proposal"]
         try:
             edited = edit(str(proposal), self._fd)
@@ -198,7 +214,7 @@ class _Card:
         """
         more = [] if self.shows_all else ["v"]
         if "p" in self._options and len(self._request.ranges) > 1:
-            more += ["left", "right"]
+            more += ["left", "right", *(["e"] if "command" in self._request.tool_input else [])]
         more += ["e", "c"] if self._request.is_proposal else ["t", "?"]
         keys = _AnswerKeys(
             (*self._options, *more), self._began or 0.0, self._names, self._report_ignored
@@ -365,7 +381,8 @@ class _AnswerKeys:
     def _decide(self, app: Application[str], text: str, answer: str | None) -> None:
         self._typed = ""
         if answer is None:
-            self.note = f"ignored {visible(text, 40)!r}: {_IGNORED}" if text else _IGNORED
+            is_text = text and not text.startswith("\x1b")  # as the codes of keys do
+            self.note = f"ignored {visible(text, 40)!r}: {_IGNORED}" if is_text else _IGNORED
             self._report(app, self.note)
         elif not app.is_done:
             app.exit(result=answer)

@@ -142,15 +142,18 @@ class Line:
         """Show lines above it."""
         self._write("".join(f"{line}\n" for line in lines))
 
-    async def read(self) -> str | None:
+    async def read(self, default: str = "") -> str | None:
         """Return the answer; None on Esc or Ctrl-D.
+
+        Args:
+            default: The text to edit, if the line is drawn.
 
         Raises:
             Stopped: Ctrl-C was pressed, or the terminal is gone.
         """
         try:
             if self._session is not None:
-                return await self._session.prompt_async()
+                return await self._session.prompt_async(default=default)
             self._write(self._prompt)
             return await read_line(0)
         except (KeyboardInterrupt, OSError):

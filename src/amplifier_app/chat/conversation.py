@@ -176,9 +176,8 @@ async def resume_header(session: OpenSession, recorded: Recorded) -> Group:
     last = [*exchange[:1], *answers[-1:]] if prompts else answers[-1:]
     lines.append(ConversationView(last, style="dim", max_lines=_MAX_HEADER_LINES))
     if prompts > 1:
-        lines.append(
-            Text(f"{describe.count(prompts - 1, 'earlier prompt')}: /history", style="dim")
-        )
+        earlier = describe.count(prompts - 1, "earlier prompt")
+        lines.append(Text(f"{earlier}: /history", style="dim"))
     return Group(*lines, Text())
 
 
@@ -421,6 +420,7 @@ class Conversation:
         terminal: Where the user types.
         commands: The slash commands by name.
         is_plain: Whether the terminal itself edits the input line.
+        edit_text: Edits text in the user's editor; see `ChatTerminal.edit_text`.
         last_prompt: The prompt sent last.
         on_empty_line: What Enter on an empty line sends, if anything.
         files: Adds files to prompts.
@@ -439,6 +439,7 @@ class Conversation:
         self.terminal = terminal
         self.commands = commands
         self.is_plain = terminal.echoes
+        self.edit_text = terminal.edit_text
         self.last_prompt: str | None = None
         self._inputs: asyncio.Queue[Sent | None] = asyncio.Queue()
         self._upcoming: list[str] = []  # to run after the turn, in order
@@ -499,14 +500,6 @@ class Conversation:
         if self._turn_runs or not self.terminal.page(for_terminal(text)):
             return text
         return None
-
-    def edit_text(self, text: str) -> str:
-        """Return text after it was edited in the user's editor.
-
-        Raises:
-            AppError: The terminal has no editor, or it failed.
-        """
-        return self.terminal.edit_text(text)
 
     async def pick(self, picker: Picker[T, R]) -> R | None:
         """Let the user choose from a list; None if they leave it."""

@@ -226,6 +226,7 @@ def key_lines(
         rest.append(("P", f"the same, also in later sessions in {where}"))
     if offered["session"] and len(request.ranges) > 1:
         rest.append(("← →", "fewer or more calls"))
+        rest += [("e", "type how the commands start")] if "command" in request.tool_input else []
     if offered["outside"]:
         rest.append(("o", "yes, once and outside the sandbox, with all your rights"))
     rest += [*([] if shows_all else [("v", "show all of it")]), ("Esc", "no")]
@@ -235,6 +236,10 @@ def key_lines(
         lines.append(f"{names.get(key, key):<{_KEY_COLUMN}}{first}")
         lines += [" " * _KEY_COLUMN + other for other in others]
     return lines
+
+
+STARTS = "commands that start with "
+"""The beginning of a range of commands, before their first words."""
 
 
 def range_text(request: ToolApproval, range_: int | None = None) -> str:

@@ -39,3 +39,36 @@ def test_a_terminal_that_vanishes_is_no_answer(
         monkeypatch.setattr("sys.stdin", terminal)
         # A loop of its own: what reads the terminal ends with it.
         asyncio.run(ask())
+
+
+def test_the_words_that_allowed_commands_start_with_are_edited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = os.openpty()
+    starts = [f"commands that start with {words}" for words in ("git log -p", "git log")]
+    options = ["Allow once", "Allow for this session", "Deny"]
+    command, ranges = {"command": "git log -p"}, ["exactly this command", *starts]
+    request = ToolApproval("Run it?", "bash", command, "/", options, ranges=ranges)
+
+    async def shown(*texts: str) -> None:
+        seen = ""
+        while not all(text in seen for text in texts):
+            seen += (await asyncio.to_thread(os.read, ours, 4096)).decode(errors="replace")
+
+    async def ask() -> None:
+        question = asyncio.create_task(ask_about_tool(theirs, request, "", None))
+        await shown("yes to exactly this command")
+        for typed, expected in (("rm", "does not start with"), ("git  log", f"to {starts[1]}")):
+            os.write(ours, b"e")
+            await shown("Yes to", "git log -p")
+            os.write(ours, f"\x15{typed}\r".encode())
+            await shown(expected, "more")
+        os.write(ours, b"p")
+        answer = await question
+        assert answer is not None
+        assert (answer.option, answer.range) == (options[1], 2)
+
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        asyncio.run(asyncio.wait_for(ask(), 30))
+    os.close(ours)

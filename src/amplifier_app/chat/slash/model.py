@@ -143,16 +143,9 @@ async def provider(chat: Chat, argument: str) -> Reply:
     current, _ = first_provider(chat.session.session)
     known = _of_plan(chat)
     if not argument:
-        used = next(
-            (entry.name for entry in known if current in (entry.name, entry.instance_id)), None
-        )
-        return marked_rows(
-            (
-                (entry.name, f"skipped: {entry.left_out}" if entry.left_out else "")
-                for entry in known
-            ),
-            used,
-        )
+        used = next((each.name for each in known if current in (each.name, each.instance_id)), None)
+        rows = [(each.name, f"skipped: {each.left_out}" if each.left_out else "") for each in known]
+        return marked_rows(rows, used)
     for entry in known:
         if argument in (entry.instance_id, entry.module, entry.name):
             raise _reopen_with(chat, provider=entry.name, model=None)
@@ -162,11 +155,7 @@ async def provider(chat: Chat, argument: str) -> Reply:
 
 def _of_plan(chat: Chat) -> list[Provider]:
     """The providers of the plan, with those skipped on this machine."""
-    return [
-        provider
-        for provider in all_providers(chat.session.plan)
-        if provider.in_plan or provider.left_out
-    ]
+    return [each for each in all_providers(chat.session.plan) if each.in_plan or each.left_out]
 
 
 def _reopen_with(chat: Chat, **changes: Any) -> Reopen:
