@@ -416,6 +416,23 @@ async def test_a_batch_yields_each_answer_once_and_continues_in_its_folder(tmp_p
         assert "6 of 6 rows, ended" in status.stdout
 
 
+@pytest.mark.usefixtures("warm_workers")
+async def test_a_batch_that_an_earlier_version_began_continues(tmp_path: Path) -> None:
+    plan, folder = api.load_plan("mock"), tmp_path / "out"
+    before = await answers(plan, folder)
+    file = folder / "batch.json"
+    facts = json.loads(file.read_text())
+    # It did not have this option.
+    del facts["request"]["no_skills"]
+    file.write_text(json.dumps(facts))
+    begun, *records = (folder / "journal.jsonl").read_text().splitlines()
+    begun = json.loads(begun)
+    del begun["facts"]["request"]["no_skills"]
+    (folder / "journal.jsonl").write_text("\n".join([json.dumps(begun), *records, ""]))
+    (folder / "status.json").unlink()
+    assert await answers(plan, folder) == before
+
+
 @pytest.mark.usefixtures("key", "warm_workers")
 async def test_cancelling_a_batch_stops_its_rows_and_they_continue(tmp_path: Path) -> None:
     gate = asyncio.Event()
