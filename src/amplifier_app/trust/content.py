@@ -10,6 +10,7 @@ is covered as well if it is in the project; a link out of the project is refused
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -20,7 +21,7 @@ from typing import Literal
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.sanitize import visible
-from amplifier_support.files import open_regular
+from amplifier_support.files import open_regular, system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import find_hook_files
 
@@ -185,12 +186,11 @@ class _Reader:
             strict: Refuse special files and links out of the project.
         """
         path = Path(os.path.realpath(path))
-        try:
-            mode = path.stat().st_mode
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise _unreadable(path, error) from error
+        with _reading(path):
+            try:
+                mode = path.stat().st_mode
+            except FileNotFoundError:
+                return
         if document and stat.S_ISREG(mode):
             self._add_document(path)
         if _is_below(path, self._roots):
@@ -229,17 +229,14 @@ class _Reader:
         waiting = [folder]
         while waiting:
             here = waiting.pop()
-            try:
-                with os.scandir(here) as entries:
-                    for entry in entries:
-                        self._count(folder)
-                        if entry.is_dir(follow_symlinks=False):
-                            if entry.name not in LEFT_OUT:
-                                waiting.append(here / entry.name)
-                        elif not _is_excluded((here / entry.name).relative_to(folder).parts):
-                            yield here / entry.name
-            except OSError as error:
-                raise _unreadable(here, error) from error
+            with _reading(here), os.scandir(here) as entries:
+                for entry in entries:
+                    self._count(folder)
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name not in LEFT_OUT:
+                            waiting.append(here / entry.name)
+                    elif not _is_excluded((here / entry.name).relative_to(folder).parts):
+                        yield here / entry.name
 
     def _count(self, folder: Path) -> None:
         self._seen += 1
@@ -252,7 +249,7 @@ class _Reader:
 
     def _add_file(self, path: Path, strict: bool) -> None:
         name = _name(path, self._root)
-        try:
+        with _reading(path):
             mode = path.lstat().st_mode
             if stat.S_ISLNK(mode):
                 self._links.append(path)
@@ -265,8 +262,6 @@ class _Reader:
                 raise _refusal(path, "is not a file, folder or link", "Remove it.")
             else:
                 self._entries[name] = Entry("special", _sha256(b""), 0)
-        except OSError as error:
-            raise _unreadable(path, error) from error
 
     def _entry(self, path: Path) -> Entry:
         digest = hashlib.sha256()
@@ -310,11 +305,8 @@ class _Reader:
     def _add_document(self, path: Path) -> None:
         if path in self.documents or not path.is_file():
             return
-        try:
-            with path.open("rb") as stream:
-                self.documents[path] = stream.read(MAX_DOCUMENT)
-        except OSError as error:
-            raise _unreadable(path, error) from error
+        with _reading(path), path.open("rb") as stream:
+            self.documents[path] = stream.read(MAX_DOCUMENT)
 
 
 def _folders_in(folder: Path) -> list[Path]:
@@ -362,9 +354,6 @@ def _refusal(path: Path, why: str, hint: str) -> ConfigError:
     return ConfigError(message, hint=hint)
 
 
-def _unreadable(path: Path, error: OSError) -> ConfigError:
-    reason = (error.strerror or str(error)).lower()
-    return ConfigError(
-        f"cannot read the project: {visible(str(path))}: {reason}",
-        hint="Ignore it with --no-project.",
-    )
+def _reading(path: Path) -> contextlib.AbstractContextManager[None]:
+    what = f"cannot read the project: {visible(str(path))}"
+    return system_errors_as(ConfigError, what, hint="Ignore it with --no-project.")

@@ -336,7 +336,7 @@ def test_special_files_are_never_opened(project: Path, kind: str) -> None:
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root reads everything")
 def test_an_unreadable_file_is_refused(project: Path) -> None:
     (project / ".amplifier/notes.txt").chmod(0)
-    with pytest.raises(ConfigError, match=r"notes\.txt: permission denied"):
+    with pytest.raises(ConfigError, match=r"notes\.txt: Permission denied"):
         look(project)
 
 
