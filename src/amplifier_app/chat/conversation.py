@@ -598,11 +598,11 @@ class Conversation:
         """Return the next input; until it comes, the model may write the session's title."""
         if not self._needs_title or not self.session.turn.response:
             return await self._inputs.get()
+        self._needs_title = False
         request = asyncio.create_task(self.session.request_title(self.last_prompt or ""))
         try:
             return await self._inputs.get()
         finally:
-            self._needs_title = not request.done()
             request.cancel()
             await asyncio.wait({request})
 
