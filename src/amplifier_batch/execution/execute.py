@@ -162,8 +162,7 @@ def _engine(
     # The working directory belongs to the process.
     shares = workdirs.is_shared
     if facts.get("engine") != "ray":
-        sealer = folder.sealer
-        return local_engine(setup, writer.log, environment, rows_share=shares, sealer=sealer)
+        return local_engine(setup, writer.log, environment, rows_share=shares, sealer=folder.sealer)
     return ray_engine(setup, writer, environment, workdirs)
 
 
