@@ -182,20 +182,22 @@ def build_session_id(row_id: str, attempt: int, run: int = 0) -> str:
     return name if attempt == 1 else f"{name}.{attempt}"
 
 
-def read_rows(source: Path) -> Iterator[Row]:
+def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
     """Return the rows of an input, one after the other.
 
     Args:
         source: A file, a folder or a pattern of files. The ending decides how a file is read: `.jsonl`,
             `.json` (an array), `.csv` and `.tsv` (with a heading), `.parquet`, otherwise lines of text;
             with `.gz`, `.bz2` or `.xz` after it, it is compressed.
+        absolute: True for ids of files that depend on the place of the input, and for numbers that JSON lacks, as in
+            batches of earlier versions.
 
     Raises:
         ConfigError: It cannot be read, or a row is not valid, with its line.
     """
     seen = KeyTable()
-    root = None if _is_file(source) else _root(source)
-    for number, (where, fields) in enumerate(read_fields(source), 1):
+    root = None if absolute or _is_file(source) else _root(source)
+    for number, (where, fields) in enumerate(read_fields(source, earlier=absolute), 1):
         row_id = _read_id(fields, where) if root is None else _relative(fields["path"], root)
         if (first := seen.get(row_id)) is not None:
             other = f"{'line' if where.line else 'row'} {first}"
@@ -209,7 +211,7 @@ def read_rows(source: Path) -> Iterator[Row]:
         yield Row(number, where, row_id, fields)
 
 
-def compute_digest(source: Path) -> str:
+def compute_digest(source: Path, *, absolute: bool = False) -> str:
     """Return the `sha256:…` of an input: of the bytes of a file, or of the paths of files; see `read_rows`.
 
     Raises:
@@ -226,7 +228,8 @@ def compute_digest(source: Path) -> str:
     else:
         root = _root(source)
         for path in _files(source):
-            digest.update(os.fsencode(_relative(path, root)) + b"\0")
+            name = path if absolute else _relative(path, root)
+            digest.update(os.fsencode(name) + b"\0")
     return f"sha256:{digest.hexdigest()}"
 
 
@@ -251,7 +254,9 @@ def _given_id(fields: dict[str, Any]) -> Any:
 # -- forms of input ----------------------------------------------------------------------
 
 
-def read_fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
+def read_fields(
+    source: Path, *, earlier: bool = False
+) -> Iterator[tuple[Location, dict[str, Any]]]:
     """Return the fields of each row and its place; see `read_rows`, which also checks the ids."""
     if not _is_file(source):
         for path in _files(source):
@@ -268,9 +273,9 @@ def read_fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
                 return
             file = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
             if ending in _JSON_LINES:
-                yield from _json_lines(file, str(source))
+                yield from _json_lines(file, str(source), earlier)
             elif ending == ".json":
-                yield from _json_array(file, str(source))
+                yield from _json_array(file, str(source), earlier)
             elif ending in _TABLES:
                 yield from _table(file, str(source), _TABLES[ending])
             else:
@@ -336,15 +341,19 @@ def _lines(file: IO[str], name: str) -> Iterator[str]:
         yield line
 
 
-def _json_lines(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+def _json_lines(
+    file: IO[str], name: str, earlier: bool
+) -> Iterator[tuple[Location, dict[str, Any]]]:
     for number, line in enumerate(_lines(file, name), 1):
         if line.strip():
             where = Location(name, number)
-            yield where, _object(_parsed(line, where), where)
+            yield where, _object(_parsed(line, where, earlier), where)
 
 
-def _json_array(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, Any]]]:
-    rows = _parsed(file.read(), Location(name))
+def _json_array(
+    file: IO[str], name: str, earlier: bool
+) -> Iterator[tuple[Location, dict[str, Any]]]:
+    rows = _parsed(file.read(), Location(name), earlier)
     if not isinstance(rows, list):
         raise ConfigError(
             "it is not a JSON array",
@@ -356,8 +365,10 @@ def _json_array(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, 
         yield where, _object(row, where)
 
 
-def _parsed(text: str, where: Location) -> Any:
+def _parsed(text: str, where: Location, earlier: bool) -> Any:
     try:
+        if earlier:  # Batches of earlier versions may have numbers that JSON lacks.
+            return json.loads(text)
         return _STRICT.decode(text)
     except json.JSONDecodeError as error:
         at = where if where.line else Location(where.file, error.lineno, error.colno)
@@ -521,6 +532,10 @@ _INDEXES = ("JOB_COMPLETION_INDEX", "SLURM_ARRAY_TASK_ID", "AWS_BATCH_JOB_ARRAY_
 _SHARD = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
 
 
+RELATIVE = "relative"
+"""The fact `ids` of batches whose rows from files are named by the path inside the input."""
+
+
 def read_batch_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     """The rows of a batch, in order: those of its shard, each as often as it runs.
 
@@ -529,12 +544,17 @@ def read_batch_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     """
     shard = parse_shard(facts.get("shard"))
     repeat = facts.get("repeat") or 1
-    for row in read_rows(Path(facts["input"])):
+    for row in read_rows(Path(facts["input"]), absolute=has_absolute_ids(facts)):
         if shard is None or row.number % shard[1] == (shard[0] + 1) % shard[1]:
             if repeat == 1:
                 yield row
             else:
                 yield from (row._replace(run=run) for run in range(1, repeat + 1))
+
+
+def has_absolute_ids(facts: Mapping[str, Any]) -> bool:
+    """Return True for a batch of an earlier version, whose ids of files depend on the place of the input."""
+    return facts.get("ids") != RELATIVE
 
 
 def choose_shard(text: str | None, environment: Mapping[str, str]) -> str | None:

@@ -22,6 +22,8 @@ import pytest
 import yaml
 
 from amplifier_app.base.keys import Address, KeyStore
+from amplifier_batch.input import compute_digest
+from amplifier_batch.record.folder import fixed_facts
 from tests.support.batches import KEY, Batches, blocks_of, texts_of
 from tests.support.cli import run_amplifier
 from tests.support.conditions import Conditions
@@ -479,6 +481,35 @@ def test_files_of_two_checkouts_are_compared(tmp_path: Path) -> None:
     done = run_amplifier("compare", "one/out", "two/out", cwd=tmp_path)
     assert done.code == 0, done.stderr
     assert "(2 rows" in done.stdout
+
+
+def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for checkout in ("one", "two"):
+        files = tmp_path / checkout / "files"
+        files.mkdir(parents=True)
+        for name in ("a.py", "b.py"):
+            (files / name).touch()
+        what = ("batch", "run", "mock", "files", "-o", "out", "--prompt", "Read {{name}}.")
+        done = run_amplifier(*what, cwd=tmp_path / checkout)
+        assert done.code == 0, done.stderr
+    done = run_amplifier("compare", "one/out", "two/out", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    assert "(2 rows" in done.stdout
+    # Earlier versions named the files in the digest as the user did.
+    monkeypatch.chdir(tmp_path / "one")
+    digest = compute_digest(Path("files"), absolute=True)
+    facts = {**json.loads(Path("out/batch.json").read_text()), "input_digest": digest}
+    del facts["ids"]
+    Path("out/batch.json").write_text(json.dumps(facts))
+    first, *rest = Path("out/journal.jsonl").read_text().splitlines(keepends=True)
+    begun = json.loads(first)
+    begun["facts"] = fixed_facts(facts)
+    Path("out/journal.jsonl").write_text(json.dumps(begun) + "\n" + "".join(rest))
+    Path("out/status.json").unlink()
+    done = run_amplifier("batch", "resume", "out", cwd=tmp_path / "one")
+    assert done.code == 0, done.stderr
 
 
 def test_a_batch_continued_without_its_key_names_it(batches: Batches) -> None:

@@ -26,7 +26,13 @@ from amplifier_app.sources.lockfile import lock_path_for, read_lock
 from amplifier_batch.dispatch import Dispatcher, Limits, Stop
 from amplifier_batch.economy import Broker, batch_services, mounted_providers
 from amplifier_batch.engines.pool import Engine
-from amplifier_batch.input import PromptTemplate, compute_digest, read_batch_rows
+from amplifier_batch.input import (
+    RELATIVE,
+    PromptTemplate,
+    compute_digest,
+    has_absolute_ids,
+    read_batch_rows,
+)
 from amplifier_batch.options import (
     DEFAULT_WORKERS,
     BatchOptions,
@@ -137,11 +143,12 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
         "prompt": prompt,
         "workdir": row.workdir,
         "input": str(source.absolute()),
+        "ids": RELATIVE,
         "shard": row.shard,
         "economy": row.economy,
         "cache": row.cache,
         "scores": row.score or [],
-        **_digests(request, chosen, source),
+        **_digests(request, chosen, source, absolute=False),
     }
     template, number = PromptTemplate(prompt), 0
     for batch_row in read_batch_rows(facts):
@@ -182,7 +189,11 @@ def reopen_request(folder: BatchFolder, output: Output) -> Request:
     except ConfigError as error:
         error.is_usage = False  # batch.json names the plan, not this command line
         raise
-    digests = _digests(request, chosen, Path(facts["input"]))
+    source, absolute = Path(facts["input"]), has_absolute_ids(facts)
+    digests = _digests(request, chosen, source, absolute=absolute)
+    if absolute and digests["input_digest"] != facts.get("input_digest"):
+        # Earlier versions took the names of files as they were given.
+        digests["input_digest"] = compute_digest(Path(os.path.relpath(source)), absolute=True)
     names = {"plan_digest": "plan", "lock_digest": "lock file", "input_digest": "input"}
     changed = [names[key] for key, digest in digests.items() if facts.get(key) != digest]
     if changed:
@@ -224,7 +235,10 @@ def require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | Non
         ConfigError: It began with others.
     """
     now = json.loads(json.dumps(facts, default=str))
-    changed = [name for key, name in _FIXED.items() if batch.facts.get(key) != now.get(key)]
+    # Earlier versions had fewer options.
+    request = Request.from_data(batch.facts.get("request") or {})
+    before = {**batch.facts, "request": request.as_data()}
+    changed = [name for key, name in _FIXED.items() if before.get(key) != now.get(key)]
     if schema is not None and (batch.path / "schema.json").read_text(encoding="utf-8") != schema:
         changed.append("schema")
     if changed:
@@ -234,7 +248,9 @@ def require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | Non
         )
 
 
-def _digests(request: Request, chosen: Chosen, source: Path) -> dict[str, str | None]:
+def _digests(
+    request: Request, chosen: Chosen, source: Path, *, absolute: bool
+) -> dict[str, str | None]:
     lock = None
     if request.locked:
         file = request.lock or lock_path_for(chosen.plan)
@@ -245,7 +261,7 @@ def _digests(request: Request, chosen: Chosen, source: Path) -> dict[str, str | 
     return {
         "plan_digest": chosen.plan.digest,
         "lock_digest": lock,
-        "input_digest": compute_digest(source),
+        "input_digest": compute_digest(source, absolute=absolute),
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import bz2
 import glob
 import gzip
+import hashlib
+import json
 import lzma
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,12 @@ import pytest
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.sessions.summary import ID
 from amplifier_batch.input import (
+    RELATIVE,
     PromptTemplate,
     Row,
     build_session_id,
     compute_digest,
+    read_batch_rows,
     read_rows,
 )
 
@@ -81,6 +85,20 @@ def test_the_same_files_in_two_checkouts_have_the_same_ids(tmp_path: Path) -> No
             )
         digests.append([compute_digest(source) for source in sources])
     assert digests[0] == digests[1]
+
+
+def test_batches_of_earlier_versions_keep_the_ids_of_their_files(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", "")
+    path = str(tmp_path / "a.py")
+    (row,) = read_batch_rows({"input": str(tmp_path)})
+    data = json.dumps({"name": "a.py", "path": path}, separators=(",", ":"))
+    assert row.id == hashlib.sha256(data.encode()).hexdigest()[:12]
+    digest = hashlib.sha256(path.encode() + b"\0").hexdigest()
+    assert compute_digest(tmp_path, absolute=True) == f"sha256:{digest}"
+    (row,) = read_batch_rows({"input": str(tmp_path), "ids": RELATIVE})
+    assert row.id == "a.py"
+    numbers = write(tmp_path, "n.jsonl", '{"x": NaN}')
+    assert len(list(read_batch_rows({"input": str(numbers)}))) == 1
 
 
 @pytest.mark.parametrize(
