@@ -681,6 +681,8 @@ class TerminalRenderer(Renderer):
         self._message.begin()
         self._activity.clear()
         self._progress.start_call()
+        # Forget those of a request between the prompts.
+        self._progress.take_retry_summary()
         self._turn_began = time.monotonic()
         self._changed.clear()
         self._message.folded.clear()

@@ -328,8 +328,10 @@ async def test_a_long_cause_of_a_retry_leaves_room_for_the_key() -> None:
     it.close()
 
 
-async def test_a_retry_that_was_stopped_is_not_counted() -> None:
+async def test_a_retry_that_was_stopped_or_was_between_prompts_is_not_counted() -> None:
     it = Shown()
+    await it.emit("provider:retry", error_type="RateLimitError", delay=9.0, provider="p")
+    it.renderer.turn_started()
     for delay, seconds in ((0.3, 0.31), (0.3, 0.31), (60.0, 0.01)):
         await it.emit("provider:retry", error_type="RateLimitError", delay=delay, provider="p")
         await asyncio.sleep(seconds)
