@@ -123,7 +123,7 @@ async def test_a_broken_stream_shows_the_answer_once_or_its_beginning_and_an_err
         async with limit, ScriptedLLM(replies) as server:
             turn, context = Turn(output), ListContext()
             config = {"base_url": server.base_url + path, "api_key": "k", "model": model}
-            config |= {"max_retries": 1, "idle_timeout": 0.5}
+            config |= {"max_retries": 1, "idle_timeout": 1}
             close = await module.mount(turn.coordinator, config)
             result = await turn.run(turn.coordinator.get("providers"), context)
             await close()
