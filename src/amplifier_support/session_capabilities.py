@@ -148,11 +148,16 @@ class RequestLog(Protocol):
 
 
 class EditorFiles(Protocol):
-    """The files of the editor that the session is served to, by absolute path."""
+    """The files of the editor that the session is served to, by absolute path.
+
+    Attributes:
+        unsaved: The texts that were other than the saved ones when a tool last looked.
+    """
+
+    unsaved: dict[str, str]
 
     async def read(self, path: str) -> str | None:
         """Return the text of a file with the changes that are not saved; None if there is none."""
-        ...
 
     async def write(self, path: str, text: str) -> None:
         """Replace the text of a file in the editor, which saves it.
@@ -160,7 +165,6 @@ class EditorFiles(Protocol):
         Raises:
             OSError: It cannot.
         """
-        ...
 
 
 class Turn:

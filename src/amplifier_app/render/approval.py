@@ -90,7 +90,7 @@ def card_lines(
     framed = framed and width >= _NARROWEST_FRAME
     width = min(width, _WIDEST_FRAME) if framed else width
     inner = width - 4 if framed else width - 2
-    change = None if request.is_proposal else _find_change(request.tool_input, request.working_dir)
+    change = None if request.is_proposal else find_change(request.tool_input, request.working_dir)
     diff = None
     if change is not None:
         context = _WIDE_CONTEXT if whole and not change.is_refused else _CONTEXT
@@ -260,27 +260,21 @@ def _joined(items: list[str], gap: str, width: int) -> list[str]:
     return [line for line in lines if line]
 
 
-def changed_texts(values: Mapping[str, Any], folder: str) -> tuple[str | None, str] | None:
-    """Return the old and the new text of the one file that a call would change.
+def find_change(
+    values: Mapping[str, Any], folder: str, unsaved: str | None = None
+) -> _Change | None:
+    """Return what a call of a tool that changes one file would change, without doing it.
 
     Args:
         values: The input of the call.
         folder: Where relative paths start.
-
-    Returns:
-        The old text is None for a new file; None if the tool will refuse, or nothing is known.
+        unsaved: The text of the file, if it is not the saved one.
     """
-    change = _find_change(values, folder)
-    return None if change is None or change.is_refused else (change.old, change.new)
-
-
-def _find_change(values: Mapping[str, Any], folder: str) -> _Change | None:
-    """Return what a call of a tool that changes one file would change, without doing it."""
     path = next((values[key] for key in _PATHS if isinstance(values.get(key), str)), None)
     content, edits = values.get("content"), _edits(values)
     if path is None or not (isinstance(content, str) or edits):
         return None
-    old, notes = _current_text(path, folder)
+    old, notes = _current_text(path, folder) if unsaved is None else (unsaved, [])
     if isinstance(content, str):
         is_unreadable = old is None and bool(notes)
         return _Change(path, old, content, notes or ["a new file"] * (old is None), is_unreadable)

@@ -86,6 +86,7 @@ class Workspace:
     def __init__(self, coordinator: Any, config: FilesystemConfig) -> None:
         self.config = config
         self.changing = asyncio.Lock()
+        self._saved: dict[str, int] = {}  # hashes of the texts that the editor last had as saved
         self._coordinator = coordinator
         self._readable = Grants(
             coordinator, config.allowed_read_paths, setting="allowed_read_paths"
@@ -150,26 +151,34 @@ class Workspace:
 
     async def read_unsaved(self, location: Location) -> str | None:
         """Return the text of a file that was changed in the user's editor and is not saved, else None."""
-        editor = EDITOR_FILES.of(self._coordinator)
-        text = None if editor is None else await editor.read(location.path)
-        if text is None:
+        if (editor := EDITOR_FILES.of(self._coordinator)) is None:
             return None
         try:
-            data = await off_loop(len(text), lambda: read_whole(location, WHOLE))
-            saved, _ = decode(data)
+            data = await off_loop(location.stat().st_size, lambda: read_whole(location, WHOLE))
+            saved = for_model(decode(data)[0])
         except FileProblem:
             return None  # Editors have texts only.
-        is_same = for_model(text).rstrip("\n") == for_model(saved).rstrip("\n")
-        return None if is_same else text
+        if (text := await editor.read(location.path)) is None:
+            return None
+        shown = for_model(text).rstrip("\n")
+        if shown == saved.rstrip("\n"):
+            self._saved[location.path] = hash(shown)
+        editor.unsaved.pop(location.path, None)
+        # An editor takes a moment to notice that the file on the disk has changed.
+        if self._saved.get(location.path) == hash(shown):
+            return None
+        editor.unsaved[location.path] = for_model(text)
+        return text
 
-    async def write(self, location: Location, data: bytes, text: str, *, has_unsaved: bool) -> None:
-        """Write a file, through the editor if its text there is other than the saved one.
+    async def write(self, location: Location, data: bytes, text: str, unsaved: str | None) -> None:
+        """Write a file, through the editor if it has an unsaved text there; see `read_unsaved`.
 
         Raises:
             OSError: It cannot be written; the old file is untouched.
         """
-        if has_unsaved and (editor := EDITOR_FILES.of(self._coordinator)) is not None:
+        if unsaved is not None and (editor := EDITOR_FILES.of(self._coordinator)) is not None:
             await editor.write(location.path, text)
+            editor.unsaved.pop(location.path, None)
         else:
             write = partial(write_whole, location, data, staging=SESSION_DIR.of(self._coordinator))
             await off_loop(len(data), write)

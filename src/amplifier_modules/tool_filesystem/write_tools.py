@@ -433,6 +433,7 @@ class WriteFile(ChangingTool):
         # Missing folders are created.
         with contextlib.suppress(FileNotFoundError), locate(values["file_path"]) as location:
             _like_the_old_file(location, values["content"])
+            await self._workspace.read_unsaved(location)  # for the question
         return ToolResult()
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
@@ -440,15 +441,12 @@ class WriteFile(ChangingTool):
         async with self._workspace.changing:
             with locate(values["file_path"], create_parents=True) as location:
                 data, kept = _like_the_old_file(location, values["content"])
-                is_new = kept is None
-                unsaved = None if is_new else await self._workspace.read_unsaved(location)
-                await self._workspace.write(
-                    location, data, values["content"], has_unsaved=unsaved is not None
-                )
+                unsaved = None if kept is None else await self._workspace.read_unsaved(location)
+                await self._workspace.write(location, data, values["content"], unsaved)
                 path = location.path
         await self._workspace.report(ARTIFACT_WRITE, path, len(data))
         note = f"; kept its {kept}" if kept else ""
-        done = "created" if is_new else "replaced"
+        done = "created" if kept is None else "replaced"
         return ToolResult(output=f"{done} {values['file_path']} ({len(data)} bytes{note})")
 
 
@@ -483,14 +481,10 @@ class EditFile(ChangingTool):
         edits = _edits(values)
         async with self._workspace.changing:
             with self._workspace.locate_for_writing(values["file_path"]) as location:
-                size, unsaved = (
-                    location.stat().st_size,
-                    await self._workspace.read_unsaved(location),
-                )
+                unsaved = await self._workspace.read_unsaved(location)
+                size = location.stat().st_size
                 before, after, data = await off_loop(size, lambda: _edit(location, edits, unsaved))
-                await self._workspace.write(
-                    location, data, after.text, has_unsaved=unsaved is not None
-                )
+                await self._workspace.write(location, data, after.text, unsaved)
                 path = location.path
         await self._workspace.report(ARTIFACT_WRITE, path, len(data))
         return ToolResult(output=_describe_edit(values["file_path"], before, after))

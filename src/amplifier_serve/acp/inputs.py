@@ -133,6 +133,7 @@ class ClientFiles:
         self._peer = peer
         self._session = session
         self._can_write = can_write
+        self.unsaved: dict[str, str] = {}
 
     async def read(self, path: str) -> str | None:
         params = {"sessionId": self._session, "path": path}

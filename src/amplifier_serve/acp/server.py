@@ -148,7 +148,7 @@ class Server:
             case "session/delete":
                 return self._delete(_session_id(params))
             case "session/close":
-                return self._close(_session_id(params))
+                return self._close(params)
             case "session/cancel":
                 return self._worker(params).peer.notify(method, params)
             case "session/prompt" | "session/set_mode" | "session/set_config_option":
@@ -205,9 +205,8 @@ class Server:
         # It may end by itself at any time.
         asyncio.ensure_future(worker.wait()).add_done_callback(lambda _: self._forget(worker))
         try:
-            opening = {"method": method, "params": params, "files": self._client_files}
-            opening["request"] = self._request.as_data()
-            result = await worker.peer.request("open", opening)
+            plan = {"request": self._request.as_data(), "files": self._client_files}
+            result = await worker.peer.request("open", {"method": method, "params": params, **plan})
         except BaseException:
             await worker.close()
             raise
@@ -221,10 +220,9 @@ class Server:
         self._processes.discard(worker)
         self._workers = {id: other for id, other in self._workers.items() if other is not worker}
 
-    async def _close(self, id: str) -> dict[str, Any]:
-        worker = self._workers.pop(id, None)
-        if worker is None:
-            raise RpcError(NOT_FOUND, f"session '{id}' is not open here")
+    async def _close(self, params: dict[str, Any]) -> dict[str, Any]:
+        worker = self._worker(params)
+        del self._workers[_session_id(params)]
         await worker.close()
         return {}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base.stdio import Output
-from amplifier_app.render.approval import changed_texts
+from amplifier_app.render.approval import find_change
 from amplifier_app.render.events import EventStream
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime import describe
@@ -65,6 +65,7 @@ class Updates(EventStream):
     Attributes:
         session: The open session; None before there is one.
         running: The input of each tool call in progress, by its id.
+        unsaved: See `amplifier_support.session_capabilities.EditorFiles`.
     """
 
     is_for_people = True
@@ -74,6 +75,7 @@ class Updates(EventStream):
         self.send = send
         self.session: OpenSession | None = None
         self.running: dict[str, tuple[str, Any]] = {}
+        self.unsaved: Mapping[str, str] = {}
         self._held: list[str] = []
         self._is_prompting = False
         self._diffs: dict[str, Any] = {}
@@ -187,8 +189,10 @@ class Updates(EventStream):
             if isinstance(line, int) and line > 0:
                 place["line"] = line
             call["locations"] = [place]
-            if call["kind"] == "edit" and (change := changed_texts(arguments, folder)) is not None:
-                texts = dict(zip(("oldText", "newText"), change, strict=True))
+            unsaved = self.unsaved.get(os.path.realpath(place["path"]))
+            change = find_change(arguments, folder, unsaved) if call["kind"] == "edit" else None
+            if change is not None and not change.is_refused:
+                texts = {"oldText": change.old, "newText": change.new}
                 call["content"] = [{"type": "diff", "path": place["path"], **texts}]
         return call
 

@@ -202,6 +202,7 @@ class Worker:
             if self._files.get("readTextFile"):
                 files = ClientFiles(self.peer, session.id, bool(self._files.get("writeTextFile")))
                 EDITOR_FILES.register(session.session.coordinator, files)
+                self._updates.unsaved = files.unsaved
             self._mounting = asyncio.create_task(
                 mount_servers(session, self._servers, self._updates)
             )

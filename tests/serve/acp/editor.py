@@ -56,7 +56,8 @@ class Editor:
         updates: The updates of all sessions so far, each with its session.
         questions: The requests for permission so far.
         answer: Answers them: the result for the parameters; None to answer later, or never.
-        files: The texts of the files that are open in it.
+        files: The texts of the files that are open in it; it never answers for one with None.
+        asked: The files that it was asked for.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -66,7 +67,8 @@ class Editor:
         self.answer: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda params: choose(
             params, "reject_once"
         )
-        self.files: dict[str, str] = {}
+        self.files: dict[str, str | None] = {}
+        self.asked: list[str] = []
         self.faults: list[str] = []
         self.unrelated: queue.Queue[dict[str, Any]] = queue.Queue()
         self._waiting: dict[int, tuple[str, Future[Any]]] = {}
@@ -180,10 +182,11 @@ class Editor:
                 self.send({"id": message["id"], "result": result})
         elif method == "fs/read_text_file":
             _check("ReadTextFileRequest", message["params"])
-            path = message["params"]["path"]
+            self.asked.append(path := message["params"]["path"])
             missing = {"error": {"code": -32002, "message": "not open"}}
             found = {"result": {"content": self.files.get(path)}}
-            self.send({"id": message["id"], **(found if path in self.files else missing)})
+            if self.files.get(path, "") is not None:
+                self.send({"id": message["id"], **(found if path in self.files else missing)})
         elif method == "fs/write_text_file":
             _check("WriteTextFileRequest", message["params"])
             self.files[message["params"]["path"]] = message["params"]["content"]

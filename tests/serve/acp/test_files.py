@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.serve.acp.editor import running
+from tests.serve.acp.editor import choose, running
 from tests.support.plans import mock_plan
+from tests.support.waiting import wait_until
 
 EDIT = {"file_path": "a.txt", "old_string": "unsaved", "new_string": "edited"}
 
 
-def plan(folder: Path, *calls: tuple[str, Any]) -> Path:
+def plan(folder: Path, *calls: tuple[str, Any], **more: Any) -> Path:
     replies = [{"tool_calls": [{"name": name, "input": given}]} for name, given in calls]
-    return mock_plan(folder, [*replies, "done"], tools=["tool-filesystem"])
+    return mock_plan(folder, [*replies, "done"], tools=["tool-filesystem"], **more)
 
 
 def test_unsaved_text_is_read_edited_and_replaced_in_the_editor(tmp_path: Path) -> None:
@@ -26,17 +27,33 @@ def test_unsaved_text_is_read_edited_and_replaced_in_the_editor(tmp_path: Path) 
         ("read_file", {"file_path": "a.txt"}),
         ("edit_file", EDIT),
         ("edit_file", {**EDIT, "file_path": "b.txt"}),
+        ("read_file", {"file_path": "b.txt"}),
+        ("read_file", {"file_path": "large.txt"}),
+        ("read_file", {"file_path": "c.txt"}),
     )
+    (tmp_path / "large.txt").write_text("text\n" * 2_000_000)
+    (tmp_path / "c.txt").write_text("text")
     with running("--editor-files", "-f", plan(tmp_path, *calls)) as editor:
         # Line ends alone are no change.
-        editor.files = {str(file): "saved\nunsaved\n", str(saved): "unsaved\n"}
+        stuck = str(tmp_path / "c.txt")
+        editor.files = {str(file): "saved\nunsaved\n", str(saved): "unsaved\n", stuck: None}
         files = {"readTextFile": True, "writeTextFile": True}
-        editor.prompt(editor.open(tmp_path, {"fs": files}), "go")
-        read, *edits = editor.wait_for("tool_call_update", 3)
+        session = editor.open(tmp_path, {"fs": files})
+        prompt = editor.begin_prompt(session, "go")
+        # An editor that does not answer keeps no one from stopping the prompt.
+        wait_until(lambda: stuck in editor.asked)
+        editor.notify("session/cancel", sessionId=session)
+        assert prompt.result(60)["stopReason"] == "cancelled"
+        read, *edits, again, large = editor.wait_for("tool_call_update", 5)[:5]
     assert read["rawOutput"] == "saved\nunsaved\n"
     assert [edit["status"] for edit in edits] == ["completed", "completed"], edits
-    assert editor.files == {str(file): "saved\nedited\n", str(saved): "unsaved\n"}
+    assert editor.files == {str(file): "saved\nedited\n", str(saved): "unsaved\n", stuck: None}
     assert (file.read_text(), saved.read_bytes()) == ("saved\n", b"edited\r\n")
+    # The editor has not noticed the edit yet.
+    assert again["rawOutput"] == "edited\n"
+    # What cannot be changed there is not asked for.
+    assert large["status"] == "completed"
+    assert not any(path.endswith("large.txt") for path in editor.asked)
 
 
 @pytest.mark.parametrize("tool", ["edit_file", "write_file"])
@@ -44,10 +61,16 @@ def test_an_editor_that_only_reads_keeps_unsaved_text(tmp_path: Path, tool: str)
     file = tmp_path / "a.txt"
     file.write_text("saved\n")
     given = EDIT if tool == "edit_file" else {"file_path": "a.txt", "content": "new"}
-    with running("--editor-files", "-f", plan(tmp_path, (tool, given))) as editor:
-        editor.files = {str(file): "unsaved\n"}
+    asking = plan(tmp_path, (tool, given), hooks=["hooks-approval"])
+    with running("--editor-files", "-f", asking) as editor:
+        editor.files = {str(file): "unsaved\r\n"}
+        editor.answer = lambda params: choose(params, "allow_once")
         editor.prompt(editor.open(tmp_path, {"fs": {"readTextFile": True}}), "go")
         (ended,) = editor.wait_for("tool_call_update")
+        (change,) = editor.questions[0]["toolCall"]["content"]
+    # The user decides on the change of the text that is in the editor.
+    new = "edited\n" if tool == "edit_file" else "new"
+    assert (change["oldText"], change["newText"]) == ("unsaved\n", new)
     assert ended["status"] == "failed"
     assert "ask the user to save it" in ended["rawOutput"]
     assert file.read_text() == "saved\n"
