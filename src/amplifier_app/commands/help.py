@@ -36,8 +36,12 @@ class _PlainValue:
         takes_several = param.multiple or param.nargs == -1
         if value is None:
             return () if takes_several else None
+        if takes_several and self._annotation == list[str]:
+            return list(value)
         if not takes_several and self._is_converted(value):
             return value
+        if self._is_number(str(value), param.type_descriptor.parameter_info):
+            return self._annotation(value)
         param._runtime_param = None  # Typer creates its own.
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
@@ -45,6 +49,14 @@ class _PlainValue:
         if self._annotation in _PLAIN:
             return type(value) is self._annotation
         return get_origin(self._annotation) is Literal and value in get_args(self._annotation)
+
+    def _is_number(self, text: str, limits: Any) -> bool:
+        """Return True for digits within the limits; Typer reads or reports anything else."""
+        shape = {int: "[0-9]{1,15}", float: r"[0-9]{1,15}(\.[0-9]*)?"}.get(self._annotation)
+        if shape is None or not re.fullmatch(shape, text):
+            return False
+        number = self._annotation(text)
+        return (limits.min or number) <= number <= (limits.max or number)
 
 
 def keep_plain_values(command: Any) -> None:

@@ -339,7 +339,7 @@ def _read_saved(path: Path, metadata: dict[str, Any]) -> Reading:
 def _require_content(transcript: Path, metadata: dict[str, Any]) -> None:
     """Raise SessionError if the messages of a session are lost."""
     exists, prompts = transcript.exists(), metadata.get("prompts")
-    if exists and (not prompts or _has_record(transcript)):
+    if exists and (not prompts or next(iter(SavedRecords(transcript)), None) is not None):
         return
     path = transcript.parent
     state = "is empty" if exists else "is missing"
@@ -348,7 +348,3 @@ def _require_content(transcript: Path, metadata: dict[str, Any]) -> None:
         f"the transcript of session {path.name} {state}{note}: {transcript}",
         hint=f"Restore the file, or remove the session: amplifier session delete {short_id(path.name)}",
     )
-
-
-def _has_record(transcript: Path) -> bool:
-    return next(iter(SavedRecords(transcript)), None) is not None

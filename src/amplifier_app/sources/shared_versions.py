@@ -108,7 +108,8 @@ def _preferred_conflict(sources: Mapping[str, ResolvedSource]) -> tuple[str, lis
         own = source.requirements
         for name, text, why in _from_environment(source):
             holder, version = preferred.get(name, ("", ""))
-            if not holder or name in own or _satisfies(version, text):
+            specifier = Requirement(text).specifier
+            if not holder or name in own or specifier.contains(version, prereleases=True):
                 continue
             present = installed.find_version(name)
             mine = _Use(holder, version, _why(sources[holder], name))
@@ -130,10 +131,6 @@ def _from_environment(source: ResolvedSource) -> Iterator[tuple[str, str, str]]:
                 (requirement, f"requires {name}, which requires {requirement}")
                 for requirement in read_requirements(name)
             ]
-
-
-def _satisfies(version: str, text: str) -> bool:
-    return Requirement(text).specifier.contains(version, prereleases=True)
 
 
 def _refuse_imported(sources: Mapping[str, ResolvedSource], cache: DependencyCache) -> None:

@@ -28,7 +28,7 @@ def values(argv: list[str], *, plain: bool) -> Any:
     def take(
         name: Annotated[str, typer.Argument()],
         rest: Annotated[list[str] | None, typer.Argument()] = None,
-        number: Annotated[int, typer.Option(min=1)] = 3,
+        number: Annotated[int, typer.Option(min=1, max=8)] = 3,
         share: float | None = None,
         kind: Annotated[Literal["text", "json"], typer.Option(case_sensitive=False)] = "text",
         colour: Colour = Colour.RED,
@@ -59,6 +59,9 @@ def values(argv: list[str], *, plain: bool) -> Any:
         ["a", "--kind", "JSON"],
         ["a", "--tag", "x", "--tag", "y", "--file", "f", "--parsed", "up", "--is-set", "--no"],
         ["a", "--number", "0"],
+        ["a", "b", "--number", "007", "--share", "1."],
+        ["a", "--number", "9", "--share", "."],
+        ["a", "--number", "1.0"],
         ["a", "--number", "many"],
         ["a", "--kind", "xml"],
         ["a", "--colour", "blue"],
@@ -71,7 +74,9 @@ def test_values_and_errors_are_those_of_typer(argv: list[str]) -> None:
     assert values(argv, plain=True) == values(argv, plain=False)
 
 
-@pytest.mark.parametrize("argv", [["session", "list"], ["docs"], ["profile", "list"]])
+@pytest.mark.parametrize(
+    "argv", [["session", "list", "-n", "5"], ["docs"], ["session", "search", "x"]]
+)
 def test_a_command_without_models_imports_no_pydantic(argv: list[str], tmp_path: Path) -> None:
     code = "import sys; from amplifier_app.cli import main; main(sys.argv[1:]); print('pydantic' in sys.modules)"
     done = subprocess.run(

@@ -71,7 +71,7 @@ def show(
         raise UsageError("--last and --call are mutually exclusive")
     session = SessionStore().find(session_id)
     conversation = session.conversation()
-    visibility = Visibility(up_to or _default_level())
+    visibility = Visibility(up_to or cast("Shown", read_settings().display.get("show") or "user"))
     width = terminal_width(1)
     if call:
         _show_call(session, conversation, call, output, use_pager=not no_pager)
@@ -136,11 +136,6 @@ def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
     if thought is not None and not visibility.shows("thinking", find_mark(thought)):
         del result["thinking_block"]
     return result
-
-
-def _default_level() -> Shown:
-    """The visibility level set in the user's settings."""
-    return cast("Shown", read_settings().display.get("show") or "user")
 
 
 _CONTEXT_LINES = 3

@@ -82,11 +82,6 @@ def _overflow_text(data: dict[str, Any], limit: int) -> str:
     return f"the conversation is too long for {model} and cannot be shortened"
 
 
-def _notification_text(data: dict[str, Any]) -> str:
-    """Return the message of a `user:notification` event."""
-    return str(peek(data, "message") or peek(data, "text") or "")
-
-
 def compaction_text(data: dict[str, Any], limit: int) -> str:
     """Describe a compaction in one line; empty if it changed nothing."""
     before, after = peek(data, "before_tokens"), peek(data, "after_tokens")
@@ -136,8 +131,7 @@ def notice_handlers(renderer: Renderer) -> dict[str, EventHandler]:
 
     def notify(event: str, data: dict[str, Any]) -> None:
         level = peek(data, "level")
-        text = _notification_text(data)
-        if text:
+        if text := str(peek(data, "message") or peek(data, "text") or ""):
             renderer.notice(text, level if level in ("warning", "error") else "info", "module")
 
     return {**dict.fromkeys(_NOTICES, show), "user:notification": notify}

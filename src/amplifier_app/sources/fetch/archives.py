@@ -293,16 +293,12 @@ def _zip_entries(archive: Path, name: str) -> Iterator[Entry]:
                 continue
             with opened.open(info) as content:
                 if stat.S_ISLNK(mode):
-                    yield Entry(listed, "link", _link_text(content))
+                    yield Entry(listed, "link", content.read(_MAX_NAME).decode("utf-8"))
                 elif stat.S_IFMT(mode) in (0, stat.S_IFREG):
                     executable = bool(mode & stat.S_IXUSR)
                     yield Entry(listed, "file", executable=executable, content=content)
                 else:
                     raise SourceError(f"{listed!r} in the archive is a device or a pipe")
-
-
-def _link_text(content: IO[bytes]) -> str:
-    return content.read(_MAX_NAME).decode("utf-8")
 
 
 def _check_directory(archive: Path) -> None:
