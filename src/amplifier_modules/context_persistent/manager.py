@@ -151,8 +151,7 @@ class Journal:
         """Fill `messages`; nothing is written before all of it is understood."""
         with open(os.dup(descriptor), "rb") as file:
             reading = self._read(file.read())
-        if hasattr(os, "fchmod"):
-            os.fchmod(descriptor, FILE_MODE)
+        os.fchmod(descriptor, FILE_MODE)
         self.repaired = reading.torn
         writer = journal.Writer(descriptor, reading)
         writer.repair()
