@@ -1,14 +1,16 @@
 """Checks a tool's input against its JSON schema.
 
-Most tool schemas use a handful of keywords, so those are compiled to plain predicates first; what a
-predicate accepts, jsonschema would accept too. Anything else, an unsupported keyword or an input that
-the predicate rejects, is left to `schema_validator`, which also writes the message.
+Most tool schemas use a handful of keywords, which are checked here; what is accepted, jsonschema would
+accept too. Anything else, an unsupported keyword or a rejected input, is left to `schema_validator`, which
+also writes the message.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import operator
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Predicate = Callable[[Any], bool]
+_Keyword = Callable[[Any, Any, dict[str, Any]], bool]
+"""Return True if a value satisfies a rule, which is in the schema given last."""
 
 MAX_REMEMBERED = 1000
 
@@ -49,10 +52,6 @@ _DIALECTS = frozenset(
         "http://json-schema.org/draft-06/schema",
     }
 )
-
-
-class _NotCovered(Exception):
-    """The schema uses a rule that the predicates do not support."""
 
 
 class InputChecker:
@@ -140,14 +139,12 @@ class _Schema:
         self._schema = schema
         self._validator: SchemaValidator | None = None
         self._unusable = False
-        try:
-            self._accepts: Predicate = _predicate(schema)
-        except _NotCovered:
-            self._accepts = _nothing
 
     def problem(self, arguments: dict[str, Any]) -> str | None:
-        if self._unusable or self._accepts(arguments):
-            return None
+        # A schema may have any form; jsonschema reports what is wrong with it.
+        with contextlib.suppress(Exception):
+            if self._unusable or _accepts(self._schema, arguments):
+                return None
         # Importing jsonschema costs about as much as everything else a short run imports.
         from amplifier_modules._shared.loop.schema_validator import SchemaValidator, UnusableSchema
 
@@ -165,12 +162,19 @@ class _Schema:
             return None
 
 
-def _nothing(value: Any) -> bool:
-    return False
+def _accepts(schema: Any, value: Any) -> bool:
+    """Return True if `value` satisfies `schema`; False also where the schema has anything not known here.
 
-
-def _anything(value: Any) -> bool:
-    return True
+    Raises:
+        Exception: A keyword has a value of another form than expected.
+    """
+    if not isinstance(schema, dict):
+        return schema is True
+    rules = cast("dict[str, Any]", schema)
+    return all(
+        keyword in _ANNOTATIONS or (keyword in _KEYWORDS and _KEYWORDS[keyword](rule, value, rules))
+        for keyword, rule in rules.items()
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -178,12 +182,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_integer(value: Any) -> bool:
-    if isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, int) and not isinstance(value, bool)
+    return value.is_integer() if isinstance(value, float) else _is_number(value)
 
 
-_TYPES: dict[str, Predicate] = {
+_TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
     "string": lambda value: isinstance(value, str),
@@ -194,135 +196,47 @@ _TYPES: dict[str, Predicate] = {
 }
 
 
-def _predicate(schema: Any) -> Predicate:
-    """Compile `schema` to a function that is true only for values that satisfy it.
-
-    Raises:
-        _NotCovered: The schema uses a keyword, or a form of one, that is not supported.
-    """
-    if schema is True:
-        return _anything
-    if not isinstance(schema, dict):
-        raise _NotCovered
-    checks: list[Predicate] = []
-    rules = cast("dict[str, Any]", schema)
-    for keyword, rule in rules.items():
-        if keyword in _ANNOTATIONS:
-            continue
-        compile_rule = _KEYWORDS.get(keyword)
-        if compile_rule is None:
-            raise _NotCovered
-        checks.append(compile_rule(rule, rules))
-    if len(checks) == 1:
-        return checks[0]
-    return lambda value: all(check(value) for check in checks)
+def _matches_any_type(names: Any, value: Any, _: Any) -> bool:
+    return any(_TYPES[name](value) for name in (names if isinstance(names, list) else [names]))
 
 
-def _type(rule: Any, _: dict[str, Any]) -> Predicate:
-    names = cast("list[Any]", rule) if isinstance(rule, list) else [rule]
-    if not names or not all(isinstance(name, str) and name in _TYPES for name in names):
-        raise _NotCovered
-    kinds = [_TYPES[name] for name in names]
-    return kinds[0] if len(kinds) == 1 else lambda value: any(kind(value) for kind in kinds)
-
-
-def _enum(rule: Any, _: dict[str, Any]) -> Predicate:
-    if not isinstance(rule, list):
-        raise _NotCovered
-    allowed = cast("list[Any]", rule)
-    # Strings only: in JSON 1 equals 1.0 but not true; in Python it equals both.
-    if not all(isinstance(item, str) for item in allowed):
-        raise _NotCovered
-    return lambda value: isinstance(value, str) and value in allowed
-
-
-def _dialect(rule: Any, _: dict[str, Any]) -> Predicate:
-    if not isinstance(rule, str) or rule.rstrip("#") not in _DIALECTS:
-        raise _NotCovered
-    return _anything
-
-
-def _pattern(rule: Any, _: dict[str, Any]) -> Predicate:
-    try:
-        search = re.compile(rule).search
-    except (re.error, TypeError):
-        raise _NotCovered from None
-    return lambda value: not isinstance(value, str) or search(value) is not None
-
-
-def _properties(rule: Any, _: dict[str, Any]) -> Predicate:
-    if not isinstance(rule, dict):
-        raise _NotCovered
-    checks = [(name, _predicate(part)) for name, part in cast("dict[str, Any]", rule).items()]
-    return lambda value: (
-        not isinstance(value, dict)
-        or all(
-            name not in value or check(cast("dict[str, Any]", value)[name])
-            for name, check in checks
-        )
+def _matches_properties(parts: Any, value: Any, _: Any) -> bool:
+    return not isinstance(value, dict) or all(
+        name not in value or _accepts(part, value[name]) for name, part in parts.items()
     )
 
 
-def _required(rule: Any, _: dict[str, Any]) -> Predicate:
-    if not isinstance(rule, list):
-        raise _NotCovered
-    names = cast("list[Any]", rule)
-    return lambda value: not isinstance(value, dict) or all(name in value for name in names)
-
-
-def _additional(rule: Any, rules: dict[str, Any]) -> Predicate:
+def _has_only_known(rule: Any, value: Any, rules: dict[str, Any]) -> bool:
     known = rules.get("properties", {})
-    if not isinstance(known, dict) or "patternProperties" in rules:
-        raise _NotCovered
-    if rule is False:
-        return lambda value: not isinstance(value, dict) or all(key in known for key in value)
-    check = _predicate(rule)
-    return lambda value: (
-        not isinstance(value, dict)
-        or all(key in known or check(item) for key, item in cast("dict[str, Any]", value).items())
+    return not isinstance(value, dict) or all(
+        key in known or _accepts(rule, item) for key, item in cast("dict[str, Any]", value).items()
     )
 
 
-def _items(rule: Any, rules: dict[str, Any]) -> Predicate:
-    if "prefixItems" in rules:
-        raise _NotCovered
-    check = _predicate(rule)
-    return lambda value: (
-        not isinstance(value, list) or all(check(item) for item in cast("list[Any]", value))
-    )
+def _limit(applies: Callable[[Any], bool], holds: Callable[[Any, Any], bool]) -> _Keyword:
+    return lambda rule, value, _: _is_number(rule) and (not applies(value) or holds(value, rule))
 
 
-def _match_any(rule: Any, _: dict[str, Any]) -> Predicate:
-    if not isinstance(rule, list) or not rule:
-        raise _NotCovered
-    parts = [_predicate(part) for part in cast("list[Any]", rule)]
-    return lambda value: any(part(value) for part in parts)
-
-
-def _limit(applies: Predicate, holds: Callable[[Any, Any], bool]) -> Any:
-    def compile_rule(rule: Any, _: dict[str, Any]) -> Predicate:
-        if not _is_number(rule):
-            raise _NotCovered
-        return lambda value: not applies(value) or holds(value, rule)
-
-    return compile_rule
-
-
-_KEYWORDS: dict[str, Callable[[Any, dict[str, Any]], Predicate]] = {
-    "type": _type,
-    "enum": _enum,
-    "const": lambda rule, rules: _enum([rule], rules),
-    "pattern": _pattern,
-    "$schema": _dialect,
-    "properties": _properties,
-    "required": _required,
-    "additionalProperties": _additional,
-    "items": _items,
-    "anyOf": _match_any,
-    "minimum": _limit(_is_number, lambda value, rule: value >= rule),
-    "maximum": _limit(_is_number, lambda value, rule: value <= rule),
-    "exclusiveMinimum": _limit(_is_number, lambda value, rule: value > rule),
-    "exclusiveMaximum": _limit(_is_number, lambda value, rule: value < rule),
+_KEYWORDS: dict[str, _Keyword] = {
+    "$schema": lambda rule, _, __: rule.rstrip("#") in _DIALECTS,
+    "type": _matches_any_type,
+    # Strings only: in JSON 1 equals 1.0 but not true; in Python it equals both.
+    "enum": lambda rule, value, _: isinstance(value, str) and value in rule,
+    "const": lambda rule, value, _: isinstance(value, str) and value == rule,
+    "pattern": lambda rule, value, _: not isinstance(value, str) or bool(re.search(rule, value)),
+    "properties": _matches_properties,
+    "required": lambda rule, value, _: (
+        not isinstance(value, dict) or all(name in value for name in rule)
+    ),
+    "additionalProperties": _has_only_known,
+    "items": lambda rule, value, _: (
+        not isinstance(value, list) or all(_accepts(rule, item) for item in value)
+    ),
+    "anyOf": lambda rule, value, _: any(_accepts(part, value) for part in rule),
+    "minimum": _limit(_is_number, operator.ge),
+    "maximum": _limit(_is_number, operator.le),
+    "exclusiveMinimum": _limit(_is_number, operator.gt),
+    "exclusiveMaximum": _limit(_is_number, operator.lt),
     "minLength": _limit(_TYPES["string"], lambda value, rule: len(value) >= rule),
     "maxLength": _limit(_TYPES["string"], lambda value, rule: len(value) <= rule),
     "minItems": _limit(_TYPES["array"], lambda value, rule: len(value) >= rule),
