@@ -21,7 +21,6 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from amplifier_support import journal
@@ -125,12 +124,7 @@ class Location:
     def __enter__(self) -> Location:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self.dir_fd)
 
     def open(self, flags: int, mode: int = 0o666) -> int:

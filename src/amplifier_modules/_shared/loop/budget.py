@@ -26,9 +26,11 @@ from typing import Any
 
 from pydantic import Field
 
+from amplifier_core.cancellation import CancellationToken
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
+from amplifier_support.delegate import Delegate
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import has_no_price
@@ -464,7 +466,7 @@ def find_budget(coordinator: Any) -> Budget:
     return budget if isinstance(budget, Budget) else open_budget(coordinator)
 
 
-class StopSignal:
+class StopSignal(Delegate):
     """A cancellation token that also turns immediate when the budget's time limit is reached.
 
     Args:
@@ -472,14 +474,15 @@ class StopSignal:
         budget: The session's budget.
     """
 
+    _budget: Budget
+
     def __init__(self, token: Any, budget: Budget) -> None:
-        self._token = token
-        self._budget = budget
+        super().__init__(token or CancellationToken(), _budget=budget)
 
     @property
     def is_requested(self) -> bool:
         """True if a stop was requested, at once or after the current step."""
-        return self._token is not None and self._token.is_cancelled
+        return self._inner.is_cancelled
 
     @property
     def is_cancelled(self) -> bool:
@@ -487,20 +490,7 @@ class StopSignal:
 
     @property
     def is_immediate(self) -> bool:
-        asked = self._token is not None and self._token.is_immediate
-        return asked or self._budget.time_is_up()
-
-    def register_tool_start(self, call_id: str, name: str) -> None:
-        if self._token is not None:
-            self._token.register_tool_start(call_id, name)
-
-    def register_tool_complete(self, call_id: str) -> None:
-        if self._token is not None:
-            self._token.register_tool_complete(call_id)
-
-    async def trigger_callbacks(self) -> None:
-        if self._token is not None:
-            await self._token.trigger_callbacks()
+        return self._inner.is_immediate or self._budget.time_is_up()
 
 
 BUDGET_REACHED = "budget:reached"
@@ -515,10 +505,10 @@ class LimitRequests:
     Args:
         budget: The session's budget.
         channel: The turn's hooks.
-        token: The session's cancellation token, or None.
+        token: Stops the turn.
     """
 
-    def __init__(self, budget: Budget, channel: Channel, token: Any) -> None:
+    def __init__(self, budget: Budget, channel: Channel, token: StopSignal) -> None:
         self._budget = budget
         self._channel = channel
         self._token = token

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from types import TracebackType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -32,54 +31,39 @@ class Watch:
     """While entered, cancels `tasks` as soon as `token` turns immediate.
 
     Args:
-        token: The session's cancellation token, or None.
+        token: The session's cancellation token.
         tasks: The tasks of the running step.
     """
 
     def __init__(self, token: Any, tasks: Iterable[asyncio.Task[Any]]) -> None:
         self._token = token
         self._tasks = list(tasks)
-        self._timer: asyncio.TimerHandle | None = None
         self._pause = POLL_SECONDS
-        self._fired: asyncio.Future[None] | None = None
+        self._fired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def __enter__(self) -> Watch:
-        if self._token is not None:
-            loop = asyncio.get_running_loop()
-            self._fired = loop.create_future()
-            self._timer = loop.call_later(self._pause, self._look)
+        self._timer = self._fired.get_loop().call_later(self._pause, self._look)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
 
     @property
     def fired(self) -> bool:
-        return self._fired is not None and self._fired.done()
+        return self._fired.done()
 
     def _look(self) -> None:
         if self._token.is_immediate:
-            assert self._fired is not None
             self._fired.set_result(None)
             for task in self._tasks:
                 task.cancel()
         else:
-            loop = asyncio.get_running_loop()
             self._pause = min(self._pause * 1.1, MAX_POLL_SECONDS)
-            self._timer = loop.call_later(self._pause, self._look)
+            self._timer = self._fired.get_loop().call_later(self._pause, self._look)
 
     async def wait_for_end(self, task: asyncio.Task[Any]) -> bool:
         """Wait for `task`. False if it was cancelled and did not end within the grace period."""
-        waited: set[asyncio.Future[Any]] = {task}
-        if self._fired is not None:
-            waited.add(self._fired)
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, self._fired}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             await stop([task])
         return task.done()
