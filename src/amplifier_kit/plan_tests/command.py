@@ -17,7 +17,7 @@ from amplifier_app.base.paths import temporary_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.signals import Interrupts
-from amplifier_app.base.stdio import Output, claim_stdout
+from amplifier_app.base.stdio import claim_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
@@ -107,50 +107,29 @@ def run_tests(
     started = time.monotonic()
     invocation: Invocation = context.obj
     stdout = invocation.stdout = invocation.resources.enter_context(claim_stdout())
-    progress = _Shown(stdout, len(cases), verbose=options.verbose, quiet=output == "json")
+
+    def write(text: str) -> None:
+        if output != "json":
+            stdout.write(redact(for_terminal(text)))
+
+    progress = Progress(write, len(cases), verbose=options.verbose)
     runner = Runner(trust=request.trust, no_project=request.no_project, update=options.update)
     ended, stopped = run_loop(_run(runner, cases, progress, exit_first=options.exit_first))
     seconds = time.monotonic() - started
     left = len(cases) - len(ended)
-    progress.write(f"{failures_text(ended)}\n{summary(ended, left, seconds)}\n")
+    write(f"{failures_text(ended)}\n{summary(ended, left, seconds)}\n")
     if output == "json":
         stdout.write(f"{redact(json_text(as_json(ended, left, seconds)))}\n")
     if report_file is not None:
-        _write(report_file, as_junit(ended))
+        write_whole(report_file, redact(as_junit(ended)).encode("utf-8", "replace").decode())
     if stopped is not None:
         raise typer.Exit(stopped.exit_code)
     if any(test.status != "passed" for test in ended):
         raise typer.Exit(Ending.CHECK_FAILED.exit_code)
 
 
-class _Shown:
-    """Prints the lines for people.
-
-    Args:
-        stdout: Where to.
-        total: How many tests there are.
-        verbose: Whether each test has a line.
-        quiet: Whether to print nothing.
-    """
-
-    def __init__(self, stdout: Output, total: int, *, verbose: bool, quiet: bool) -> None:
-        self._stdout = stdout
-        self._quiet = quiet
-        self._progress = Progress(total, verbose=verbose)
-
-    def write(self, text: str) -> None:
-        if not self._quiet:
-            self._stdout.write(redact(for_terminal(text)))
-
-    def show(self, tested: Tested) -> None:
-        self.write(self._progress.text(tested))
-
-    def stop(self) -> None:
-        self.write(self._progress.end)
-
-
 async def _run(
-    runner: Runner, cases: list[Case], progress: _Shown, *, exit_first: bool
+    runner: Runner, cases: list[Case], progress: Progress, *, exit_first: bool
 ) -> tuple[list[Tested], Ending | None]:
     """The tests that ran to their end, and what stopped the others; None if nothing did."""
     ended: list[Tested] = []
@@ -196,14 +175,6 @@ def _report_file(report: str | None) -> Path | None:
     if kind != _JUNIT or not file:
         raise UsageError(f"--report: expected junit=FILE, got {report!r}")
     return Path(file)
-
-
-def _write(file: Path, text: str) -> None:
-    """
-    Raises:
-        ConfigError: The file cannot be written.
-    """
-    write_whole(file, redact(text).encode("utf-8", "replace").decode())
 
 
 def test() -> None:

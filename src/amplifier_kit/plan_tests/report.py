@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from amplifier_app.render import junit
@@ -13,40 +13,42 @@ _NOTES = 5
 
 
 class Progress:
-    """The lines that show tests as they end: a line of dots per file, or a line per test.
+    """Shows tests as they end: a line of dots per file, or a line per test.
 
     Args:
+        write: Receives the text.
         total: How many tests there are.
         verbose: Whether each test has a line.
     """
 
-    def __init__(self, total: int, *, verbose: bool) -> None:
+    def __init__(self, write: Callable[[str], None], total: int, *, verbose: bool) -> None:
+        self._write = write
         self._total = total
         self._verbose = verbose
         self._ended = 0
         self._file: str | None = None
 
-    def text(self, tested: Tested) -> str:
-        """Return the text to print when a test has ended."""
+    def show(self, tested: Tested) -> None:
+        """Show a test that has ended."""
         self._ended += 1
         if self._verbose:
             share = self._ended * 100 // self._total
             recorded = ", recorded" if tested.recorded else ""
-            return (
-                f"{tested.case.id} {tested.status}{recorded} ({tested.seconds:.2f} s) [{share}%]\n"
-            )
+            took = f"({tested.seconds:.2f} s) [{share}%]"
+            self._write(f"{tested.case.id} {tested.status}{recorded} {took}\n")
+            return
         start = ""
         if tested.case.file != self._file:
             start = "\n" if self._file is not None else ""
             start += f"{tested.case.file} "
             self._file = tested.case.file
         end = "\n" if self._ended == self._total else ""
-        return f"{start}{_MARKS[tested.status]}{end}"
+        self._write(f"{start}{_MARKS[tested.status]}{end}")
 
-    @property
-    def end(self) -> str:
-        """The end of the last line if some tests have not ended."""
-        return "\n" if self._file is not None and self._ended < self._total else ""
+    def stop(self) -> None:
+        """End the last line if some tests have not ended."""
+        if self._file is not None and self._ended < self._total:
+            self._write("\n")
 
 
 _JUNIT: dict[str, Literal["failure", "error"] | None] = {

@@ -17,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -328,24 +329,22 @@ class Attempts:
         raise NetworkForbidden("the network is closed in tests of plans")
 
 
-class _Watch:
-    """The audit hook, which cannot be removed again."""
-
-    def __init__(self) -> None:
-        self.is_installed = False
-        self.attempts: Attempts | None = None
-
-    def see(self, event: str, arguments: tuple[Any, ...]) -> None:
-        attempts = self.attempts
-        if attempts is None or not event.startswith("socket."):
-            return
-        if event in _LOOKUPS:
-            attempts.refuse(str(arguments[0]))
-        elif event == "socket.__new__" and arguments[1] in _INTERNET:
-            attempts.refuse("a socket")
+_blocking: list[Attempts] = []
 
 
-_watch = _Watch()
+@cache
+def _install_hook() -> None:
+    """Install the audit hook, which cannot be removed again."""
+    sys.addaudithook(_refuse_network)
+
+
+def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _blocking or not event.startswith("socket."):
+        return
+    if event in _LOOKUPS:
+        _blocking[-1].refuse(str(arguments[0]))
+    elif event == "socket.__new__" and arguments[1] in _INTERNET:
+        _blocking[-1].refuse("a socket")
 
 
 @contextmanager
@@ -355,15 +354,13 @@ def no_network(who: Callable[[], str] = lambda: "") -> Generator[Attempts]:
     Args:
         who: Names the tool that is running.
     """
-    if not _watch.is_installed:
-        sys.addaudithook(_watch.see)
-        _watch.is_installed = True
-    before, attempts = _watch.attempts, Attempts(who)
-    _watch.attempts = attempts
+    _install_hook()
+    attempts = Attempts(who)
+    _blocking.append(attempts)
     try:
         yield attempts
     finally:
-        _watch.attempts = before
+        _blocking.remove(attempts)
 
 
 _MAX_FILES = 10_000

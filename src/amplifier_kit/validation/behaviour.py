@@ -416,27 +416,18 @@ def _run_suite(findings: Findings) -> None:
     kind = str(request.kind)
     suite = Path(amplifier_core.__file__).parent / "validation" / "behavioral.py"
     recorder = _Recorder(findings)
-    without = ("cacheprovider", "terminal", "faulthandler")
+    plugins = ["pytest_asyncio.plugin", "amplifier_kit.pytest_plugins.module_fixtures"]
+    plugins += ["no:cacheprovider", "no:terminal", "no:faulthandler"]
     code = int(
         pytest.main(
             [
-                *(
-                    "-p",
-                    "pytest_asyncio.plugin",
-                    "-p",
-                    "amplifier_kit.pytest_plugins.module_fixtures",
-                ),
-                *(part for name in without for part in ("-p", f"no:{name}")),
+                *(part for name in plugins for part in ("-p", name)),
                 # The suite's own messages are enough, and rewriting it would take longer than running it.
                 "--assert=plain",
                 # Not captured: the supervisor reads the module's output, however much it is.
                 *("-s", "-c", os.devnull, "--rootdir", str(Path.cwd())),
-                *(
-                    "-o",
-                    "python_classes=*Tests",
-                    "-o",
-                    "asyncio_default_fixture_loop_scope=function",
-                ),
+                *("-o", "python_classes=*Tests"),
+                *("-o", "asyncio_default_fixture_loop_scope=function"),
                 *("--module-path", str(_importable(request)), "--module-type", kind),
                 *("--module-config", json.dumps(request.config)),
                 f"{suite}::{kind.capitalize()}BehaviorTests",

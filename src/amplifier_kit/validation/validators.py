@@ -137,33 +137,6 @@ def _read_name(instance: object) -> Any:
 FOREIGN_ERRORS: Final = (Exception, SystemExit)
 
 
-async def run_checks(
-    kind: Kind,
-    module_path: Path | str,
-    entry_point: str | None = None,
-    config: dict[str, Any] | None = None,
-) -> ValidationResult:
-    """Import and mount a module, and check it against the contract of its kind.
-
-    Args:
-        kind: expected kind of the module.
-        module_path: package folder, Python file, or dotted name. A string that is a valid dotted
-            name is read as one, even if a file of that name exists.
-        entry_point: ``function`` or ``package.module:function``; default: ``mount`` of the package.
-        config: passed to ``mount`` (a copy).
-    """
-    result = ValidationResult(kind.name, str(module_path))
-    module = _import(result, module_path, entry_point)
-    if module is None:
-        return result
-    name = (entry_point or "").rpartition(":")[2] or "mount"
-    result.checks += check_mount_function(module, name)
-    mount: Any = getattr(module, name, None)
-    if callable(mount):
-        await _mount_and_inspect(result, kind, module, mount, config)
-    return result
-
-
 def _import(
     result: ValidationResult, module_path: Path | str, entry_point: str | None
 ) -> ModuleType | None:
@@ -334,11 +307,21 @@ class ModuleValidator:
         """Import, mount, inspect and clean up the module. Exceptions of the module become failed checks.
 
         Args:
-            module_path: package folder, Python file, or dotted name.
-            entry_point: ``function`` or ``package.module:function``; default: ``mount``.
-            config: passed to ``mount``.
+            module_path: package folder, Python file, or dotted name. A string that is a valid dotted
+                name is read as one, even if a file of that name exists.
+            entry_point: ``function`` or ``package.module:function``; default: ``mount`` of the package.
+            config: passed to ``mount`` (a copy).
         """
-        return await run_checks(self.kind, module_path, entry_point, config)
+        result = ValidationResult(self.kind.name, str(module_path))
+        module = _import(result, module_path, entry_point)
+        if module is None:
+            return result
+        name = (entry_point or "").rpartition(":")[2] or "mount"
+        result.checks += check_mount_function(module, name)
+        mount: Any = getattr(module, name, None)
+        if callable(mount):
+            await _mount_and_inspect(result, self.kind, module, mount, config)
+        return result
 
 
 class ProviderValidator(ModuleValidator):
@@ -387,6 +370,11 @@ class MountPlanValidationResult(CheckReport):
 
     checks: list[ValidationCheck] = field(default_factory=list[ValidationCheck])
 
+    def expect(self, name: str, passed: bool, fault: str, severity: Severity = "error") -> bool:
+        """Add a check with the message of its failure; return whether it passed."""
+        self.add(ValidationCheck(name, passed, "ok" if passed else fault, severity))
+        return passed
+
     def format_errors(self) -> str:
         """The errors, one ``name: message`` per line; empty if there are none."""
         return "\n".join(f"{check.name}: {check.message}" for check in self.errors)
@@ -406,15 +394,15 @@ class MountPlanValidator:
 
     def validate(self, plan: object) -> MountPlanValidationResult:
         """Check ``plan``. Never raises: every problem becomes a failed check that names its location."""
-        report = _Report()
+        report = MountPlanValidationResult()
         if report.expect("root_type", isinstance(plan, dict), f"{_is(plan)}, not a mapping"):
             sections = cast("dict[str, Any]", plan)
             self._check_sections(report, sections)
             if report.expect("session_present", "session" in sections, "session is missing"):
                 self._check_session(report, sections["session"])
-        return report.result
+        return report
 
-    def _check_sections(self, report: "_Report", sections: dict[str, Any]) -> None:
+    def _check_sections(self, report: MountPlanValidationResult, sections: dict[str, Any]) -> None:
         known = {*self.REQUIRED_SECTIONS, *self.OPTIONAL_SECTIONS, *PARTS}
         unknown = sorted(str(name) for name in sections if name not in known)
         report.expect(
@@ -438,7 +426,7 @@ class MountPlanValidator:
                 for index, spec in enumerate(cast("list[Any]", specs)):
                     self._check_spec(report, f"{name}[{index}]", spec)
 
-    def _check_session(self, report: "_Report", session: Any) -> None:
+    def _check_session(self, report: MountPlanValidationResult, session: Any) -> None:
         if not report.expect(
             "session_type", isinstance(session, dict), f"{_is(session)}, not a mapping"
         ):
@@ -451,7 +439,7 @@ class MountPlanValidator:
                 path = f"session.{name}"
                 self._check_spec(report, path, {"module": spec} if isinstance(spec, str) else spec)
 
-    def _check_spec(self, report: "_Report", path: str, spec: Any) -> None:
+    def _check_spec(self, report: MountPlanValidationResult, path: str, spec: Any) -> None:
         if not report.expect(
             f"{path}_type", isinstance(spec, dict), f"{_is(spec)}, not a mapping with 'module'"
         ):
@@ -472,17 +460,6 @@ class MountPlanValidator:
             report.expect(
                 f"{path}_source_type", isinstance(source, str), f"{_is(source)}, not a string"
             )
-
-
-class _Report:
-    """Collects checks, each with its expectation and failure message."""
-
-    def __init__(self) -> None:
-        self.result = MountPlanValidationResult()
-
-    def expect(self, name: str, passed: bool, fault: str, severity: Severity = "error") -> bool:
-        self.result.add(ValidationCheck(name, passed, "ok" if passed else fault, severity))
-        return passed
 
 
 def _is(value: object) -> str:
