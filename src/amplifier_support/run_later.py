@@ -12,11 +12,17 @@ IN_PROJECTS = (
 )
 """In the folder of a project: hooks, tasks, settings of editors and of agents."""
 
-IN_HOMES = (
+SHELL_FILES = (
     *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile"),
-    *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc"),
+    *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".mkshrc", ".cshrc"),
+    *(".tcshrc", ".login", ".logout", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc"),
+)
+"""What shells and sessions of a desktop run when they start or end."""
+
+IN_HOMES = (
+    *SHELL_FILES,
     *(".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d"),
-    *(".gitconfig", ".config/git", ".xprofile", ".xinitrc", ".xsession", ".pam_environment"),
+    *(".gitconfig", ".config/git", ".pam_environment"),
 )
 """In the home directory: what runs at the next login, or whenever git does."""
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
-from amplifier_core.cancellation import is_failure, task_cancel_count
+from amplifier_core.cancellation import CancellationToken, is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatRequest, Usage
 from amplifier_core.models import ToolResult
@@ -89,8 +89,8 @@ class Turn:
         self._unmetered: Mapping[str, Any] = session["providers"]
         self._fallbacks = Fallbacks(fallbacks, self._unmetered)
         self.channel = Channel(session["hooks"], self._context, coordinator, MODULE_ID)
-        # Without the cancellation token: a stopped turn's task is cancelled.
-        self._limits = LimitRequests(budget, self.channel, None)
+        # Not with the session's token: a stopped turn's task is cancelled.
+        self._limits = LimitRequests(budget, self.channel, CancellationToken())
         self.providers = {
             name: MeteredProvider(provider, name, self)
             for name, provider in self._unmetered.items()

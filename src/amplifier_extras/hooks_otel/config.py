@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -19,10 +19,6 @@ from amplifier_modules._shared.module.config import (
 )
 
 MODULE_ID = "hooks-otel"
-
-
-def _own_exporter(value: Any) -> Any:
-    return "otlp" if value == "otlp-http" else value
 
 
 class OtelConfig(ModuleConfig):
@@ -69,7 +65,7 @@ class OtelConfig(ModuleConfig):
     exporter: Annotated[
         Literal["otlp", "file", "console"],
         BeforeValidator(
-            _own_exporter,
+            lambda value: "otlp" if value == "otlp-http" else value,
             json_schema_input_type=Literal["otlp", "otlp-http", "file", "console"],
         ),
     ] = "otlp"

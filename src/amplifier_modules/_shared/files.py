@@ -33,34 +33,10 @@ from amplifier_support.files import (
     open_regular,
     write_atomically,
 )
+from amplifier_support.run_later import SHELL_FILES
 from amplifier_support.session_capabilities import WORKING_DIR
 
-_PROTECTED = frozenset({".git", ".amplifier"})
-_SHELL_FILES = frozenset(
-    {
-        ".bash_aliases",
-        ".bash_login",
-        ".bash_logout",
-        ".bash_profile",
-        ".bashrc",
-        ".cshrc",
-        ".kshrc",
-        ".login",
-        ".logout",
-        ".mkshrc",
-        ".profile",
-        ".tcshrc",
-        ".xinitrc",
-        ".xprofile",
-        ".xsession",
-        ".xsessionrc",
-        ".zlogin",
-        ".zlogout",
-        ".zprofile",
-        ".zshenv",
-        ".zshrc",
-    }
-)
+_PROTECTED = frozenset({".git", ".amplifier", "git~1", "config.fish"})
 # A macOS file system compares names without these characters, so `.g\u200cit` is `.git` there.
 _IGNORED = dict.fromkeys(
     [*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
@@ -76,7 +52,7 @@ def protected_name(parts: Iterable[str]) -> str | None:
     below_config = False
     for part in parts:
         name = part.translate(_IGNORED).casefold().partition(":")[0].rstrip(". ")
-        if name in _PROTECTED or name in _SHELL_FILES or name in ("git~1", "config.fish"):
+        if name in _PROTECTED or name in SHELL_FILES:
             return part
         if below_config and name == "fish":
             return part

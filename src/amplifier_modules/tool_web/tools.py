@@ -305,9 +305,10 @@ class Page(NamedTuple):
     etag: str | None = None
     last_modified: str | None = None
 
-    @property
-    def is_fresh(self) -> bool:
-        return 0 <= time.time() - self.fetched < self.fresh_for
+    def is_younger(self, seconds: float) -> bool:
+        """Return True if it was fetched less than so many seconds ago."""
+        # A clock that was set back makes the page one of the future.
+        return 0 <= time.time() - self.fetched < seconds
 
     def validators(self) -> dict[str, str]:
         """Headers that request the page only if it has changed."""
@@ -486,9 +487,10 @@ class WebFetch(WebTool):
         url = str(read_url(address))
         kept = self._pages.find(url) if self._config.cache != "off" else None
         # All parts of a page must come from the same version of it.
-        reads_on = offset > 0 and kept is not None and _is_recent(kept, self._config.cache_seconds)
-        if kept is not None and (kept.is_fresh or reads_on):
-            return kept, "cache"
+        if kept is not None:
+            seconds = max(kept.fresh_for, self._config.cache_seconds) if offset else kept.fresh_for
+            if kept.is_younger(seconds):
+                return kept, "cache"
         asked = {"accept": _ACCEPT, **(kept.validators() if kept is not None else {})}
         answer = await self._web.fetch(url, asked)
         fresh_for, storable = _freshness(answer.headers, self._config.cache_seconds)
@@ -664,8 +666,3 @@ def _status(answer: Answer) -> str:
 
 def _since(started: float) -> int:
     return round((time.monotonic() - started) * 1000)
-
-
-def _is_recent(page: Page, seconds: float) -> bool:
-    # A clock that was set back makes the page one of the future.
-    return 0 <= time.time() - page.fetched < seconds

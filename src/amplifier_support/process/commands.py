@@ -281,7 +281,9 @@ class Job:
             case "failed":
                 self.exited.set_exception(_not_started(int(rest)))
             case "unconfined":
-                self.exited.set_exception(_not_confined(int(rest)))
+                reason = describe_error(int(rest))
+                problem = CommandNotStarted(f"the system refused to start the sandbox: {reason}")
+                self.exited.set_exception(problem)
             case "idle":
                 if not self._killed and (control := self._let_go()) is not None:
                     self._end()
@@ -340,10 +342,6 @@ def describe_error(number: int) -> str:
     """The text of an error number of the system, with what to do about a limit."""
     advice = _LIMITS.get(number)
     return os.strerror(number) + (f"; {advice}" if advice else "")
-
-
-def _not_confined(number: int) -> CommandNotStarted:
-    return CommandNotStarted(f"the system refused to start the sandbox: {describe_error(number)}")
 
 
 def _widen(pipe: int) -> None:

@@ -505,10 +505,10 @@ class LimitRequests:
     Args:
         budget: The session's budget.
         channel: The turn's hooks.
-        token: Stops the turn.
+        token: The cancellation token of the turn.
     """
 
-    def __init__(self, budget: Budget, channel: Channel, token: StopSignal) -> None:
+    def __init__(self, budget: Budget, channel: Channel, token: Any) -> None:
         self._budget = budget
         self._channel = channel
         self._token = token

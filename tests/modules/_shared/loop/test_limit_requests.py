@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.cancellation import CancellationToken
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.loop.budget import (
     BUDGET_REACHED,
@@ -86,7 +87,8 @@ async def test_sessions_that_reach_a_common_limit_at_once_ask_once(rig: Rig) -> 
     parent.spent.steps = 1
     seen = raising(rig, 10)
     channel = Channel(rig.coordinator.hooks, rig.context, None, "test")
-    children = [LimitRequests(Budget(None, None, parent), channel, None) for _ in range(3)]
+    token = CancellationToken()
+    children = [LimitRequests(Budget(None, None, parent), channel, token) for _ in range(3)]
     reached = Reached("max_steps", 1, 1)
     done = await asyncio.gather(*(child.request_raise(reached, {}) for child in children))
     assert (done, len(seen), seen[0]["inherited"]) == ([True] * 3, 1, True)
