@@ -11,9 +11,9 @@ CODE_LINES = {
     "amplifier_core": 3_000,
     "amplifier_extras": 4_820,
     "amplifier_serve": 1_745,
-    "amplifier_kit": 4_700,
-    "amplifier_modules": 19_530,
-    "amplifier_support": 5_800,
+    "amplifier_kit": 4_670,
+    "amplifier_modules": 19_370,
+    "amplifier_support": 5_760,
 }
 
 
