@@ -183,8 +183,7 @@ async def resume_header(session: OpenSession, recorded: Recorded) -> Group:
 
 def _verb(metadata: Mapping[str, Any]) -> str:
     """`Forked` for a fork that nothing was sent to yet."""
-    is_new = "forked_from" in metadata and "usage" not in metadata
-    return "Forked" if is_new else "Resumed"
+    return "Forked" if "forked_from" in metadata and "usage" not in metadata else "Resumed"
 
 
 _NEXT_KEYS = {
@@ -598,13 +597,14 @@ class Conversation:
         """Return the next input; until it comes, the model may write the session's title."""
         if not self._needs_title or not self.session.turn.response:
             return await self._inputs.get()
-        self._needs_title = False
+        self._needs_title, self.renderer.retries.is_muted = False, True
         request = asyncio.create_task(self.session.request_title(self.last_prompt or ""))
         try:
             return await self._inputs.get()
         finally:
             request.cancel()
             await asyncio.wait({request})
+            self.renderer.retries.is_muted = False
 
     def _returned(self, text: str) -> bool:
         """Return a prompt to the input line if it mentions files that cannot be added."""

@@ -67,11 +67,15 @@ class SubSessionFacts(NamedTuple):
 
 
 class RetryReports:
-    """Shows a retry once if a provider both logs it and emits an event."""
+    """Shows a retry once if a provider both logs it and emits an event.
+
+    Attributes:
+        is_muted: Whether events are not shown: no one waits for the request.
+    """
 
     def __init__(self) -> None:
-        self._logged = ""
-        self._emitted = ""
+        self._logged = self._emitted = ""
+        self.is_muted = False
 
     def is_new_log(self, message: str) -> bool:
         """Return True for a log message to show."""
@@ -90,7 +94,7 @@ class RetryReports:
         if cause and cause in logged:
             return False
         self._emitted = cause
-        return True
+        return not self.is_muted
 
 
 async def _no_wait() -> None:

@@ -102,6 +102,8 @@ def test_a_retry_is_reported_once_whichever_comes_first() -> None:
     assert reports.is_new_log("retry 2/2: busy")
     assert not reports.is_new_event({"error_message": "busy"})
     assert reports.is_new_event({"error_message": "another"})
+    reports.is_muted = True
+    assert not reports.is_new_event({"error_message": "a third"})
 
 
 RETRIES = """
