@@ -221,7 +221,5 @@ def retry(
                 )
             )
         if not quiet:
-            to_stderr(
-                f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
-            )
+            to_stderr(f"{describe.count(number, 'row') if number else 'no rows'} to run again")
         invocation.outcome = _execute(batch, request, choose(request, stdout), options, quiet)
