@@ -761,7 +761,6 @@ class _Driver(Sealer):
         for changes, has_more in parts:
             self._write_part(encode_part(self._next, self._id, changes, has_more=has_more))
             self._report_alive()
-            self._report_alive()
 
     def _write_part(self, data: bytes) -> None:
         delay, begun = 0.5, time.monotonic()
