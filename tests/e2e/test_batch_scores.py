@@ -146,7 +146,7 @@ def test_rows_are_scored_once_until_the_scorer_or_the_row_changes(batch: Path) -
     assert len(lines(batch)) == 9
     done = amplifier(batch, "batch", "retry", "out", "--where", "row=b")
     assert done.code == 0, done.stderr
-    assert "1 failed row" in done.stderr
+    assert "1 row to run again" in done.stderr
     again = lines(batch)[9:]
     assert [(line["number"], line["attempts"]) for line in again] == [(2, 2)]
 
