@@ -72,7 +72,7 @@ def view(
     session: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SESSION|FOLDER]",
+            metavar="SESSION|FOLDER",
             help="The session, or the folder or URL of a batch, to open first.",
             show_default=False,
         ),

@@ -76,6 +76,7 @@ def test_an_allowed_call_runs_once(machine: Machine) -> None:
         [Reply(tool_calls=[again()]), Reply(tool_calls=[again()]), "done"]
     )
     assert "- allowed: bash" in json.dumps(bodies[0]["messages"][-1])
+    assert "which was denied; not run: it waits for" in json.dumps(bodies[0]["messages"])
     assert machine.lines == ["x"]
     # The second time, the same call waits again.
     assert done.code == 10

@@ -136,7 +136,7 @@ def add(
 def list_plugins(
     marketplace: Annotated[
         str | None,
-        typer.Argument(metavar="[MARKETPLACE]", help="The source of a marketplace."),
+        typer.Argument(metavar="MARKETPLACE", help="The source of a marketplace."),
     ] = None,
     output: OutputOption = "text",
 ) -> None:

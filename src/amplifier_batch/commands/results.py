@@ -180,7 +180,7 @@ def approve(
     folder: FolderArgument,
     rows: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ROW]...", help="The ids of the rows.", show_default=False),
+        typer.Argument(metavar="ROW", help="The ids of the rows.", show_default=False),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Answer the questions of all rows that wait.")

@@ -62,7 +62,7 @@ def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A short name for the server.")],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="The program to start, and its arguments."),
+        typer.Argument(metavar="-- COMMAND", help="The program to start, and its arguments."),
     ] = None,
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="The address of a running server.")

@@ -181,7 +181,8 @@ def show_decision(
 
     Decides like a session in this directory would, without asking or running anything. With --as, it
     runs hooks of Claude Code and Codex and shows where their decisions differ. Exits with 0 if the
-    call is allowed, and with 8 if it is denied or needs approval.
+    call is allowed, and with 8 if it is denied or needs approval. A tool can still refuse an
+    allowed call, such as read_file of a path outside the working directory.
     """
     if (call is None) == (not sessions):
         raise UsageError("give either a call or --session", hint="For example: 'bash: ls -l'")

@@ -226,9 +226,8 @@ def new(
         ("amplifier module validate . --behavioral", "check the contract of its kind"),
         (f'amplifier run --plan plan.yaml "{TEMPLATES[kind].prompt}"', "try it"),
     )
-    width = max(len(command) for command, _ in steps)
     for command, what in steps:
-        to_stderr(f"  {command.ljust(width)}  {'# ' + what if what else ''}".rstrip())
+        to_stderr(f"  {command}  {'# ' + what if what else ''}".rstrip())
     if name in bundled_modules():
         to_stderr(
             f"A bundled module is also called {name}: to use this one, a plan needs a 'source'."

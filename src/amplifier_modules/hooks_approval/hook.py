@@ -603,8 +603,8 @@ class ApprovalHook:
         if choice not in _ALLOWING:
             why = "it needs approval, which was denied"
             if answer.comment:
-                who = "the user" if by == "answer" else "the program that decides"
-                why += f"; {who} says: {answer.comment}"
+                who = {"answer": "the user says: ", "program": "the program that decides says: "}
+                why += f"; {who.get(by, '')}{answer.comment}"
             return Verdict("deny", by, why)
         if answer.input is not None:
             return self._on_changed(call, answer.input, f"{by} ({choice}, with changed input)")

@@ -14,6 +14,7 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements import dependencies
 from amplifier_app.sources.requirements.dependencies import DependencyCache
 from amplifier_app.sources.requirements.layout import Layout, find_layout
+from tests.support.git_http import GitServer
 from tests.support.module_repositories import Repository, write_files
 from tests.support.packages import wheel
 
@@ -213,6 +214,17 @@ def test_an_unreachable_index_is_not_a_fault_of_the_module(
     assert "pass-word" not in str(raised.value)
     assert "Check the network connection" in (raised.value.hint or "")
     assert f": {host} cannot be reached: Connection refused" in str(of_file.value)
+
+    server = GitServer(tmp_path)
+    try:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{server.url}/simple")
+        with pytest.raises(
+            SourceError, match="cannot be reached: invalid peer certificate"
+        ) as unknown:
+            cache.folder_for(project(tmp_path / "o", "not-anywhere"))
+    finally:
+        server.close()
+    assert "UV_NATIVE_TLS=1" in (unknown.value.hint or "")
 
 
 def test_a_folder_that_no_longer_fits_the_environment_is_recreated(

@@ -31,7 +31,7 @@ def approve(
     session_id: SessionArgument,
     number: Annotated[
         str | None,
-        typer.Argument(metavar="[CALL]", help="The question, by its number.", show_default=False),
+        typer.Argument(metavar="CALL", help="The question, by its number.", show_default=False),
     ] = None,
     allow: AllowOption = False,
     deny: DenyOption = False,

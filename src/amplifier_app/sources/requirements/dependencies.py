@@ -165,10 +165,14 @@ class Uv:
             host = address.netloc.rpartition("@")[2]
             # The files of packages need not be where the index is.
             where = host if "Failed to download" in stderr else f"the package index at {host}"
-            reason = lines[-1].strip().removeprefix("cause: ").removeprefix("Caused by: ")
+            # uv's own hints name options of its command line.
+            last = next(line for line in reversed(lines) if not line.startswith("hint: "))
+            reason = last.strip().removeprefix("cause: ").removeprefix("Caused by: ")
+            check = "Check the network connection and the package index that uv is set to use"
+            if "certificate" in reason:
+                check = "To trust the system's certificates, set UV_NATIVE_TLS=1"
             return SourceError(
-                f"cannot install {what}: {where} cannot be reached: {reason}",
-                hint="Check the network connection and the package index that uv is set to use",
+                f"cannot install {what}: {where} cannot be reached: {reason}", hint=check
             )
         hint = None
         if "No solution found" in stderr and "was not found" not in stderr:
