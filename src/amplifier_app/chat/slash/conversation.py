@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from amplifier_app.chat.slash.registry import (
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.continuation import prompt_to_continue
 from amplifier_app.runtime.turns.turn import NO_TURN
+from amplifier_support.fields import read_field
 
 _KEYS = (
     ("Enter", "Send the prompt; while one runs, a message for its next step"),
@@ -122,18 +122,13 @@ async def compact(chat: Chat, argument: str) -> Reply:
         )
     if argument and not inspect.signature(function).parameters:
         raise AppError("the context of this plan takes no focus", hint="Run: /compact")
-    before = await _request_tokens(chat)
     result = await ask_module(function, *([argument] if argument else []))
-    if await _request_tokens(chat) >= before:
-        return f"Nothing to compact: a request has about {describe.tokens(before)} tokens."
-    # A context that counts shows a notice.
-    return "Compacted." if result is None else None
-
-
-async def _request_tokens(chat: Chat) -> int:
-    """Return about how many tokens the next request has."""
-    messages = await chat.session.context.get_messages_for_request()
-    return len(json.dumps(messages, default=str, ensure_ascii=False)) // 4
+    before, after = (read_field(result, f"{when}_tokens") for when in ("before", "after"))
+    if not isinstance(before, int) or not isinstance(after, int):
+        return "Compacted."
+    if after >= before:
+        return f"Nothing to compact: the conversation has about {describe.tokens(after)} tokens."
+    return None  # A notice of the context shows how much.
 
 
 @command("/retry", "Send the last prompt again, or continue an unfinished one")
