@@ -147,6 +147,7 @@ def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, A
     """The progress of a batch, as JSON data."""
     runs = folder.runs
     forecast = forecast_batch(folder, counts)
+    is_known = counts.cost or counts.priced >= counts.ended
     return {
         "schema_version": 1,
         "folder": folder.shown,
@@ -158,7 +159,7 @@ def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, A
         "pending": runs - counts.ended - (counts.running if running else 0),
         "outcomes": dict(sorted(counts.outcomes.items())),
         "pass_rates": rates_as_data(pass_rates(folder, counts)),
-        "cost": {"usd": float(counts.cost), "cached_calls": counts.cached},
+        "cost": {"usd": float(counts.cost) if is_known else None, "cached_calls": counts.cached},
         "forecast": None if forecast is None else forecast._asdict(),
         "is_running": running,
         "economy": bool(folder.facts.get("economy")),

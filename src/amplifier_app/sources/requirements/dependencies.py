@@ -151,9 +151,8 @@ class Uv:
         return done.stdout
 
     def _failure(self, what: str, stderr: str) -> SourceError:
-        lines = [line.rstrip() for line in stderr.splitlines() if line.strip()]
-        # Names the interpreter, which is never the cause.
-        lines = [line for line in lines if not line.startswith("Using ")]
+        # "Using …" names the interpreter, which is never the cause.
+        lines = [line for line in stderr.splitlines() if line.strip()[:6] not in ("", "Using ")]
         if self._offline and "network was disabled" in stderr:
             return SourceError(
                 f"cannot install {what} offline: not in the cache",
