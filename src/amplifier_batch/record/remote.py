@@ -302,9 +302,8 @@ def _decode_parts(file: BinaryIO, first: int, count: int, name: str) -> Iterator
                 raise ValueError
             yield header["driver"], header.get("more", False), json.loads(text)
         except (ValueError, LookupError, TypeError, RecursionError, zlib.error) as error:
-            raise SessionError(
-                f"{name} is damaged", hint="Restore the file from a copy or an earlier version."
-            ) from error
+            hint = "Restore the file from a copy or an earlier version."
+            raise SessionError(f"{name} is damaged", hint=hint) from error
 
 
 def _digest(number: int, body: bytes) -> str:
@@ -596,9 +595,13 @@ def removing_unbegun(folder: Path) -> Generator[None]:
     finally:
         copy = read_copy(folder)
         if copy and not (folder / "batch.json").exists():
-            # If the next part is free, no other driver has taken over.
-            if copy["next"] and (store := Store(copy["url"])).create(_part(copy["next"]), b""):
-                store.remove()
+            if number := copy["next"]:
+                store = Store(copy["url"])
+                # The driver may have ended before it had sealed all files.
+                number += sum(driver == copy["driver"] for driver, *_ in _read_parts(store, number))
+                # If the next part is free, no other driver has taken over.
+                if store.create(_part(number), b""):
+                    store.remove()
             (folder.parent / COPY).unlink(missing_ok=True)
 
 
@@ -798,14 +801,12 @@ class _Driver(Sealer):
         return None
 
     def _taken_over(self) -> SessionError:
-        message, other = f"another driver has taken over the batch at {self._store.url}", None
+        message = f"another driver has taken over the batch at {self._store.url}"
         with contextlib.suppress(SessionError, ValueError, IndexError):
             name = self._store.list("drivers")[-1]
-            other = json.loads(self._store.read(f"drivers/{name}") or b"null")
-        return SessionError(
-            f"{message} ({_name_driver(other)})" if other else message,
-            hint=f"Show its progress: amplifier batch status {shlex.quote(self._store.url)}",
-        )
+            message += f" ({_name_driver(json.loads(self._store.read(f'drivers/{name}') or b''))})"
+        hint = f"Show its progress: amplifier batch status {shlex.quote(self._store.url)}"
+        return SessionError(message, hint=hint)
 
     def _report_alive(self) -> None:
         if time.monotonic() > self._alive_at + _ALIVE_SECONDS and self._error is None:

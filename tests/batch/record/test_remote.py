@@ -456,9 +456,19 @@ def test_a_copy_of_an_earlier_batch_at_the_url_is_not_used(
 
 
 @needs_fsspec
+@pytest.mark.parametrize("part", ["001", "never"])
 def test_a_batch_that_did_not_begin_leaves_nothing(
-    machines: list[Machine], url: str, tmp_path: Path
+    machines: list[Machine], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
+    class Interrupted(Store):
+        def create(self, name: str, data: bytes) -> bool:
+            is_created = super().create(name, data)
+            if name.endswith(part) and data:
+                raise ConfigError("refused")
+            return is_created
+
+    monkeypatch.setattr("amplifier_batch.record.remote.Store", Interrupted)
+    monkeypatch.setattr("amplifier_batch.record.replica._MAX_PART", 10)
     machines[0].activate()
     folder = find_new_folder(url)
     with (
