@@ -173,7 +173,7 @@ class CompactingContext:
         from amplifier_modules._shared.context.summarize import ModelCall
 
         call = ModelCall(self.config, self, self._hooks, self._coordinator)
-        return await call.ask_for_title(prompt, answer)
+        return await call.ask_for_title(self._provider, prompt, answer)
 
     async def should_compact(self) -> bool:
         """Return True if a request exceeds its limit; for loops that call `compact` themselves."""

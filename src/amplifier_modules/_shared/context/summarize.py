@@ -133,8 +133,8 @@ class ModelCall:
         """
         return await self._ask(provider, self._messages(before, units, room, focus), PURPOSE)
 
-    async def ask_for_title(self, prompt: str, answer: str) -> str:
-        """A title for the conversation that begins with a prompt and its answer.
+    async def ask_for_title(self, provider: Any, prompt: str, answer: str) -> str:
+        """A title for the conversation that begins with a prompt and its answer; see `ask`.
 
         Raises:
             CallFailed: There is no title.
@@ -144,7 +144,7 @@ class ModelCall:
             {"role": "system", "content": _TITLE_INSTRUCTIONS},
             {"role": "user", "content": "\n".join(map(_line, asked))},
         ]
-        return await self._ask(None, request, TITLE_PURPOSE)
+        return await self._ask(provider, request, TITLE_PURPOSE)
 
     async def _ask(self, provider: Any, messages: list[dict[str, Any]], purpose: str) -> str:
         provider = provider or self._first_provider()

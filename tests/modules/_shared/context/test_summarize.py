@@ -376,10 +376,12 @@ async def test_a_summary_counts_in_the_budget_of_the_session():
 async def test_a_title_is_requested_only_if_it_is_wanted_and_the_budget_allows_it():
     assert await summarizing().suggest_title("fix it", "done") is None
     provider, coordinator = Summariser("A title"), ModuleCoordinator()
-    await coordinator.mount("providers", provider, name="summariser")
+    await coordinator.mount("providers", Summariser("not of this one"), name="first")
+    await coordinator.mount("providers", provider, name="chosen")
     budget = Budget(BudgetConfig(max_steps=1))
     coordinator.register_capability("session.budget", budget)
     context = summarizing(coordinator=coordinator, titles="model", summary_model="small")
+    await context.get_messages_for_request(provider=provider)
     assert await context.suggest_title("fix it", "done") == "A title"
     assert provider.requests[0].model == "small"
     assert [line["text"] for line in lines_of(provider)] == ["fix it", "done"]
