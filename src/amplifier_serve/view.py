@@ -82,7 +82,7 @@ def view(
     ] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
-    """Show the sessions of this machine, or a batch, in a browser, live and read-only, until Ctrl-C.
+    """Show the sessions of this machine, or a batch, in a browser, read-only and live, until Ctrl-C.
 
     Only the browser that opens the printed address first can read them. Secrets are replaced as in
     'amplifier session export'.

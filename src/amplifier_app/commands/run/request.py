@@ -148,8 +148,8 @@ class Request(NamedTuple):
             "--mode",
             metavar="ask|edits|propose|read-only|auto|NAME",
             help="Which tool calls need no approval: 'ask' reading only, 'edits' also changes of files "
-            "here, 'auto' all but dangerous ones; 'read-only' denies changes, 'propose' until you accept a "
-            "proposal of the model. [default: the plan's] NAME "
+            "here, 'auto' all but dangerous ones; 'propose' denies changes until you accept a proposal of "
+            "the model, 'read-only' always. [default: the plan's] NAME "
             "is the mode of a module, such as the published hooks-mode; 'off' is none.",
         ),
     ] = None
@@ -272,8 +272,8 @@ class Request(NamedTuple):
             "--screen",
             # 'plain' is the value of the setting; here it is the same as --plain.
             metavar="full|answer",
-            help="Terminal output: 'answer' leaves the screen to a module that draws it, such as "
-            "hooks-streaming-ui. [default: full]",
+            help="Terminal output: 'answer' leaves the screen to a module, such as hooks-streaming-ui. "
+            "[default: full]",
             show_default=False,
         ),
     ] = None
