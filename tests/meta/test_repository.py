@@ -114,6 +114,14 @@ def test_the_files_that_contributing_lists_to_read_exist() -> None:
         assert any(path.endswith(f"/{name.rstrip('/')}") for path in existing), name
 
 
+def test_relative_links_of_pages_lead_to_files() -> None:
+    for page in tracked():
+        if page.suffix == ".md" and page.is_file():
+            text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+            links = re.findall(r"\]\(([^)#\s:]+)[)#]", text)
+            assert [link for link in links if not (page.parent / link).exists()] == [], page
+
+
 def test_files_listed_for_imports_inside_functions_have_some() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
     listed = [name for name in settings["per-file-ignores"] if name.startswith("src/")]
