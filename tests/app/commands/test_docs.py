@@ -69,7 +69,7 @@ def test_a_page_on_a_terminal_is_rendered() -> None:
         terminal.until("a budget was reached")
         assert terminal.finish() == 0
     assert "# Output" not in terminal.shown
-    assert "\nstderr, without secrets." in terminal.shown, "paragraphs are wrapped to the terminal"
+    assert "\nsecrets; on a terminal" in terminal.shown, "paragraphs are wrapped to the terminal"
     assert "| code |" not in terminal.shown
 
 
