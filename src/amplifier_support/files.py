@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import select
@@ -25,12 +24,19 @@ from typing import Any
 
 from amplifier_support.named_tuple import NamedTuple
 
+if os.name == "nt":
+    import msvcrt
+else:
+    import fcntl
+
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 _BYTE_CODE = "__pycache__"
 
 # Neither through a link, nor inherited by tools, nor waiting for the other end of a pipe.
-_SAFE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_SAFE_FLAGS = sum(
+    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "O_BINARY")
+)
 
 
 def open_regular(
@@ -90,12 +96,17 @@ def open_private(path: str | Path, flags: int, *, dir_fd: int | None = None) -> 
     """Like `open_regular`, but sets the file's mode to 0600 regardless of the umask and its creator."""
     descriptor = open_regular(path, flags, dir_fd=dir_fd)
     with on_error(os.close, descriptor):
-        os.fchmod(descriptor, FILE_MODE)
+        if hasattr(os, "fchmod"):
+            os.fchmod(descriptor, FILE_MODE)
     return descriptor
 
 
 def open_private_in(folder: Path, name: str, flags: int) -> int:
     """Like `open_private`, in a folder that is not a link."""
+    if os.open not in os.supports_dir_fd or not hasattr(os, "O_DIRECTORY"):
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "its folder is a link", str(folder))
+        return open_private(folder / name, flags)
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -139,6 +150,8 @@ def make_private_folder(path: Path) -> None:
 
 def sync_folder(path: str | Path) -> None:
     """Flush the names in `path` to disk."""
+    if os.name == "nt":
+        return  # Directories cannot be opened there; NTFS journals names by itself.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -160,7 +173,7 @@ def temporary_folder() -> str:
         NoTemporaryFolder: None can be written to.
     """
     chosen = os.environ.get("TMPDIR", "/tmp")
-    if os.path.isdir(chosen) and os.access(chosen, os.W_OK | os.X_OK):
+    if os.name == "posix" and os.path.isdir(chosen) and os.access(chosen, os.W_OK | os.X_OK):
         return os.path.abspath(chosen)
     import tempfile
 
@@ -203,6 +216,8 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     Returns:
         False if another one holds it.
     """
+    if os.name == "nt":
+        return _try_lock_windows(descriptor)
     try:
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -211,10 +226,22 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     return True
 
 
+def _try_lock_windows(descriptor: int) -> bool:
+    try:
+        # One byte far beyond the end: others cannot read locked bytes there.
+        os.lseek(descriptor, 1 << 40, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:
+        return False
+    return True
+
+
 _TEMPORARY = ".amplifier-{}.tmp"
 _TEMPORARY_NAME = re.compile(r"\.amplifier-[0-9a-f]{16}\.tmp")
 _UNNAMED: int | None = getattr(os, "O_TMPFILE", None)
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 _cleaned: set[tuple[int, int]] = set()
 """Folders, as device and inode, in which this process has removed what others left."""
@@ -281,10 +308,15 @@ def remove_unfinished(folder: Path) -> None:
 
 
 class _Place(NamedTuple):
-    """A file's name, and the descriptor of its folder."""
+    """A file's folder and name, and where the system takes them its folder's descriptor."""
 
+    parent: str
     name: str
-    folder: int
+    folder: int | None
+
+    def path(self, name: str) -> str:
+        """`name` in the folder, for a call that takes its descriptor, too."""
+        return name if self.folder is not None else os.path.join(self.parent, name)
 
 
 class _New(NamedTuple):
@@ -301,16 +333,19 @@ def _write(path: str | Path, new: _New, folder: int | None) -> None:
     parent, name = os.path.split(path)
     with _open_folder(parent or ".", folder) as opened:
         _remove_abandoned(opened, once=True)
-        place = _Place(name, opened)
+        place = _Place(parent, name, opened)
         if not _write_unnamed(place, new):
             _write_named(place, new)
-        if new.durable:
+        if new.durable and opened is not None:
             os.fsync(opened)
 
 
 @contextlib.contextmanager
-def _open_folder(parent: str, folder: int | None) -> Generator[int]:
-    """A descriptor of the folder that can be read and synced."""
+def _open_folder(parent: str, folder: int | None) -> Generator[int | None]:
+    """A descriptor of the folder that can be read and synced; None where there are none."""
+    if not _BY_DESCRIPTOR:
+        yield None
+        return
     # The given one may be good for finding names only (O_PATH).
     descriptor = os.open("." if folder is not None else parent, _FOLDER, dir_fd=folder)
     try:
@@ -332,7 +367,7 @@ def _write_unnamed(place: _Place, new: _New) -> bool:
 
 
 def _open_unnamed(place: _Place, new: _New) -> int | None:
-    if _UNNAMED is None:
+    if _UNNAMED is None or place.folder is None:
         return None
     try:
         return os.open(".", os.O_WRONLY | _UNNAMED, new.mode, dir_fd=place.folder)
@@ -389,8 +424,8 @@ def _write_temporary(place: _Place, new: _New) -> str:
     """The name of a temporary file that has the content."""
     temporary = _temporary_name()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    descriptor = open_regular(temporary, flags, new.mode, dir_fd=place.folder)
-    with on_error(os.unlink, temporary, dir_fd=place.folder):
+    descriptor = open_regular(place.path(temporary), flags, new.mode, dir_fd=place.folder)
+    with on_error(os.unlink, place.path(temporary), dir_fd=place.folder):
         try:
             _fill(descriptor, place, new)
         finally:
@@ -406,10 +441,12 @@ def _fill(descriptor: int, place: _Place, new: _New) -> bool:
     with open(descriptor, "wb", closefd=False) as file:
         file.writelines([new.data] if isinstance(new.data, bytes) else new.data())
     try:
-        old = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+        path = place.path(place.name)
+        old: os.stat_result | None = os.stat(path, dir_fd=place.folder, follow_symlinks=False)
     except FileNotFoundError:
         old = None
-    _set_owner_and_mode(descriptor, old, new)
+    if hasattr(os, "fchmod"):
+        _set_owner_and_mode(descriptor, old, new)
     if new.durable:
         os.fsync(descriptor)
     return old is None
@@ -432,44 +469,46 @@ def _set_owner_and_mode(descriptor: int, old: os.stat_result | None, new: _New) 
 
 def _rename(temporary: str, place: _Place) -> None:
     folder = place.folder
+    source, target = place.path(temporary), place.path(place.name)
     try:
-        os.replace(temporary, place.name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(source, target, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         # A signal may have come after it was renamed.
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=folder)
+            os.unlink(source, dir_fd=folder)
         raise
 
 
 def _link(temporary: str, place: _Place) -> None:
-    name, folder = place
+    source, target = place.path(temporary), place.path(place.name)
     try:
-        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.link(source, target, src_dir_fd=place.folder, dst_dir_fd=place.folder)
     except FileExistsError:
         raise
     except OSError:
         # A file system without links.
-        with contextlib.suppress(FileNotFoundError):
-            os.stat(name, dir_fd=folder, follow_symlinks=False)
-            raise FileExistsError(name) from None
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        if os.path.lexists(os.path.join(place.parent, place.name)):
+            raise FileExistsError(target) from None
+        os.rename(source, target, src_dir_fd=place.folder, dst_dir_fd=place.folder)
         return
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=folder)
+            os.unlink(source, dir_fd=place.folder)
 
 
 def _temporary_name() -> str:
     return _TEMPORARY.format(os.urandom(8).hex())
 
 
-def _remove_abandoned(folder: int, *, once: bool) -> None:
+def _remove_abandoned(folder: int | None, *, once: bool) -> None:
     """Remove temporary files whose writer is gone.
 
     Args:
-        folder: Descriptor of the folder.
+        folder: Descriptor of the folder; None where there are none.
         once: Do nothing if this process has done it before.
     """
+    if folder is None:
+        return  # A system where files that are open cannot be removed.
     status = os.fstat(folder)
     key = (status.st_dev, status.st_ino)
     if once and key in _cleaned:
@@ -487,9 +526,9 @@ def _remove_abandoned(folder: int, *, once: bool) -> None:
                     os.close(descriptor)
 
 
-NOFOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
+NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # With O_PATH a folder that may be entered but not listed can still be walked through.
-FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | NOFOLLOW
+FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NOFOLLOW
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -538,8 +577,8 @@ def folder_below(folder: int, path: str, *, create: bool = False) -> Generator[i
 
 
 @contextlib.contextmanager
-def folder_at(path: str, *, create: bool = False) -> Generator[int]:
-    """A descriptor of the folder at an absolute path without links.
+def folder_at(path: str, *, create: bool = False) -> Generator[int | None]:
+    """A descriptor of the folder at an absolute path without links; None where there are none.
 
     Args:
         path: Its path.
@@ -548,6 +587,11 @@ def folder_at(path: str, *, create: bool = False) -> Generator[int]:
     Raises:
         OSError: A part of the path is a link or, unless it is created, missing.
     """
+    if not _BY_DESCRIPTOR:
+        if create:
+            os.makedirs(path, exist_ok=True)
+        yield None
+        return
     top = os.open("/", FOLDER)
     try:
         with folder_below(top, path, create=create) as folder:
@@ -571,6 +615,8 @@ def open_inside(root: str, path: str) -> int:
     real = os.path.realpath(os.path.join(real_root, path))
     if os.path.commonpath([real, real_root]) != real_root:
         raise ValueError(f"{path} is outside {root}")
+    if not _BY_DESCRIPTOR:
+        return os.open(real, os.O_RDONLY | _SAFE_FLAGS)
     folder = os.open(real_root, FOLDER)
     try:
         return open_below(folder, os.path.relpath(real, real_root))
@@ -615,7 +661,8 @@ def read_file_or_stream(path: str | Path, max_bytes: int) -> bytes:
 
 def _open(path: str | Path) -> tuple[int, int]:
     # Does not wait for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind == stat.S_IFDIR:
         os.close(descriptor)

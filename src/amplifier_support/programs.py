@@ -47,7 +47,7 @@ def find_program(name: str, folder: str | None = None) -> str | None:
     Returns:
         None if PATH has no such program outside these folders.
     """
-    # With a folder in front, `which` looks nowhere else.
+    # With a folder in front, `which` looks nowhere else, also on Windows.
     programs = (shutil.which(os.path.join(entry, name)) for entry in _search_path(folder))
     return next(filter(None, programs), None)
 
@@ -229,7 +229,10 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 def _send_kill(process: subprocess.Popen[bytes]) -> None:
     try:
-        os.killpg(process.pid, signal.SIGKILL)
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         # It ended by itself meanwhile; macOS reports that as a permission error.
         process.kill()
@@ -260,7 +263,8 @@ def _begin_without_helpers() -> None:
     _starting.clear()
 
 
-os.register_at_fork(after_in_child=_begin_without_helpers)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_without_helpers)
 
 
 _NO_PROGRAMS = (

@@ -12,8 +12,8 @@ CODE_LINES = {
     "amplifier_extras": 4_820,
     "amplifier_serve": 1_745,
     "amplifier_kit": 4_670,
-    "amplifier_modules": 19_370,
-    "amplifier_support": 5_760,
+    "amplifier_modules": 19_410,
+    "amplifier_support": 5_810,
 }
 
 

@@ -105,7 +105,7 @@ def is_inside(path: str, folder: str) -> bool:
 class FilePlace(NamedTuple):
     """A file in its folder, which stays open: no link put there meanwhile is followed."""
 
-    folder: int
+    folder: int | None
     name: str
 
     def content(self) -> bytes:
@@ -117,7 +117,7 @@ class FilePlace(NamedTuple):
 def file_at(path: str, *, create: bool = False) -> Generator[FilePlace]:
     parent, name = os.path.split(path)
     with folder_at(parent, create=create) as folder:
-        yield FilePlace(folder, name)
+        yield FilePlace(folder, path if folder is None else name)
 
 
 def files_changed_since(session: Path, project: str) -> list[str]:

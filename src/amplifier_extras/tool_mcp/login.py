@@ -231,7 +231,7 @@ def _read_redirect(query: str, state: str) -> AuthorizationCodeResult:
 
 def open_page(url: str) -> None:
     """Open a page in the user's browser, if there is a desktop."""
-    if sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+    if sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         # Some browsers are waited for until they end.
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 

@@ -135,6 +135,8 @@ class LocalWay:
         return f"{problem}{output}{_RESTRICTED if restricted else ''}"
 
     def _program(self) -> Program:
+        if os.name != "posix":
+            raise CannotStart("MCP servers can be started on POSIX systems only")
         folder = os.path.join(
             _working_dir(self._coordinator), os.path.expanduser(self._config.cwd or ".")
         )

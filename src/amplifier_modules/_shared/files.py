@@ -5,9 +5,11 @@
     ├── OutsideRoots             it is, or a link on the way leads, outside the granted folders
     └── ProtectedPath            inside, but version control, settings or shell start-up
 
-A path is walked one component at a time from an open folder, and no call ever follows a link: a link
-is read and its target walked like any other path. So what was checked is what is opened, even if another
-process renames files in between.
+Where the system has descriptor-relative calls, a path is walked one component at a time from an
+open folder, and no call ever follows a link: a link is read and its target walked like any other
+path. So what was checked is what is opened, even if another process renames files in between.
+Elsewhere (Windows) the path is resolved first and opened by its resolved name, which a race
+between the two can defeat.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ def protected_name(parts: Iterable[str]) -> str | None:
     return None
 
 
+_BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.readlink in os.supports_dir_fd
 _MAX_LINKS = 40
 
 
@@ -88,11 +91,12 @@ class Location:
 
     Attributes:
         path: Absolute, without links.
-        dir_fd: Descriptor of the folder, for calls with `name`.
+        dir_fd: Descriptor of the folder, for calls with `name`; None where the system has no
+            such calls, and `name` is then the whole path.
         name: Name inside the folder; "." for a granted folder itself.
     """
 
-    def __init__(self, path: str, dir_fd: int, name: str) -> None:
+    def __init__(self, path: str, dir_fd: int | None, name: str) -> None:
         self.path = path
         self.dir_fd = dir_fd
         self.name = name
@@ -101,7 +105,9 @@ class Location:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self.dir_fd)
+        if self.dir_fd is not None:
+            os.close(self.dir_fd)
+            self.dir_fd = None
 
     def open(self, flags: int, mode: int = 0o666) -> int:
         """`os.open` of this place, never through a link. Raises OSError."""
@@ -137,6 +143,7 @@ class PathGuard:
             root names them.
         setting: Name of the setting that would grant more, for messages.
         denied: Folders or files inside the granted ones that are refused when writing.
+        by_descriptor: Walk by descriptor; by default where the system can.
     """
 
     def __init__(
@@ -147,10 +154,12 @@ class PathGuard:
         writing: bool,
         setting: str,
         denied: Sequence[str] = (),
+        by_descriptor: bool = _BY_DESCRIPTOR,
     ) -> None:
         self.base = os.path.abspath(base)
         self._writing = writing
         self._setting = setting
+        self._by_descriptor = by_descriptor
         if roots is None:
             self._roots = [_Root(self.base, explicit=False)]
         else:
@@ -183,6 +192,8 @@ class PathGuard:
         """
         self._check_text(path)
         absolute = os.path.normpath(os.path.join(self.base, path))
+        if not self._by_descriptor:
+            return self._locate_by_name(path, absolute, create_parents)
         parts = self.resolve_root_name(_parts(absolute))
         if self.contains(parts):
             # The walk ends with the same check, but must not create folders before it.
@@ -246,6 +257,19 @@ class PathGuard:
             os.fsencode(path)
         except UnicodeEncodeError as error:
             raise InvalidPath("the path has characters no file name can have") from error
+
+    def _locate_by_name(self, path: str, absolute: str, create_parents: bool) -> Location:
+        real = os.path.realpath(absolute)
+        if ":" in os.path.splitdrive(real)[1] and os.name == "nt":
+            raise InvalidPath(f"{path!r}: ':' is not allowed in file names")
+        if not self.contains(_parts(real)):
+            raise self.outside(path)
+        self.check_protected(path, _parts(real))
+        if create_parents:
+            os.makedirs(os.path.dirname(real), exist_ok=True)
+            if os.path.realpath(absolute) != real:
+                raise self.outside(path)
+        return Location(real, None, real)
 
 
 class _Walk:
@@ -392,10 +416,14 @@ class _Walk:
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    return tuple(filter(None, path.split("/")))
+    drive, rest = os.path.splitdrive(path)
+    names = [part for part in rest.split(os.sep) if part]
+    return (os.path.normcase(drive), *names) if drive else tuple(names)
 
 
 def _joined(parts: Iterable[str]) -> str:
+    if os.name == "nt":
+        return os.sep.join(parts)
     return "/" + "/".join(parts)
 
 
@@ -467,6 +495,10 @@ class FileTooLarge(FileProblem):
     """The file is larger than the operation takes at once."""
 
 
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
 @contextlib.contextmanager
 def open_guarded(location: Location) -> Generator[tuple[int, int]]:
     """Open the file at `location`: descriptor and size in bytes.
@@ -478,7 +510,7 @@ def open_guarded(location: Location) -> Generator[tuple[int, int]]:
     # Looked at first, because opening a device may already do something.
     _require_file(location.stat())
     # Not blocking, so that a pipe put there meanwhile cannot hold the session up.
-    descriptor = location.open(os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    descriptor = location.open(_READ | _BINARY)
     try:
         status = os.fstat(descriptor)
         _require_file(status)

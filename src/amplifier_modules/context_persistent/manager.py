@@ -151,7 +151,8 @@ class Journal:
         """Fill `messages`; nothing is written before all of it is understood."""
         with open(os.dup(descriptor), "rb") as file:
             reading = self._read(file.read())
-        os.fchmod(descriptor, FILE_MODE)
+        if hasattr(os, "fchmod"):
+            os.fchmod(descriptor, FILE_MODE)
         self.repaired = reading.torn
         writer = journal.Writer(descriptor, reading)
         writer.repair()

@@ -370,14 +370,14 @@ class Shell:
         sandbox: Restricts the commands; None if nothing does.
 
     Raises:
-        RuntimeError: The system has no shell.
+        RuntimeError: The system is not a POSIX one, or has no shell.
         SandboxUnavailable: The machine cannot enforce the sandbox.
     """
 
     def __init__(self, coordinator: Any, config: BashConfig) -> None:
         working_dir = WORKING_DIR.of(coordinator)
         shells = (find_program(name, working_dir) for name in ("bash", "sh"))
-        program = next(filter(None, shells), None)
+        program = next(filter(None, shells), None) if os.name == "posix" else None
         if program is None:
             raise RuntimeError("tool-bash: no POSIX shell found on this system")
         self._program = program

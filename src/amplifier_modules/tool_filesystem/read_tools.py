@@ -232,6 +232,9 @@ def _list_folder(location: Location) -> list[str]:
 
 
 def _entries(location: Location) -> list[str]:
+    if location.dir_fd is None:
+        with os.scandir(location.name) as entries:
+            return [_described(entry) for entry in entries]
     descriptor = location.open(os.O_RDONLY | os.O_DIRECTORY)
     try:
         with os.scandir(descriptor) as entries:
@@ -240,11 +243,11 @@ def _entries(location: Location) -> list[str]:
         os.close(descriptor)
 
 
-def _described(entry: os.DirEntry[str], folder: int) -> str:
+def _described(entry: os.DirEntry[str], folder: int | None = None) -> str:
     name = printable(entry.name)
     try:
         if entry.is_symlink():
-            target = os.readlink(entry.name, dir_fd=folder)
+            target = os.readlink(entry.name if folder is not None else entry.path, dir_fd=folder)
             return f"{name} -> {printable(target)}"
         if entry.is_dir(follow_symlinks=False):
             return f"{name}/"

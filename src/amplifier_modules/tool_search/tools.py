@@ -181,7 +181,10 @@ def _choose_engine(config: SearchConfig, folder: str) -> Ripgrep | Walker:
 
     Raises:
         ValueError: ripgrep is set but not installed.
+        RuntimeError: Not a POSIX system.
     """
+    if os.name != "posix":
+        raise RuntimeError("tool-search: needs a POSIX system")
     program = None if config.engine == "python" else find_program("rg", folder)
     if program is not None:
         return Ripgrep(program, config)
@@ -452,7 +455,7 @@ class Place:
     def __init__(self, location: Location) -> None:
         status = location.stat()
         self.file = location.name if stat.S_ISREG(status.st_mode) else None
-        flags = os.O_RDONLY | os.O_DIRECTORY
+        flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
         if self.file is None:
             self.folder = location.open(flags)
             self.levels = _levels_above(location.path)
@@ -737,6 +740,7 @@ async def mount(coordinator: Any, settings: SearchConfig) -> Callable[[], Awaita
 
     Raises:
         ValueError: The config is invalid, or ripgrep is set but not installed.
+        RuntimeError: Not a POSIX system.
     """
     searcher = Searcher(coordinator, settings)
     for tool in (Grep(searcher), Glob(searcher)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 import sys
 import threading
 from typing import Any
@@ -17,6 +16,8 @@ from urllib.parse import urljoin
 
 if sys.platform == "linux":
     import ctypes
+if sys.platform != "win32":
+    import resource
 
 _SECONDS = 30
 _MEMORY = 2 * 1024**3
@@ -90,6 +91,8 @@ def _joined(base: str, target: str) -> str:
 
 
 def _limit() -> None:
+    if sys.platform == "win32":
+        return  # The parent's time limit applies.
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     if sys.platform == "linux":
         # If the parent is killed, no process is waiting for the Markdown.

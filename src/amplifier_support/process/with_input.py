@@ -70,7 +70,7 @@ async def run_with_input(
     with contextlib.ExitStack() as stack:
         try:
             argv = _argv(command, environment, folder)
-            place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            place = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
             stack.callback(os.close, place)
             source = stack.enter_context(tempfile.TemporaryFile())
             source.write(stdin)

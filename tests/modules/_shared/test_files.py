@@ -59,12 +59,13 @@ def write(paths: PathGuard, path: str) -> str:
         return location.path
 
 
+@pytest.mark.parametrize("by_descriptor", [True, False])
 @pytest.mark.parametrize(
     "path",
     ["a.txt", "./a.txt", "src/../a.txt", "src/deep/../../a.txt", "{ws}/a.txt", "{ws}//a.txt"],
 )
-def test_paths_inside_are_found(workspace: Path, path: str) -> None:
-    paths = guard(workspace)
+def test_paths_inside_are_found(workspace: Path, path: str, by_descriptor: bool) -> None:
+    paths = guard(workspace, by_descriptor=by_descriptor)
     assert read(paths, path.format(ws=workspace)) == b"inside"
 
 
@@ -105,9 +106,10 @@ def hostile_paths(ws: Path) -> list[str]:
     return escapes
 
 
-def test_no_spelling_leads_out(workspace: Path) -> None:
-    paths = guard(workspace)
-    writing = guard(workspace, writing=True)
+@pytest.mark.parametrize("by_descriptor", [True, False])
+def test_no_spelling_leads_out(workspace: Path, by_descriptor: bool) -> None:
+    paths = guard(workspace, by_descriptor=by_descriptor)
+    writing = guard(workspace, writing=True, by_descriptor=by_descriptor)
     corpus = hostile_paths(workspace)
     assert len(corpus) + len(PROTECTED) + len(link_farm(workspace)) > 200
     for path in corpus:
@@ -163,11 +165,12 @@ def link_farm(ws: Path) -> list[str]:
     return [*paths, "new", "newdir/x.txt", "src/../new"]
 
 
-def test_no_link_leads_out(workspace: Path) -> None:
+@pytest.mark.parametrize("by_descriptor", [True, False])
+def test_no_link_leads_out(workspace: Path, by_descriptor: bool) -> None:
     corpus = link_farm(workspace)
     assert len(corpus) > 40
-    reading = guard(workspace)
-    writing = guard(workspace, writing=True)
+    reading = guard(workspace, by_descriptor=by_descriptor)
+    writing = guard(workspace, writing=True, by_descriptor=by_descriptor)
     for path in corpus:
         with pytest.raises((PathError, OSError)):
             read(reading, path)
