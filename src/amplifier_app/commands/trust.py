@@ -38,7 +38,7 @@ def trust(
         ),
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Show the full contents without asking.")
+        bool, typer.Option("--show", help="Show the .amplifier folder in full without asking.")
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Trust the project without asking.")
