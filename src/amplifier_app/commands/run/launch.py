@@ -152,9 +152,7 @@ def _prompt(request: Request, default: str | None) -> str:
     if not prompt.strip() and default is not None:
         return default
     if not prompt.strip():
-        raise UsageError(
-            "the prompt is empty", hint="Add it to the command in quotes, or pipe it in."
-        )
+        raise UsageError("the prompt is empty", hint="Add it in quotes, or pipe it in.")
     command = command_in(prompt) if request.prompt is not None or "\n" not in prompt.strip() else ""
     if command:
         raise _not_a_prompt(command)
