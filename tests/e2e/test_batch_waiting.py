@@ -44,6 +44,10 @@ class Batch(Batches):
 
     options = ("--approve", "park")
 
+    def write_plan(self) -> None:
+        self.plan["hooks"] = [{"module": "hooks-approval"}]
+        super().write_plan()
+
     def run(self, rows: int, *more: str) -> Finished:
         self.rows(rows)
         return self("run", *more)

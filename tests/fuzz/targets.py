@@ -35,7 +35,7 @@ from amplifier_app.sources.loading import load
 from amplifier_core.llm_errors import LLMError
 from amplifier_extras.tool_mcp.hub import Results
 from amplifier_modules import provider_anthropic, provider_openai
-from amplifier_modules._shared.http.client import Endpoint
+from amplifier_modules._shared.http import connections
 from amplifier_modules.hooks_approval.commands import Unclear, may_run, split_segments, split_words
 from amplifier_modules.hooks_approval.read_only_commands import only_reads
 from amplifier_modules.hooks_approval.rules import danger_in
@@ -100,8 +100,8 @@ class _Server(httpx.AsyncBaseTransport):
 def _take_turns(module: Any, config: dict[str, Any], server: _Server) -> None:
     """Two turns of a session; the second sends back what the first received."""
 
-    def open_client(endpoint: Endpoint) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=server)
+    def open_client(url: str, *_: Any, **__: Any) -> connections.HttpxClient:
+        return connections.HttpxClient(url, httpx.AsyncClient(transport=server))
 
     async def turns() -> None:
         rig = Rig(StreamingOrchestrator)
@@ -117,12 +117,12 @@ def _take_turns(module: Any, config: dict[str, Any], server: _Server) -> None:
             await cleanup()
         json.dumps(rig.context.messages, default=str).encode()
 
-    original = Endpoint._open_client  # pyright: ignore[reportPrivateUsage]
-    Endpoint._open_client = open_client  # type: ignore[method-assign]
+    original = connections.open_client
+    connections.open_client = open_client
     try:
         asyncio.run(turns())
     finally:
-        Endpoint._open_client = original  # type: ignore[method-assign]
+        connections.open_client = original
 
 
 def _read_messages_stream(data: bytes) -> None:

@@ -18,7 +18,6 @@ MAX_IN_100_000 = 10
 FORMATS = {
     "told",  # a kind of record of hooks-backup
     "nobody to ask",  # a value of approval events
-    "mend",  # a key of `doctor --output json`
     "I told Bob that lunch is at noon.",  # part of an example in the prompt of the embedded model
 }
 """Texts that files, events and programs rely on."""

@@ -139,7 +139,7 @@ def doctor(
     failed, warned = states.count("fail"), states.count("warn")
     if output == "json":
         rows = [
-            {"name": check.name, "state": state, "message": check.message, "mend": check.advice}
+            {"name": check.name, "state": state, "message": check.message, "advice": check.advice}
             for check, state in zip(checks, states, strict=True)
         ]
         print(json_text({"ok": not failed, "checks": rows}))

@@ -362,6 +362,8 @@ class OpenSession:
         self._usage.merge(self.recorder.usage)
         self.recorder.begin()
         self.renderer.turn_started()
+        if self._record is not None:
+            self._record.begin_turn(redacted_text(self.session.coordinator, prompt))
         if not self._runs_for_parent:
             self.session.coordinator.cancellation.reset()
         if self._adjustment is not None:
@@ -392,7 +394,7 @@ class OpenSession:
             raise
         finally:
             self._task = None
-            self._turn_ended(prompt, response, status, bool(answer) and not response.strip())
+            self._turn_ended(response, status, bool(answer) and not response.strip())
         return self.turn
 
     async def _execute(self, prompt: str) -> str:
@@ -425,7 +427,7 @@ class OpenSession:
         if instruction and is_unbegun(instruction, await read_messages(self.session)):
             await self.context.add_message({"role": "system", "content": instruction})
 
-    def _turn_ended(self, prompt: str, response: str, status: Status | None, hidden: bool) -> None:
+    def _turn_ended(self, response: str, status: Status | None, hidden: bool) -> None:
         self.turn = self.recorder.result(response, status)._replace(
             is_hidden=hidden, is_proposal=self.recorder.proposal is not None
         )
@@ -433,7 +435,6 @@ class OpenSession:
         self.renderer.turn_ended(self.turn)
         if self._record is not None:
             self._record.save_turn(
-                redacted_text(self.session.coordinator, prompt),
                 self.usage.tokens,
                 self.recorder.answered,
                 spent=self.budget.as_dict(),

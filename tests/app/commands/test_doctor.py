@@ -46,8 +46,8 @@ def diagnosed(
     assert report["ok"] == (not failed)
     assert done.code == (78 if failed else 0)
     for check in checks:
-        assert set(check) == {"name", "state", "message", "mend"}
-        assert check["state"] == "ok" or check["mend"], check
+        assert set(check) == {"name", "state", "message", "advice"}
+        assert check["state"] == "ok" or check["advice"], check
     return Diagnosis(done, checks)
 
 

@@ -184,6 +184,7 @@ class SessionRecord:
         self.saved = saved
         self.is_resumable = resumed
         self._unrecorded: list[dict[str, Any]] = []
+        self._title: str | None = None
         self._coordinator: Any = None
 
     async def restore(self, coordinator: Any) -> list[Remark]:
@@ -228,6 +229,9 @@ class SessionRecord:
             self._unrecorded.pop(0)
         self.saved.append(record)
         self.is_resumable = True
+        if self._title is not None:
+            title, self._title = self._title, None
+            self.saved.update(title=title)
         if (replicate := REPLICATE.of(self._coordinator)) is not None:
             await replicate(self.saved.path)
 
@@ -252,17 +256,17 @@ class SessionRecord:
             budget = {**(self.saved.metadata.get("budget") or {}), **raised}
             self.saved.update(spent=dict(spent), **({"budget": budget} if budget else {}))
 
+    def begin_turn(self, prompt: str) -> None:
+        """Take the start of the first prompt as the title; the program may be killed before it ends."""
+        if not self.saved.metadata.get("title"):
+            self._title = make_title(redact(prompt[:_MAX_PROMPT]))
+
     def save_turn(
-        self,
-        prompt: str,
-        usage: Mapping[str, int],
-        answered: Iterable[tuple[str, str]],
-        **facts: Any,
+        self, usage: Mapping[str, int], answered: Iterable[tuple[str, str]], **facts: Any
     ) -> None:
-        """Add a turn to the session's metadata; the first one sets its title, the start of the prompt.
+        """Add a turn to the session's metadata.
 
         Args:
-            prompt: The prompt.
             usage: Tokens of the session.
             answered: Provider and model of each answer, whose prices are named.
             **facts: More metadata.
@@ -274,7 +278,6 @@ class SessionRecord:
             return
         before: dict[str, Any] = dict(self.saved.metadata)
         self.saved.update(
-            title=before.get("title") or make_title(redact(prompt[:_MAX_PROMPT])),
             prompts=(before.get("prompts") or 0) + 1,
             usage=dict(usage),
             **self._price_files(answered),

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import Finished, run_amplifier
-from tests.support.plans import mock_plan, module_folder
+from amplifier_app.sessions.store import SessionStore
+from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.plans import held_plan, let_go, mock_plan, module_folder
 from tests.support.terminal import ENTER, Terminal
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -35,6 +37,25 @@ def test_session_creates_and_then_resumes_the_same_id(plan: Path) -> None:
         done = run_amplifier("run", "-f", plan, prompt, "--session", "mine", "--output", "json")
         assert (done.code, to_result(done)["session_id"]) == (0, "mine")
     assert prompts("mine") == ["one", "two"]
+
+
+def test_a_killed_prompt_gives_its_session_a_title(tmp_path: Path) -> None:
+    plan = held_plan(tmp_path, ["one", "two"])
+    process = start_amplifier("run", "-f", plan, "--session", "mine", "**Find** the fault")
+    wait_until(lambda: any("Find" in str(line) for line in transcript("mine")), process=process)
+    process.kill()
+    process.communicate()
+    let_go(tmp_path)
+    for _ in range(2):
+        (listed,) = json.loads(run_amplifier("session", "list", "--output", "json").stdout)
+        assert listed["title"] == "Find the fault"
+        done = run_amplifier("run", "--resume", "mine", "and its cause")
+        assert done.code == 0, done.stderr
+
+
+def transcript(session_id: str) -> list[dict[str, Any]]:
+    session = SessionStore().get(session_id)
+    return [] if session is None else session.messages()
 
 
 def test_resume_never_starts_a_new_session(plan: Path) -> None:
