@@ -31,7 +31,7 @@ class Diagnosis(NamedTuple):
         return max(states, key=["ok", "warn", "fail"].index)
 
     def text(self, name: str) -> str:
-        return "\n".join(f"{check['message']} → {check['mend']}" for check in self.of(name))
+        return "\n".join(f"{check['message']} → {check['advice']}" for check in self.of(name))
 
 
 def diagnosed(
