@@ -36,7 +36,7 @@ def pytest_xdist_auto_num_workers() -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return cores + 3
+    return cores + 2
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -342,6 +342,7 @@ async def test_a_plan_has_the_project_of_its_working_directory(tmp_path: Path) -
         plan.in_folder(tmp_path / "missing")
 
 
+@pytest.mark.thorough
 async def test_many_sessions_run_at_once() -> None:
     plan = api.load_plan("mock")
     answers = await asyncio.gather(*(api.run(plan, f"n{n}", save=False) for n in range(50)))

@@ -26,7 +26,7 @@ from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
 ROOT = Path(__file__).parents[2]
 MAX_RATIO = 1.1
-_SECONDS = 4.5
+_SECONDS = 2.5
 """Time for the pairs of one row."""
 _MIN_PAIRS = 5
 _MESSAGES = 4_000

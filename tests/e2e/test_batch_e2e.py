@@ -351,6 +351,7 @@ def test_commands_of_rows_do_not_get_the_address_of_a_stored_key(tmp_path: Path)
     assert "BASE_URL" not in sent
 
 
+@pytest.mark.thorough
 def test_rows_that_find_the_provider_busy_wait_and_none_fails(tmp_path: Path) -> None:
     asked: Counter[str] = Counter()
 
@@ -596,6 +597,7 @@ def test_an_input_on_stdin_is_private_and_moves_with_the_folder(tmp_path: Path) 
     assert "2 of 2 rows passed" in resumed.stderr
 
 
+@pytest.mark.thorough
 def test_limits_are_changed_while_the_batch_runs(tmp_path: Path) -> None:
     gate = threading.Event()
 

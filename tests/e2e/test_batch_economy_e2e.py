@@ -29,7 +29,10 @@ USD = 10 * 3e-6 + 5 * 15e-6
 
 _RESULT = re.compile(r'"type": ?"(tool_result|function_call_output)"|"role": ?"tool"')
 
-VENDORS = ("anthropic", "chat", "responses")
+VENDORS = [
+    "anthropic",
+    *(pytest.param(vendor, marks=pytest.mark.thorough) for vendor in ("chat", "responses")),
+]
 
 
 def working(steps: int) -> Callable[[Request], Any]:
@@ -145,7 +148,9 @@ def test_the_batch_price_is_half_of_the_normal_one(tmp_path: Path) -> None:
         assert run.results()["r0"]["cost"]["usd"] == pytest.approx(normal["cost"]["usd"] / 2)
 
 
-@pytest.mark.parametrize("vendor", ["anthropic", "responses"])
+@pytest.mark.parametrize(
+    "vendor", ["anthropic", pytest.param("responses", marks=pytest.mark.thorough)]
+)
 def test_a_kill_while_a_batch_is_waited_for_loses_and_doubles_nothing(
     tmp_path: Path, vendor: str
 ) -> None:
@@ -232,6 +237,7 @@ def test_an_answer_with_a_schema_is_not_asked_for_again_after_a_kill(tmp_path: P
         assert run.results()["r0"]["data"] == {"row": 7}
 
 
+@pytest.mark.thorough
 def test_shards_whose_batches_are_open_are_merged_and_resumed(tmp_path: Path) -> None:
     with economy(tmp_path) as run:
         run.rows(3)
@@ -254,7 +260,12 @@ def test_shards_whose_batches_are_open_are_merged_and_resumed(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("vendor", "ends"), [("anthropic", True), ("anthropic", False), ("chat", False)]
+    ("vendor", "ends"),
+    [
+        ("anthropic", True),
+        ("anthropic", False),
+        pytest.param("chat", False, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_batch_whose_id_was_lost_in_a_crash_is_found_again(
     tmp_path: Path, vendor: str, ends: bool
@@ -307,6 +318,7 @@ def test_an_answer_that_is_lost_and_busy_polls_cost_nothing(tmp_path: Path) -> N
         run.check_each_step_was_paid_once(2, 0)
 
 
+@pytest.mark.thorough
 def test_at_the_deadline_what_is_not_answered_is_asked_at_the_normal_price(tmp_path: Path) -> None:
     with economy(tmp_path, steps=1) as run:
         run.rows(3)
@@ -323,7 +335,9 @@ def test_at_the_deadline_what_is_not_answered_is_asked_at_the_normal_price(tmp_p
         assert costs == pytest.approx([1.5 * USD, 2 * USD, 2 * USD])
 
 
-@pytest.mark.parametrize("vendor", ["anthropic", "responses"])
+@pytest.mark.parametrize(
+    "vendor", ["anthropic", pytest.param("responses", marks=pytest.mark.thorough)]
+)
 def test_a_refused_batch_stops_with_its_reason_and_can_be_resumed(
     tmp_path: Path, vendor: str
 ) -> None:

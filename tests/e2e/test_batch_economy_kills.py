@@ -129,6 +129,7 @@ def _identity(body: dict[str, Any]) -> tuple[str, ...]:
     return row, *part, *re.findall(r'"tool_use_id": "([^"]*)"', text)
 
 
+@pytest.mark.thorough
 def test_sub_agents_that_a_kill_interrupted_are_continued(tmp_path: Path) -> None:
     with ScriptedLLM.running([delegating(2)], repeat_last=True) as server:
         run = Killed(tmp_path, server, "anthropic").with_agents()
@@ -149,7 +150,9 @@ def test_sub_agents_that_a_kill_interrupted_are_continued(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["sub-agents", "deadline"])
+@pytest.mark.parametrize(
+    "kind", ["deadline", pytest.param("sub-agents", marks=pytest.mark.thorough)]
+)
 def test_kills_at_any_moment_lose_and_double_nothing(
     tmp_path: Path, scale: Scale, kind: str
 ) -> None:

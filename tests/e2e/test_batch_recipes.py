@@ -106,6 +106,7 @@ def test_kubernetes(machine: Machine) -> None:
     assert machine.rows("part-0") == ["r0", "r4"]
 
 
+@pytest.mark.thorough
 def test_slurm(cold_machine: Machine) -> None:
     cold_machine.program("srun", 'exec "$@"')
     script = str(EXAMPLES / "slurm.sh")

@@ -49,6 +49,7 @@ def shows(pattern: str) -> Callable[[list[str]], object]:
     return lambda lines: re.search(pattern, "\n".join(lines), re.MULTILINE)
 
 
+@pytest.mark.thorough
 def test_history_search_completion_and_clearing(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["ok"], mock={"on_end": "repeat"})
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
@@ -94,7 +95,9 @@ def test_history_search_completion_and_clearing(tmp_path: Path) -> None:
         assert terminal.finish() == 0
 
 
-@pytest.mark.parametrize("key", [CTRL_C, ESC], ids=["Ctrl-C", "Esc"])
+@pytest.mark.parametrize(
+    "key", [CTRL_C, pytest.param(ESC, marks=pytest.mark.thorough)], ids=["Ctrl-C", "Esc"]
+)
 def test_a_streaming_answer_stops_at_once_and_can_be_continued(tmp_path: Path, key: str) -> None:
     plan = mock_plan(tmp_path, [LONG, "the rest"], mock=STREAM)
     with Terminal("run", "-f", plan, "--session", "s1", cwd=tmp_path) as terminal:
@@ -221,7 +224,7 @@ def test_a_terminal_that_vanishes_ends_the_chat(tmp_path: Path) -> None:
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("columns", [40, pytest.param(80, marks=pytest.mark.thorough), 120])
 def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
     words = "a sentence whose words are wrapped where the terminal ends, not inside of them. " * 3
     replies = [{"tool_calls": [{"name": "bash", "input": {"command": "seq 1 30"}}]}, words]

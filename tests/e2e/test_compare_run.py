@@ -98,6 +98,7 @@ def test_equal_plans_run_all_rows_and_stay_undecided(folder: Path) -> None:
     assert "no clear difference in the rows that pass (10 rows" in done.stdout
 
 
+@pytest.mark.thorough
 def test_all_rows_run_unless_asked_otherwise(folder: Path) -> None:
     write_plan(folder, "never", checks=["false"])
     keep_rows(folder, 12)
@@ -153,6 +154,7 @@ def test_a_limit_of_the_costs_is_refused_if_a_price_is_unknown(folder: Path) -> 
     assert "no price known for this model" in done.stderr
 
 
+@pytest.mark.thorough
 def test_an_interrupted_comparison_goes_on_with_the_same_command(folder: Path) -> None:
     write_plan(folder, "slow", checks=["sleep 0.3"])
     keep_rows(folder, 12)

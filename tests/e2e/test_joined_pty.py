@@ -286,6 +286,7 @@ def test_odd_messages_do_no_harm(run: Run) -> None:
     assert run.wait_for_result()["outcome"] == "ok"
 
 
+@pytest.mark.thorough
 def test_a_terminal_that_reads_nothing_gives_way_to_the_next_one(run: Run) -> None:
     calls = [ToolCall("bash", {"command": "echo one >> made"})]
     run.detach([Reply("x" * 1_000_000, calls), "all done"], "--approve", "allow")
@@ -302,6 +303,7 @@ def test_a_terminal_that_reads_nothing_gives_way_to_the_next_one(run: Run) -> No
             terminal.until("all done")
 
 
+@pytest.mark.thorough
 def test_a_terminal_that_is_killed_at_any_time_sends_no_message_twice(
     run: Run, scale: Scale
 ) -> None:

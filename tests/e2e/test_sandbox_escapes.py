@@ -31,7 +31,10 @@ TOP = Path(__file__).parents[2]
 PACKAGES = "/srv/src:/srv/site"
 """Where `tests.e2e.escapes.drive` puts the program for an ordinary user."""
 
-PLACES = ("work", "home", "parent")
+PLACES = [
+    "work",
+    *(pytest.param(place, marks=pytest.mark.thorough) for place in ("home", "parent")),
+]
 """The working directory: an ordinary folder, the home directory, one with the folder of the program."""
 
 START_UP_FILES = 29
@@ -141,9 +144,7 @@ def test_every_attempt_names_the_level_that_stops_it() -> None:
 
 
 @pytest.mark.usefixtures("needs_kernel_layer", "needs_namespaces")
-@pytest.mark.parametrize(
-    "place", ["work", "home", pytest.param("parent", marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("place", PLACES)
 def test_no_attempt_leaves_the_namespaces(place: str) -> None:
     # Root in an ordinary folder, an ordinary user elsewhere.
     assert_no_escape(drive("namespaces", place=place, ordinary=place != "work"), "namespaces")

@@ -108,6 +108,7 @@ def test_a_host_that_the_command_names_is_asked_about_after_a_success(
         ask(terminal, 2, None, "403")
 
 
+@pytest.mark.thorough
 def test_a_host_is_allowed_for_later_sessions_of_the_folder(tmp_path: Path, host: str) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -131,6 +132,7 @@ def test_a_host_is_allowed_for_later_sessions_of_the_folder(tmp_path: Path, host
     assert "cannot read the hosts that commands may reach" in broken.stderr
 
 
+@pytest.mark.thorough
 def test_outside_and_several_hosts_are_questions_of_their_own(tmp_path: Path, host: str) -> None:
     second = host.replace("127.0.0.2", "127.0.0.3")
     file = plan(tmp_path, get(host, second), get(host))
@@ -173,6 +175,7 @@ def test_a_wrong_policy_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
             terminal.until(shown)
 
 
+@pytest.mark.thorough
 def test_the_changed_policy_applies_to_the_next_command(tmp_path: Path) -> None:
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     file = plan(tmp_path, *[f"touch {outside}; echo done"] * 2)

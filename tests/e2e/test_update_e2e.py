@@ -102,6 +102,7 @@ def test_only_named_modules_are_updated_and_pinned_ones_are_reported(
         assert (done.code, hint in done.stderr) == (2, True)
 
 
+@pytest.mark.thorough
 def test_a_package_of_the_index_is_updated(tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     files = {name: text for name, text in SEED_TOOL.items() if name.startswith("my_tool/")}

@@ -81,6 +81,7 @@ def test_a_module_of_a_repository_runs_without_the_repository(
     assert not (other.home / "cache" / "dependencies").exists()
 
 
+@pytest.mark.thorough
 def test_a_package_of_the_index_runs_without_the_index(
     machine: Machine, wheels: Path, tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_the_locked_commit_is_copied(machine: Machine, repository: Repository) -
     assert manifest["made_for"]["python"].startswith("cpython-")
 
 
+@pytest.mark.thorough
 def test_changed_copies_are_not_overwritten(machine: Machine, repository: Repository) -> None:
     plan(machine.cwd, f"{repository.url}@main")
     vendor = ("module", "vendor", "vendor", "-f", "plan.yaml")
@@ -160,6 +162,7 @@ def test_changed_copies_are_not_overwritten(machine: Machine, repository: Reposi
     assert (machine.cwd / "own" / "my-tool" / "own.txt").read_text() == "mine"
 
 
+@pytest.mark.thorough
 def test_settings_can_use_a_copy_that_can_still_be_updated(
     machine: Machine, repository: Repository, tmp_path: Path
 ) -> None:

@@ -212,6 +212,7 @@ def test_other_projects_are_not_affected(project: Project) -> None:
     } | {name for name in ours if name.startswith("amplifier_core._")}
 
 
+@pytest.mark.thorough
 def test_the_options_can_be_set_in_the_settings_of_a_project(project: Project) -> None:
     package = project.module("tool-shout", "")
     project.write("test_it.py", SHOW.format(expected=(package.name, "hook", True)))

@@ -30,7 +30,7 @@ def find_modules() -> list[str]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("part", ["kernel", "above"])
+@pytest.mark.parametrize("part", ["above", pytest.param("kernel", marks=pytest.mark.thorough)])
 def test_every_file_can_be_imported_alone(part: str, scale: Scale) -> None:
     names = find_modules()
     kernel = [name for name in names if name.startswith(("amplifier_support", "amplifier_core"))]

@@ -32,6 +32,7 @@ def test_known_fault():
 """
 
 
+@pytest.mark.thorough
 def test_a_skip_that_is_not_listed_fails(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")

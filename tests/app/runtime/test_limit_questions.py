@@ -79,6 +79,7 @@ def test_the_status_shows_what_is_used_of_each_budget(tmp_path: Path) -> None:
         terminal.quit()
 
 
+@pytest.mark.thorough
 def test_steps_of_a_prompt_are_asked_about(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, answers(7), tools=[{"module": "tool-filesystem"}])
     with Terminal("run", "-f", plan, "--max-steps", "5", cwd=tmp_path) as terminal:

@@ -187,6 +187,7 @@ async def test_the_distribution_of_a_module_counts_as_well(tmp_path: Path, wheel
     assert "tool-a (plan.yaml:3) requires tool-w>=2 (version 2.0)" in str(raised.value)
 
 
+@pytest.mark.thorough
 async def test_packages_imported_by_the_process_count(tmp_path: Path) -> None:
     first = module(tmp_path / "tool-a", "some-lib<2")
     ready = resolver()

@@ -48,6 +48,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_the_same_batch_makes_the_same_archive_without_secrets(project: Path) -> None:
     (project / "out").mkdir()
     (project / "out" / "batch.json").write_text("{}")

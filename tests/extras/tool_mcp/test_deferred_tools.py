@@ -193,6 +193,7 @@ def test_an_agent_searches_for_itself(tmp_path: Path) -> None:
     assert RIGHT not in names(requests[5])
 
 
+@pytest.mark.thorough
 def test_the_weight_of_a_plan_is_that_of_its_first_request(tmp_path: Path) -> None:
     words = ("plan", "check", "--tokens", "--output", "json", "-f")
     plan = write_plan(tmp_path)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.kit.plan_tests.support import run_tests
@@ -102,6 +103,7 @@ MUTATIONS: dict[str, tuple[str, Callable[[Plan], None]]] = {
 """What changes, and the test that fails then."""
 
 
+@pytest.mark.thorough
 def test_nearly_every_change_of_a_plan_is_caught(tmp_path: Path) -> None:
     original = (EXAMPLE / "review.yaml").read_text(encoding="utf-8")
     shutil.copy(EXAMPLE / "review.test.yaml", tmp_path)

@@ -94,6 +94,7 @@ async def test_a_prompt_that_does_not_fit_is_a_context_error(provider):
         await provider.complete(question("word " * 9000))
 
 
+@pytest.mark.thorough
 async def test_cancelling_ends_the_call_and_the_next_one_works(provider):
     begun = asyncio.Event()
 
@@ -110,6 +111,7 @@ async def test_cancelling_ends_the_call_and_the_next_one_works(provider):
     assert response.content[0].text
 
 
+@pytest.mark.thorough
 async def test_cleanup_stops_the_server_in_the_middle_of_an_answer(provider):
     stream = provider.stream_complete(question("Tell a long story."))
     await anext(stream)
