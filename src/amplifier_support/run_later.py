@@ -17,7 +17,7 @@ SHELL_FILES = (
     *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".mkshrc", ".cshrc"),
     *(".tcshrc", ".login", ".logout", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc"),
 )
-"""What shells and sessions of a desktop run when they start or end."""
+"""The files that shells and sessions of a desktop run when they start or end."""
 
 IN_HOMES = (
     *SHELL_FILES,

@@ -23,6 +23,7 @@ from tests.support.hostile import Hostile, hostile_directory
 from tests.support.llm_server import ScriptedLLM
 from tests.support.module_repositories import Repository, write_files
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
+from tests.support.thorough import one_in
 
 SECRET = "sk-planted-0123456789abcdef"
 
@@ -150,7 +151,7 @@ WORKING = [
 """Commands that fetch, install, import and connect, and what they are to do it with."""
 
 
-@pytest.mark.parametrize("arguments", WORKING, ids=" ".join)
+@pytest.mark.parametrize("arguments", one_in(3, ((line,) for line in WORKING)), ids=" ".join)
 async def test_other_commands_use_only_the_users_configuration(
     hostile: Hostile,
     env: dict[str, str | None],

@@ -6,6 +6,8 @@ The default run leaves out tests marked `thorough`, unless it measures (--benchm
         for seed in range(scale(5, 200)):  # 5 kills by default, 200 with -m thorough
             ...
 
+Of many equal cases, the default run has one in a few: `@pytest.mark.parametrize("case", one_in(4, CASES))`.
+
 A thorough run also has every property test (`@given`), with the profile `thorough` of hypothesis
 unless --hypothesis-profile names another one, and gives each of its tests up to 10 minutes.
 """
@@ -13,6 +15,7 @@ unless --hypothesis-profile names another one, and gives each of its tests up to
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar, cast
 
 import hypothesis
@@ -40,6 +43,20 @@ def scale(pytestconfig: pytest.Config) -> Scale:
     """`scale(small, full)`: `full` in a thorough run, otherwise `small`."""
     full_scale = pytestconfig.stash[_FULL_SCALE]
     return lambda small, full: full if full_scale else small
+
+
+def one_in(step: int, cases: Iterable[Any]) -> list[Any]:
+    """The cases of a parametrized test, of which a default run has the first of each `step`.
+
+    A case with several parameters is a tuple; one that is itself a tuple has to be in another one.
+    """
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=[pytest.mark.thorough] if number % step else [],
+        )
+        for number, case in enumerate(cases)
+    ]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -12,6 +12,7 @@ from amplifier_app.base.installed import bundled_modules
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_kit.validation.command import find_subject, validate_module
 from tests.support.cli import run_amplifier
+from tests.support.thorough import one_in
 
 MCP_SERVER = Path(__file__).parents[2] / "extras" / "tool_mcp" / "raw_server.py"
 CONFIG: dict[str, dict[str, Any]] = {
@@ -36,7 +37,7 @@ WITHOUT_HANDLERS = {"hooks-loop-support"}
 
 
 @pytest.mark.usefixtures("warm_checks")
-@pytest.mark.parametrize("module_id", sorted(bundled_modules()))
+@pytest.mark.parametrize("module_id", one_in(4, sorted(bundled_modules())))
 def test_a_bundled_module_is_valid_and_behaves(
     module_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
