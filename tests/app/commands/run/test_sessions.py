@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import read_metadata
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.plans import held_plan, let_go, mock_plan, module_folder
 from tests.support.terminal import ENTER, Terminal
@@ -42,7 +43,7 @@ def test_session_creates_and_then_resumes_the_same_id(plan: Path) -> None:
 def test_a_killed_prompt_gives_its_session_a_title(tmp_path: Path) -> None:
     plan = held_plan(tmp_path, ["one", "two"])
     process = start_amplifier("run", "-f", plan, "--session", "mine", "**Find** the fault")
-    wait_until(lambda: any("Find" in str(line) for line in transcript("mine")), process=process)
+    wait_until(lambda: saved_title("mine"), process=process)
     process.kill()
     process.communicate()
     let_go(tmp_path)
@@ -53,9 +54,9 @@ def test_a_killed_prompt_gives_its_session_a_title(tmp_path: Path) -> None:
         assert done.code == 0, done.stderr
 
 
-def transcript(session_id: str) -> list[dict[str, Any]]:
+def saved_title(session_id: str) -> str | None:
     session = SessionStore().get(session_id)
-    return [] if session is None else session.messages()
+    return None if session is None else read_metadata(session.path).values.get("title")
 
 
 def test_resume_never_starts_a_new_session(plan: Path) -> None:
