@@ -221,12 +221,14 @@ _KEYWORDS: dict[str, _Keyword] = {
     "$schema": lambda rule, _, __: rule.rstrip("#") in _DIALECTS,
     "type": _matches_any_type,
     # Strings only: in JSON 1 equals 1.0 but not true; in Python it equals both.
-    "enum": lambda rule, value, _: isinstance(value, str) and value in rule,
+    "enum": lambda rule, value, _: (
+        isinstance(rule, list) and isinstance(value, str) and value in rule
+    ),
     "const": lambda rule, value, _: isinstance(value, str) and value == rule,
     "pattern": lambda rule, value, _: not isinstance(value, str) or bool(re.search(rule, value)),
     "properties": _matches_properties,
     "required": lambda rule, value, _: (
-        not isinstance(value, dict) or all(name in value for name in rule)
+        isinstance(rule, list) and (not isinstance(value, dict) or value.keys() >= set(rule))
     ),
     "additionalProperties": _has_only_known,
     "items": lambda rule, value, _: (

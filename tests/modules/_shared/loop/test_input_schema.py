@@ -132,6 +132,7 @@ def test_integers_are_those_of_the_dialect() -> None:
     "schema",
     [
         {"type": "objekt"},
+        {"required": "x"},
         {"properties": {"x": {"$ref": "http://127.0.0.1:9/never-fetched"}}},
         {"properties": {"x": {"$ref": "#/$defs/missing"}}},
     ],
