@@ -29,6 +29,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_batch.dispatch import Stop
 from amplifier_batch.execution.execute import dispatching
 from amplifier_batch.execution.setup import new_facts, require_same
+from amplifier_batch.input import compute_digest, has_absolute_ids
 from amplifier_batch.options import BatchOptions, RowOptions, local_folder
 from amplifier_batch.record.folder import BatchFolder, require_unused
 from amplifier_batch.record.journal import Record
@@ -234,6 +235,8 @@ def _open_batch(call: _Call, folder: Path) -> tuple[BatchFolder, Request]:
         if (folder / "batch.json").exists():
             batch = BatchFolder(folder)
             batch.require_unedited()
+            if has_absolute_ids(batch.facts):
+                facts["input_digest"] = compute_digest(source, absolute=True)
             require_same(batch, facts, text)
             return batch, request
         require_unused(folder)

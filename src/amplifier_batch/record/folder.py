@@ -295,7 +295,7 @@ class BatchFolder:
             SessionError: One of the files cannot be read.
         """
         begun = self._first_record().get("facts")
-        if not isinstance(begun, dict):
+        if not isinstance(begun, dict):  # Earlier versions did not record them.
             return
         facts = fixed_facts(read_facts(self.path))
         names = sorted(facts.keys() | begun.keys())
@@ -418,6 +418,7 @@ class BatchFolder:
             SessionError: It is damaged, or of another batch.
         """
         path, begun = self.path / "journal.jsonl", self._first_record()
+        # Earlier versions did not write this record.
         if begun and begun.get("batch") != self.facts.get("batch"):
             raise SessionError(
                 f"{path} belongs to another batch", hint="Restore the file from a copy."

@@ -115,7 +115,7 @@ class Counts:
         priced: How often a row has ended whose cost is known.
         ended_cost: The sum of these costs, in US dollars, from when each row was claimed.
         squares: The sum of their squares.
-        timed: How often a row has ended whose time is known.
+        timed: How often a row has ended whose time is known; earlier versions did not record it.
         seconds: The sum of these times.
         cached: Answers that came from the cache.
         size: Bytes of results.jsonl that belong to ended rows.

@@ -36,7 +36,7 @@ def test_equal_costs_leave_nothing_open() -> None:
     forecast = make_forecast(counts_of([0.25] * 20), 1000, 8)
     assert forecast is not None
     assert forecast[:3] == pytest.approx((250, 250, 250))
-    assert forecast.seconds_left is None
+    assert forecast.seconds_left is None  # a batch of an earlier version
 
 
 def test_it_survives_being_saved() -> None:
