@@ -362,8 +362,8 @@ class OpenSession:
         self._usage.merge(self.recorder.usage)
         self.recorder.begin()
         self.renderer.turn_started()
-        if self._record is not None:
-            self._record.begin_turn(redacted_text(self.session.coordinator, prompt))
+        if self._record is not None and not self._record.saved.metadata.get("title"):
+            self._record.take_title(redacted_text(self.session.coordinator, prompt))
         if not self._runs_for_parent:
             self.session.coordinator.cancellation.reset()
         if self._adjustment is not None:

@@ -256,10 +256,9 @@ class SessionRecord:
             budget = {**(self.saved.metadata.get("budget") or {}), **raised}
             self.saved.update(spent=dict(spent), **({"budget": budget} if budget else {}))
 
-    def begin_turn(self, prompt: str) -> None:
-        """Take the start of the first prompt as the title; the program may be killed before it ends."""
-        if not self.saved.metadata.get("title"):
-            self._title = make_title(redact(prompt[:_MAX_PROMPT]))
+    def take_title(self, prompt: str) -> None:
+        """Save the start of a prompt as the title with its first message: the program may be killed before it ends."""
+        self._title = make_title(redact(prompt[:_MAX_PROMPT]))
 
     def save_turn(
         self, usage: Mapping[str, int], answered: Iterable[tuple[str, str]], **facts: Any
