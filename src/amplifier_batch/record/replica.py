@@ -190,7 +190,7 @@ def split_changes(changes: Iterable[Change]) -> Iterator[tuple[list[Change], boo
             yield part, True
             part, size = [], 0
         part.append(change)
-        size += len(json.dumps(change))
+        size += len(change.get("data", "")) + len(json.dumps({**change, "data": ""}))
     if part:
         yield part, False
 
