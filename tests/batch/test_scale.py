@@ -8,8 +8,6 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import OK
 from amplifier_app.render.result import RunReport, result_object
@@ -46,7 +44,6 @@ class Instant:
         raise NotImplementedError
 
 
-@pytest.mark.thorough
 async def test_a_row_that_has_ended_needs_little_memory(tmp_path: Path, scale: Scale) -> None:
     rows = scale(600, 10_000)
     batch = BatchFolder.create(tmp_path / "out", {"input": None, "rows": rows}, "")

@@ -469,7 +469,9 @@ def test_a_mistake_in_a_prompt_is_reported_before_the_first_request(batches: Bat
     assert not (batches.folder / "out").exists()
 
 
-def test_files_of_two_checkouts_are_compared(tmp_path: Path) -> None:
+def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for checkout in ("one", "two"):
         files = tmp_path / checkout / "files"
         files.mkdir(parents=True)
@@ -479,22 +481,6 @@ def test_files_of_two_checkouts_are_compared(tmp_path: Path) -> None:
         done = run_amplifier(*what, cwd=tmp_path / checkout)
         assert done.code == 0, done.stderr
         assert done.stderr.count("warning: {name} in the prompt is sent as it is") == 1
-    done = run_amplifier("compare", "one/out", "two/out", cwd=tmp_path)
-    assert done.code == 0, done.stderr
-    assert "(2 rows" in done.stdout
-
-
-def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for checkout in ("one", "two"):
-        files = tmp_path / checkout / "files"
-        files.mkdir(parents=True)
-        for name in ("a.py", "b.py"):
-            (files / name).touch()
-        what = ("batch", "run", "mock", "files", "-o", "out", "--prompt", "Read {{name}}.")
-        done = run_amplifier(*what, cwd=tmp_path / checkout)
-        assert done.code == 0, done.stderr
     done = run_amplifier("compare", "one/out", "two/out", cwd=tmp_path)
     assert done.code == 0, done.stderr
     assert "(2 rows" in done.stdout

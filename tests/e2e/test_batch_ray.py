@@ -28,7 +28,6 @@ from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.ray_cluster import AUTHENTICATED, TOKEN, Cluster
 from tests.support.small_disk import can_mount
-from tests.support.thorough import Scale
 from tests.support.waiting import wait_until
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
@@ -286,8 +285,8 @@ def test_nodes_need_no_disk_in_common_and_no_key(nodes: Nodes) -> None:
 @pytest.mark.thorough
 @needs_ray
 @needs_nodes
-def test_workers_follow_the_size_of_the_cluster(nodes: Nodes, scale: Scale) -> None:
-    largest, smallest = scale(2, 4), scale(1, 2)
+def test_workers_follow_the_size_of_the_cluster(nodes: Nodes) -> None:
+    largest, smallest = 4, 2
     rows = 6 * largest
     nodes.batches.rows(rows)
     first = nodes.cluster.add_node(resources={"slot": 1})

@@ -112,7 +112,6 @@ def run_twice(folder: Path, env: dict[str, str | None]) -> tuple[list[Finished],
     return done, json.loads(done[0].stdout)
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_session_survives_any_clock(tmp_path: Path, clock: Path, scale: Scale) -> None:
     for name in scale(("jumps back", "2262"), tuple(CLOCKS)):

@@ -303,7 +303,6 @@ def test_a_terminal_that_reads_nothing_gives_way_to_the_next_one(run: Run) -> No
             terminal.until("all done")
 
 
-@pytest.mark.thorough
 def test_a_terminal_that_is_killed_at_any_time_sends_no_message_twice(
     run: Run, scale: Scale
 ) -> None:

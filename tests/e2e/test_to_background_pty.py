@@ -186,7 +186,6 @@ def going_on(request: Request) -> Any:
     return call(f"echo {calls} >> made; sleep 0.2") if calls < 3 else Reply("all done")
 
 
-@pytest.mark.thorough
 def test_a_chat_that_is_killed_on_the_way_loses_and_repeats_nothing(
     tmp_path: Path, scale: Scale
 ) -> None:

@@ -54,7 +54,6 @@ def drawn(seed: int, rate: float, rows: int = 200) -> _Batch:
     return _Batch([draw.random() < rate for _ in range(rows)])
 
 
-@pytest.mark.thorough
 def test_a_difference_of_20_points_is_found_and_equal_plans_are_equal(scale: Scale) -> None:
     seeds = range(scale(8, 100))
     found = [compare(drawn(seed, 0.8), drawn(seed + 1000, 0.6)).verdict for seed in seeds]

@@ -42,7 +42,6 @@ def test_rows_that_have_not_run_k_times_do_not_count_for_k() -> None:
     assert compute_rates({}, 3) == []
 
 
-@pytest.mark.thorough
 def test_intervals_contain_the_rate_of_the_plan_about_as_often_as_they_claim(scale: Scale) -> None:
     draw, hits, batches = random.Random(7), 0, scale(80, 200)
     # Rows that differ: half of them pass in 9 of 10 runs, the others in 3 of 10.

@@ -293,7 +293,6 @@ def test_results_of_sub_agents_refer_to_their_trajectories() -> None:
         as_trajectory(below[2])
 
 
-@pytest.mark.thorough
 def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path, scale: Scale) -> None:
     """Of a long conversation little more than a message is in memory, and no secret is left in it."""
     turns = scale(80, 500)
