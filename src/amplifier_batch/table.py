@@ -37,7 +37,7 @@ _SPECIAL = re.compile('[",\\r\\n]')
 """The characters for which a cell of CSV is quoted."""
 
 _MARKS = ('"', "\r", "\n", *(f",{first}" for first in _FORMULA))
-"""The characters that a line of CSV lacks if no cell needs quotes or is a formula; its first cell is a number."""
+"""Texts that are in no line of CSV whose cells need no quotes and are no formulas. The first cell is a number."""
 
 _TAKEN = {*_FIRST, *_LAST, "response"}
 _PREFIXES = ("data_", "score_", "input_")

@@ -52,7 +52,7 @@ _ALLOWING = ("y", "p", "P", "o", "g", "a")
 _ANSWERING = (*_ALLOWING, "n")
 """Keys that may be followed by Enter, and begin a word that is an answer, too."""
 _REFRESH_SECONDS = 0.5
-"""Seconds until a question that waits is counted."""
+"""Seconds between two counts of the questions that wait."""
 _PAUSE_SECONDS = 0.2
 """Seconds without another key after which what is typed has ended."""
 _IGNORED = "press one of these keys, or type yes or no and press Enter"
@@ -77,7 +77,7 @@ async def ask_about_tool(
         timeout: Seconds to wait for an answer; None to wait forever.
         is_plain: Use no colours and draw nothing: what is asked, and the keys, are lines.
         names: The keys that the user has chosen instead of the usual ones.
-        count_waiting: Returns the number of further questions, such as those of other agents.
+        count_waiting: Returns the number of other questions that wait, for example from sub-agents.
 
     Raises:
         Stopped: Ctrl-C was pressed.

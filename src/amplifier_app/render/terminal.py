@@ -681,7 +681,7 @@ class TerminalRenderer(Renderer):
         self._message.begin()
         self._activity.clear()
         self._progress.start_call()
-        # Forget those of a request between the prompts.
+        # A request between two prompts, such as for a title, is not part of this one.
         self._progress.take_retry_summary()
         self._turn_began = time.monotonic()
         self._changed.clear()

@@ -30,7 +30,7 @@ from amplifier_modules._shared.pacing import pace_in
 from amplifier_support.session_capabilities import Turn
 
 _MAX_FILES = 600_000_000
-"""Of a row, in Base64: they are sent in one message."""
+"""Characters of the files of a row in Base64, which are sent in one message."""
 
 
 class NodeServices:

@@ -7,8 +7,8 @@ together for all rows that wait:
     segments/000/003       the parts 3,000 to 3,999, one after the other
     drivers/000004017-ID   the process that drives the batch from that part on, and when it was last alive
 
-A row goes on, for example with a tool call, once its part is sealed: what is not sealed has not happened. Changes that
-are too many for one part count when the last of their parts is sealed. A part is
+A row goes on, for example with a tool call, once its part is sealed: what is not sealed has not happened. Changes too
+large for one part are split, and count once the last of these parts is sealed. A part is
 created exclusively, so only one driver can write the next one. A driver begins with a part of its own, whose number is
 the one that its predecessor would write next: that one finds the part there, and stops. Clocks do not matter for this,
 only for the question whether to wait for the other driver. So the first part of each driver is never deleted.
@@ -269,14 +269,14 @@ def _pieces(file: Path) -> Iterator[bytes]:
 def encode_part(
     number: int, driver: str, changes: Sequence[Change], *, has_more: bool = False
 ) -> bytes:
-    """Return the content of a part; `has_more` if its changes count together with those of the next one."""
+    """Return the content of a part; with `has_more`, its changes count once the next part is there, too."""
     body = zlib.compress(json.dumps(changes, separators=(",", ":")).encode(), 1)
     header = {"part": number, "driver": driver, "more": has_more, "size": len(body)}
     return json.dumps({**header, "sha256": _digest(number, body)}).encode() + b"\n" + body
 
 
 _Part: TypeAlias = tuple[str, bool, list[Change]]
-"""The driver that wrote a part, whether its changes count together with those of the next one, and the changes."""
+"""The driver that wrote a part, True if its changes count only together with the next part, and the changes."""
 
 
 def _decode_parts(file: BinaryIO, first: int, count: int, name: str) -> Iterator[_Part]:

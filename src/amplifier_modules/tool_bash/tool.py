@@ -254,7 +254,7 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
         A cleanup function that kills processes still running.
 
     Raises:
-        RuntimeError: The system has no shell.
+        RuntimeError: The system is not a POSIX one, or has no shell.
     """
     shell = Shell(coordinator, settings)
     background = Background(coordinator, shell, settings) if settings.max_background else None

@@ -94,7 +94,7 @@ class Chat(Protocol):
     renderer: Renderer
     """Shows the session."""
     commands: dict[str, SlashCommand]
-    """All commands by name, those of modules included."""
+    """All commands by name, including those from modules."""
     last_prompt: str | None
     """The prompt sent last in this chat."""
     is_plain: bool

@@ -26,8 +26,8 @@ class ContextConfig(ModuleConfig):
         summary_timeout: Time limit for a summary in seconds; then the oldest messages are dropped
             without one.
         summary_model: Model that writes summaries and titles, instead of the provider's default.
-        titles: Who writes the title of a chat's session: `model`, asked after the first answer, or the
-            user, as the first words of the first `prompt`.
+        titles: Source of the title of a chat's session: the first `prompt`, or the `model`, which is
+            asked after its first answer.
         auto_compact: If false, return the whole history until `compact()` is called.
     """
 

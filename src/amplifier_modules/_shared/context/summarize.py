@@ -66,7 +66,7 @@ PURPOSE = "context:summary"
 """Value of `purpose` in the events of such a call."""
 
 TITLE_PURPOSE = "context:title"
-"""The same of a call for a title."""
+"""The same for a call that requests a title."""
 
 _MESSAGE_TOKENS = 1_000
 """Limit of one message in the request; longer ones keep their beginning and end."""
@@ -129,7 +129,7 @@ class ModelCall:
             focus: What to keep above all.
 
         Raises:
-            CallFailed: There is no summary.
+            CallFailed: The model wrote no summary.
         """
         return await self._ask(provider, self._messages(before, units, room, focus), PURPOSE)
 
@@ -137,7 +137,7 @@ class ModelCall:
         """A title for the conversation that begins with a prompt and its answer; see `ask`.
 
         Raises:
-            CallFailed: There is no title.
+            CallFailed: The model wrote no title.
         """
         asked = {"role": "user", "content": prompt}, {"role": "assistant", "content": answer}
         request = [

@@ -591,7 +591,7 @@ def is_loopback(url: str) -> bool:
 
 
 def trusted_context() -> ssl.SSLContext:
-    """The TLS context with the certificate files of the environment, or else those of certifi."""
+    """The TLS context with the certificates that the environment names, otherwise with certifi's."""
     return _context_with(*certificates_of_environment())
 
 

@@ -63,7 +63,7 @@ def refused(note: str, *harmless: Any) -> Published:
 
 
 def several(names: str, treatment: Published) -> dict[str, Published]:
-    """The same for several keys; `names` has spaces between them."""
+    """Treat several keys alike; their names are separated by spaces."""
     return dict.fromkeys(names.split(), treatment)
 
 

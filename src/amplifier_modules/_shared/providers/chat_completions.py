@@ -289,8 +289,8 @@ def read_usage(raw: Mapping[str, Any], asked: str, answered: str) -> Usage | Non
 
     Args:
         raw: The server's counts.
-        asked: How the API calls the tokens of the request.
-        answered: How it calls those of the answer.
+        asked: The API's name for the tokens of the request, such as `prompt`.
+        answered: Its name for the tokens of the answer, such as `completion`.
     """
     counts = token_counts(raw, f"{asked}_tokens", f"{answered}_tokens") if raw else None
     if counts is None:
