@@ -14,7 +14,7 @@ import pytest
 
 from amplifier_app.sessions.lock import SessionLock, is_locked
 from tests.support.cli import Finished, run_amplifier, start_amplifier
-from tests.support.plans import held_plan, let_go, mock_plan
+from tests.support.plans import held_plan, let_go, mock_plan, module_folder
 from tests.support.waiting import wait_until
 
 ID = "20260101-000000-abcdef"
@@ -111,6 +111,44 @@ def test_the_prompt_of_a_run_on_a_terminal_is_shown_at_once(background: Backgrou
     let_go(background.folder)
     assert watcher.communicate(timeout=60)[0] == b"\nthe end\n"
     run.communicate(timeout=60)
+
+
+WAITS_AT_THE_END = """
+import asyncio
+from pathlib import Path
+
+from amplifier_core.models import HookResult
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config):
+    folder = Path(config["folder"])
+
+    async def wait(event, data):
+        (folder / "at-the-end").touch()
+        while not (folder / "go-on").exists():
+            await asyncio.sleep(0.01)
+        return HookResult()
+
+    coordinator.hooks.register("prompt:complete", wait, name="wait")
+"""
+
+
+def test_a_saved_answer_is_shown_once_to_one_who_joins_before_the_run_has_ended(
+    background: Background,
+) -> None:
+    folder = background.folder
+    source = module_folder(folder, WAITS_AT_THE_END, "amplifier_module_hooks_wait")
+    hook = {"module": "hooks-wait", "source": str(source), "config": {"folder": str(folder)}}
+    background.detach(mock_plan(folder, ["the answer"], hooks=[hook]), "go")
+    wait_until((folder / "at-the-end").exists)
+    watcher = start_amplifier("session", "join", ID, home=background.home, cwd=folder)
+    assert watcher.stdout is not None
+    shown = [watcher.stdout.readline().decode() for _ in range(3)]
+    (folder / "go-on").touch()
+    assert shown == ["› go\n", "\n", "the answer\n"]
+    assert watcher.communicate(timeout=60)[0] == b""
 
 
 def test_a_watcher_gets_the_code_of_a_failure(background: Background) -> None:

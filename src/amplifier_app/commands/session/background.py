@@ -47,9 +47,16 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
     exit code of the run.
     """
     view = _View(SessionStore().find(session_id))
-    is_complete: bool | None = True
-    while view.show() and (is_complete := _watch(view)) is None:
-        time.sleep(_LOOK_SECONDS)
+    is_complete: bool | None = None
+    while is_complete is None:
+        # A run that has a socket shows all that follows itself.
+        size = view.size
+        is_complete = _watch(view)
+        if is_complete is None:
+            if not view.show(size):
+                view.show()
+                break
+            time.sleep(_LOOK_SECONDS)
     _wait_for_result(view.folder, _LOST_SECONDS if is_complete is False else _RESULT_SECONDS)
     runs = is_running(view.folder)
     result = read_result(view.folder)
@@ -93,6 +100,14 @@ class _View:
         self._width = terminal_width(1)
         self._shown = 0
 
+    @property
+    def size(self) -> int:
+        """The size of its transcript in bytes."""
+        try:
+            return (self.folder / "transcript.jsonl").stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def show(self, size: int | None = None) -> bool:
         """Show what is new, in the first bytes of the transcript or in all; return whether the session still runs."""
         runs = is_running(self.folder)
@@ -107,7 +122,7 @@ class _View:
         if lines:
             text = "\n".join(["", *lines] if self._shown else lines)
             print(for_pipe(text) if self._width is None else text, flush=True)
-        self._shown = len(parts)
+        self._shown = max(self._shown, len(parts))
         return runs
 
     def show_to(self, size: int) -> None:

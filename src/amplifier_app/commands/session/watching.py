@@ -58,7 +58,7 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
                 await asyncio.wait([serving, leaving], return_when=asyncio.FIRST_COMPLETED)
                 leaving.cancel()
             except RpcError:
-                return None
+                return False if watcher.has_begun else None
             finally:
                 terminal.listener = None
                 with contextlib.suppress(OSError):
@@ -80,7 +80,7 @@ class _Watcher:
     ) -> None:
         self.peer = Peer(descriptor, Output(descriptor), self._handle, closed="the run has ended")
         self.left = asyncio.Event()
-        self.is_complete = False
+        self.has_begun = self.is_complete = False
         self._terminal = terminal
         self._show_transcript = show_transcript
         self._renderer = PlainRenderer(Output(_STDOUT))
@@ -129,6 +129,7 @@ class _Watcher:
             self.is_complete = True
             return None
         if method == "begin":
+            self.has_begun = True
             return self._show_transcript(params["size"])
         if method == "ask":
             return self._ask(params["prompt"], params["options"])
