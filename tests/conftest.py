@@ -84,14 +84,16 @@ def pytest_collection() -> Generator[None, Any, Any]:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Send one report of a test that passes from its worker instead of five messages.
 
-    Unless an option shows the others: each costs both processes as much as an empty test.
+    Unless an option shows the others: each costs both processes as much as an empty test. Its duration
+    includes that of its fixtures.
     """
     options = item.config.option
-    shown = options.verbose > 0 or options.xmlpath or options.durations is not None
-    if shown or not hasattr(item.config, "workerinput"):
+    if options.verbose > 0 or options.xmlpath or not hasattr(item.config, "workerinput"):
         return None
-    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    for report in reports:
         if report.when == "call" or not report.passed:
+            report.duration = sum(each.duration for each in reports)
             item.ihook.pytest_runtest_logreport(report=report)
     return True
 
