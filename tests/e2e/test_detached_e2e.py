@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -149,6 +150,68 @@ def test_a_saved_answer_is_shown_once_to_one_who_joins_before_the_run_has_ended(
     (folder / "go-on").touch()
     assert shown == ["› go\n", "\n", "the answer\n"]
     assert watcher.communicate(timeout=60)[0] == b""
+
+
+@pytest.mark.thorough
+def test_a_watcher_waits_for_a_run_that_has_not_opened_its_session(background: Background) -> None:
+    background.amplifier("run", "--session", ID, "-f", mock_plan(background.folder, ["one"]), "go")
+    # The process that starts a run holds this lock, which the run inherits.
+    lock = SessionLock(background.session / "run.json", ID)
+    watcher = start_amplifier("session", "join", ID, home=background.home, cwd=background.folder)
+    assert watcher.stdout is not None
+    assert [watcher.stdout.readline() for _ in range(3)][2] == b"one\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        watcher.wait(6)
+    (background.session / "run.json").write_text('{"outcome": "budget", "error": {"message": "m"}}')
+    lock.release()
+    assert (watcher.communicate(timeout=60)[0], watcher.returncode) == (b"", 7)
+
+
+def test_a_watcher_goes_on_with_the_next_run_of_the_session(background: Background) -> None:
+    background.detach(held_plan(background.folder, ["one"]), "go")
+    watcher = start_amplifier("session", "join", ID, home=background.home, cwd=background.folder)
+    assert watcher.stdout is not None
+    shown = watcher.stdout.readline()
+    # It sees the end of this run when the next one has begun.
+    os.kill(watcher.pid, signal.SIGSTOP)
+    let_go(background.folder)
+    background.wait_for_result()
+    plan = mock_plan(background.folder, [{"text": "two", "delay": 1}], name="next.yaml")
+    resumed = background.detach(plan, "again", "--resume", ID)
+    os.kill(watcher.pid, signal.SIGCONT)
+    assert resumed.code == 0, resumed.stderr
+    text = (shown + watcher.communicate(timeout=60)[0]).decode()
+    # A prompt looks different if it was saved before the terminal joined.
+    assert text.replace("›", ">").split() == [">", "go", "one", ">", "again", "two"]
+    assert watcher.returncode == 0
+
+
+def test_the_result_of_an_earlier_run_is_not_that_of_a_later_one(background: Background) -> None:
+    background.detach(held_plan(background.folder, ["late"]), "go")
+    wait_until(lambda: (background.session / "transcript.jsonl").stat().st_size > 0)
+    background.kill()
+    wait_until(lambda: "interrupted" in background.state())
+    plan = mock_plan(background.folder, ["one"], name="next.yaml")
+    assert background.amplifier("run", "--resume", ID, "-f", plan, "go on").code == 0
+    assert background.state() == ""
+    joined = background.amplifier("session", "join", ID)
+    assert (joined.code, joined.stderr) == (0, "")
+
+
+def test_a_terminal_that_joins_late_gets_a_text_of_many_pieces(background: Background) -> None:
+    text = "begin " + "x" * 21_000 + " end"
+    call = {"name": "bash", "input": {"command": "touch called; sleep 60"}}
+    mock = {"chunk_size": 1}
+    reply = {"text": text, "tool_calls": [call]}
+    plan = mock_plan(background.folder, [reply], mock=mock, tools=[{"module": "tool-bash"}])
+    background.detach(plan, "go", "--approve", "allow")
+    wait_until((background.folder / "called").exists)
+    watcher = start_amplifier("session", "join", ID, home=background.home, cwd=background.folder)
+    assert watcher.stdout is not None
+    lines = [watcher.stdout.readline().decode() for _ in range(3)]
+    background.kill()
+    watcher.communicate(timeout=60)
+    assert "".join(lines[1:]).replace("\n", "") == text
 
 
 def test_a_watcher_gets_the_code_of_a_failure(background: Background) -> None:

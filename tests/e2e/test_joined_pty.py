@@ -219,6 +219,20 @@ def test_one_terminal_types_and_others_watch(run: Run) -> None:
         assert watcher.finish() == 0
 
 
+def test_a_terminal_that_is_stopped_gives_way_to_the_next_one(run: Run) -> None:
+    run.detach(["all done"])
+    with run.join() as stopped:
+        stopped.until(CAN_TYPE)
+        os.kill(stopped.process.pid, signal.SIGSTOP)
+        with run.join() as terminal:
+            terminal.until(CAN_TYPE)
+            run.let_go(1)
+            terminal.until("all done")
+        os.kill(stopped.process.pid, signal.SIGCONT)
+        stopped.until("the connection to session .* was lost")
+        assert stopped.finish() == 6
+
+
 def test_a_killed_run_ends_the_terminal_and_can_be_resumed(run: Run) -> None:
     run.detach(["all done", "all done"])
     with run.join() as terminal:

@@ -70,7 +70,10 @@ AskForText = Callable[[str, float | None], Awaitable[str | None]]
 
 
 class Attendant(Protocol):
-    """Someone who may come and go while a session runs. Both return None if no one has answered."""
+    """Someone who may come and go while a session runs.
+
+    Both may be called while a question is not answered yet. They return None if no one has answered.
+    """
 
     async def ask(self, prompt: str, options: list[str], timeout: float | None) -> str | None: ...
 
@@ -227,9 +230,9 @@ class Approvals(AgentApprovals):
         answer = None
         question = _with_agent(agent, prompt)
         try:
+            if self.attendant is not None and options is not None:
+                answer = await self.attendant.ask(question, options, timeout)
             async with self._one_at_a_time:
-                if self.attendant is not None and options is not None:
-                    answer = await self.attendant.ask(question, options, timeout)
                 if answer is not None or self.policy != "ask":
                     pass
                 elif options is not None and self._ask is not None:
@@ -267,8 +270,7 @@ class Approvals(AgentApprovals):
             option = _option(request.options, decided.decision)
             return ToolApprovalAnswer(option, decided.reason, "program", input=decided.input)
         if self.attendant is not None:
-            async with self._one_at_a_time:
-                answer = await self.attendant.ask_about_tool(request, agent, timeout)
+            answer = await self.attendant.ask_about_tool(request, agent, timeout)
             if answer is not None:
                 self._note_denial(request.question, answer.option)
                 return answer
@@ -334,8 +336,7 @@ class Approvals(AgentApprovals):
         if decided is not None:
             return _option(options, decided.decision)
         if self.attendant is not None:
-            async with self._one_at_a_time:
-                chosen = await self.attendant.ask(_with_agent(agent, prompt), options, timeout)
+            chosen = await self.attendant.ask(_with_agent(agent, prompt), options, timeout)
             if chosen is not None:
                 self._note_denial(prompt, chosen)
                 return chosen

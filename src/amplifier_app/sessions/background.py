@@ -24,7 +24,7 @@ LOG, SOCKET = "run.log", "socket"
 
 def is_running(folder: Path) -> bool:
     """Return True if a process has the session in a folder open."""
-    return (folder / "lock").exists() and is_locked(folder / "lock")
+    return is_locked(folder / "lock")
 
 
 def is_detached(folder: Path, stdout: int) -> bool:

@@ -16,9 +16,10 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import Conversation
-from amplifier_app.sessions.lock import SessionLock
+from amplifier_app.sessions.lock import SessionLock, is_locked
 from amplifier_app.sessions.removal import AlreadyExists, is_remnant
 from amplifier_app.sessions.summary import (
+    RESULT_FILE,
     SCHEMA_VERSION,
     Metadata,
     read_metadata,
@@ -93,6 +94,13 @@ def _version_on_disk(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
+def _remove_old_result(file: Path) -> None:
+    """Remove the result of an earlier run in the background; one that runs holds a lock on its own."""
+    if file.exists() and not is_locked(file):
+        with contextlib.suppress(OSError):
+            file.unlink()
+
+
 def _is_answer(record: dict[str, Any]) -> bool:
     return record.get("role") == "assistant"
 
@@ -117,6 +125,7 @@ class SavedSession:
             if create and not is_remnant(path):
                 raise AlreadyExists(self.id)
             remove_unfinished(path)
+            _remove_old_result(path / RESULT_FILE)
             self.metadata: dict[str, Any] = read_metadata(path).values
             self._own: set[str] = set()
             self._written = _version_on_disk(path)

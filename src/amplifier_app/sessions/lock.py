@@ -46,7 +46,7 @@ class SessionLock:
         with system_errors_as(SessionError, f"cannot open {path}"):
             self._descriptor = open_private_in(path.parent, path.name, os.O_RDWR | os.O_CREAT)
         try:
-            if not self._take():
+            if not take_lock(self._descriptor):
                 raise InUse(session_id, f"process {self._holder()}", hint)
             if not os.path.samestat(os.fstat(self._descriptor), os.lstat(path)):
                 raise FileNotFoundError(errno.ENOENT, "the session was removed")
@@ -60,13 +60,6 @@ class SessionLock:
         except BaseException:
             self.release()
             raise
-
-    def _take(self) -> bool:
-        for _ in range(_TRIES):
-            if try_lock(self._descriptor):
-                return True
-            time.sleep(_TRY_SECONDS)
-        return False
 
     def _holder(self) -> str:
         for _ in range(_ASK):
@@ -93,10 +86,21 @@ class SessionLock:
             self._descriptor = -1
 
 
+def take_lock(descriptor: int) -> bool:
+    """Lock an open file, see `try_lock`; others may look just now whether it is locked."""
+    for _ in range(_TRIES):
+        if try_lock(descriptor):
+            return True
+        time.sleep(_TRY_SECONDS)
+    return False
+
+
 def is_locked(path: Path) -> bool:
     """Return True if another process holds the lock in the file `path`, or it is unusable."""
     try:
-        descriptor = open_private_in(path.parent, path.name, os.O_RDWR | os.O_CREAT)
+        descriptor = open_private_in(path.parent, path.name, os.O_RDWR)
+    except FileNotFoundError:
+        return False
     except OSError:
         return True
     try:

@@ -3,7 +3,7 @@
 The socket in the session's folder speaks JSON-RPC. A terminal calls
 
     watch {}                        it is sent `begin` and the events since then, and from now on each event
-    attach {}                       it is the one that types, unless another one does
+    attach {}                       it is the one that types, unless another one does and answers
     steer {text}                    a message for the next step
 
 and the run calls
@@ -12,8 +12,10 @@ and the run calls
     event {event, data, number}     (notification) what happens; `number` is the number of a tool call
     ask {prompt, options}           → the option
     ask_about_tool {request, agent} → the fields of a `ToolApprovalAnswer`
+    ping {}                         whether it is there
+    waiting {count}                 (notification) questions that wait for their turn
     unused {texts}                  (notification) messages that the run has not used
-    end {}                          (notification) nothing follows
+    end {size}                      (notification) nothing follows; the transcript up to a size has all of it
 
 A terminal that is gone frees its place. What it was asked, and everything while there is none, is up to `--approve`.
 """
@@ -39,7 +41,12 @@ from amplifier_app.runtime.session import OpenSession
 from amplifier_app.runtime.turns.turn import EventHandler, peek
 from amplifier_app.sessions.background import SOCKET, socket_address
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
-from amplifier_core.events import ORCHESTRATOR_COMPLETE, PROMPT_SUBMIT, PROVIDER_REQUEST
+from amplifier_core.events import (
+    CONTENT_BLOCK_DELTA,
+    ORCHESTRATOR_COMPLETE,
+    PROMPT_SUBMIT,
+    PROVIDER_REQUEST,
+)
 from amplifier_support.files import FILE_MODE
 
 _MAX_UNREAD = 16 * 1024 * 1024
@@ -47,6 +54,9 @@ _MAX_UNREAD = 16 * 1024 * 1024
 
 _END_SECONDS = 0.5
 """Seconds that terminals have to read the rest when the run has ended."""
+
+_ALIVE_SECONDS = 2.0
+"""Seconds that the terminal that types has to answer when another one wants its place."""
 
 _CHUNK = 1 << 16
 _MAX_RECENT = 20_000
@@ -111,6 +121,7 @@ class _Watched(Renderer):
     One that joins later reads the transcript up to the last model request, and gets the events since from here.
 
     Attributes:
+        saved: The session.
         peers: The terminals.
     """
 
@@ -120,7 +131,7 @@ class _Watched(Renderer):
         super().__init__()
         assert session.saved is not None
         self.visibility = session.renderer.visibility
-        self._saved = session.saved
+        self.saved = session.saved
         self._size = session.saved.size
         self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
         self.peers: set[Peer] = set()
@@ -138,16 +149,31 @@ class _Watched(Renderer):
 
     def _send(self, event: str, data: dict[str, Any]) -> None:
         if event in (PROMPT_SUBMIT, PROVIDER_REQUEST):
-            self._size = self._saved.size
+            self._size = self.saved.size
             self._recent.clear()
         call_id = peek(data, "tool_call_id")
         # A request has the whole conversation, which no terminal shows again.
         shown = {key: value for key, value in data.items() if key != "messages"}
-        number = self._saved.calls.of(call_id) if call_id else None
+        number = self.saved.calls.of(call_id) if call_id else None
         sent = {"event": event, "data": shown, "number": number}
-        self._recent.append(sent)
+        self._keep(sent)
         for peer in self.peers:
             peer.notify("event", sent)
+
+    def _keep(self, sent: dict[str, Any]) -> None:
+        """Keep an event for terminals that join later; short pieces of a text as one."""
+        if self._recent and sent["event"] == CONTENT_BLOCK_DELTA:
+            last, data = self._recent[-1]["data"], sent["data"]
+            before, text = last.get("delta"), data.get("delta")
+            is_text = isinstance(before, str) and isinstance(text, str) and len(before) < _CHUNK
+            if is_text and _without_text(last) == _without_text(data):
+                self._recent[-1] = {**sent, "data": {**data, "delta": before + text}}
+                return
+        self._recent.append(sent)
+
+
+def _without_text(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key not in ("delta", "timestamp")}
 
 
 class SocketOutput(Output):
@@ -208,6 +234,8 @@ class _Place:
         self._watched = watched
         self._writer: Peer | None = None
         self._is_over = False
+        self._one_at_a_time = asyncio.Lock()
+        self._waiting = 0
         self._outputs: dict[Peer, SocketOutput] = {}
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -230,7 +258,7 @@ class _Place:
         if self._writer is not None and unused:
             self._writer.notify("unused", {"texts": unused})
         for peer in self._watched.peers:
-            peer.notify("end", {})
+            peer.notify("end", {"size": self._watched.saved.size})
         outputs = list(self._outputs.values())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_SECONDS):
@@ -238,6 +266,8 @@ class _Place:
                     await output.sent.wait()
         for output in outputs:
             output.close()
+        if self._serving:
+            await asyncio.wait(self._serving)
 
     async def _serve(self, connection: socket.socket) -> None:
         def handle(method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
@@ -256,18 +286,15 @@ class _Place:
             output.close()
             connection.close()
 
-    def _handle(self, peer: Peer, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    def _handle(
+        self, peer: Peer, method: str, params: dict[str, Any]
+    ) -> Awaitable[dict[str, Any]] | dict[str, Any]:
         if self._is_over:
             raise RpcError(INVALID_REQUEST, "the run has ended")
         if method == "watch":
             self._watched.add(peer)
         elif method == "attach":
-            # One that does not read, such as a stopped process, gives way.
-            if self._writer not in (None, peer) and self._outputs[self._writer].sent.is_set():
-                raise RpcError(INVALID_REQUEST, "another terminal types in this session")
-            if self._writer not in (None, peer):
-                self._outputs[self._writer].close()  # Fails what it was asked.
-            self._writer = peer
+            return self._attach(peer)
         elif method != "steer":
             raise RpcError(NO_SUCH_METHOD, f"unknown method '{method}'")
         elif self._writer is not peer:
@@ -276,13 +303,45 @@ class _Place:
             raise RpcError(INVALID_REQUEST, "the orchestrator of this session takes no messages")
         return {}
 
+    async def _attach(self, peer: Peer) -> dict[str, Any]:
+        while (writer := self._writer) not in (None, peer):
+            try:
+                async with asyncio.timeout(_ALIVE_SECONDS):
+                    await writer.request("ping", {})
+            except (
+                TimeoutError,
+                RpcError,
+            ):  # Its process is stopped, it does not read, or has left.
+                if self._writer is writer:
+                    self._writer = None
+                    self._outputs[writer].close()  # Fails what it was asked.
+            else:
+                raise RpcError(INVALID_REQUEST, "another terminal types in this session")
+        self._writer = peer
+        self._change_waiting(0)
+        return {}
+
     async def _request(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
         """Return the terminal's answer; None if there is none, it leaves, or it takes too long."""
-        if self._writer is None:
-            return None
-        with contextlib.suppress(RpcError, TimeoutError):
+        self._change_waiting(1)
+        try:
+            await self._one_at_a_time.acquire()
+        finally:
+            self._change_waiting(-1)
+        try:
+            if self._writer is None:
+                return None
             async with asyncio.timeout(timeout):
                 return await self._writer.request(method, params)
+        except (RpcError, TimeoutError):
+            return None
+        finally:
+            self._one_at_a_time.release()
+
+    def _change_waiting(self, by: int) -> None:
+        self._waiting += by
+        if self._writer is not None:
+            self._writer.notify("waiting", {"count": self._waiting})
 
     async def ask(self, prompt: str, options: list[str], timeout: float | None) -> str | None:
         answer = await self._request("ask", {"prompt": prompt, "options": options}, timeout)

@@ -25,12 +25,12 @@ from amplifier_app.sessions.background import (
     is_running,
     restore_outcome,
 )
-from amplifier_app.sessions.lock import is_locked
+from amplifier_app.sessions.lock import is_locked, take_lock
 from amplifier_app.sessions.removal import AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import RESULT_FILE, short_id
 from amplifier_support.environment import inherited_environment
-from amplifier_support.files import make_private_folder, open_private_in, try_lock
+from amplifier_support.files import make_private_folder, open_private_in
 from amplifier_support.journal import parse
 
 _PROGRAM = "import sys; from amplifier_app.cli import main; sys.exit(main())"
@@ -169,7 +169,7 @@ def _files(folder: Path) -> Generator[tuple[int, int]]:
                 (folder / name).unlink(missing_ok=True)
             result = open_private_in(folder, RESULT_FILE, os.O_RDWR | os.O_CREAT)
             stack.callback(os.close, result)
-            try_lock(result)  # The run inherits the lock, and holds it until its process ends.
+            take_lock(result)  # The run inherits the lock, and holds it until its process ends.
         except OSError as error:
             raise SessionError(f"cannot write {folder}: {error.strerror}") from error
         yield log, result

@@ -24,13 +24,17 @@ from amplifier_core.events import ORCHESTRATOR_COMPLETE, PROMPT_SUBMIT
 
 _STDOUT = 1
 
+Show = Callable[[int], None]
+"""Is given the size of the transcript in bytes."""
 
-async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bool | None:
+
+async def watch(folder: Path, begin: Show, end: Show, *, types: bool) -> bool | None:
     """Show a detached run as it happens until it ends, and type in it unless another terminal does.
 
     Args:
         folder: The folder of the session.
-        show: Shows its transcript up to a size in bytes.
+        begin: Shows what was saved before.
+        end: Takes what is saved at the end as shown.
         types: Whether this process has the keyboard.
 
     Returns:
@@ -48,7 +52,7 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
         except OSError:
             return None
         async with PlainTerminal(Output(_STDOUT)) as terminal:
-            watcher = _Watcher(terminal, connection.fileno(), show)
+            watcher = _Watcher(terminal, connection.fileno(), begin, end)
             serving = asyncio.create_task(watcher.peer.serve())
             try:
                 await watcher.peer.request("watch", {})
@@ -75,19 +79,18 @@ async def watch(folder: Path, show: Callable[[int], None], *, types: bool) -> bo
 class _Watcher:
     """Shows what happens, sends what is typed, and asks what the run asks; see `amplifier_app.chat.terminal.Listener`."""
 
-    def __init__(
-        self, terminal: PlainTerminal, descriptor: int, show_transcript: Callable[[int], None]
-    ) -> None:
+    def __init__(self, terminal: PlainTerminal, descriptor: int, begin: Show, end: Show) -> None:
         self.peer = Peer(descriptor, Output(descriptor), self._handle, closed="the run has ended")
         self.left = asyncio.Event()
         self.has_begun = self.is_complete = False
         self._terminal = terminal
-        self._show_transcript = show_transcript
+        self._begin, self._end = begin, end
         self._renderer = PlainRenderer(Output(_STDOUT))
         self._renderer.while_paused = terminal.suspended
         self._numbers: dict[str, int | None] = {}
         self._renderer.call_number = self._numbers.get
         self._handlers = self._renderer.handlers()
+        self._waiting = 0  # questions
         self._sending: set[asyncio.Task[None]] = set()
 
     def end(self) -> None:
@@ -127,14 +130,19 @@ class _Watcher:
             return self._show(**params)
         if method == "end":
             self.is_complete = True
-            return None
+            return self._end(params["size"])
         if method == "begin":
             self.has_begun = True
-            return self._show_transcript(params["size"])
+            return self._begin(params["size"])
         if method == "ask":
             return self._ask(params["prompt"], params["options"])
         if method == "ask_about_tool":
             return self._ask_about_tool(ToolApproval(**params["request"]), params["agent"])
+        if method == "ping":
+            return {}
+        if method == "waiting":
+            self._waiting = params["count"]
+            return None
         if method == "unused":
             for text in params["texts"]:
                 self._notify(f"not used by the run: {text}")
@@ -161,7 +169,9 @@ class _Watcher:
 
     async def _ask_about_tool(self, request: ToolApproval, agent: str) -> dict[str, Any]:
         async with self._asking():
-            answer = await ask_about_tool(_STDOUT, request, agent, None)
+            answer = await ask_about_tool(
+                _STDOUT, request, agent, None, count_waiting=lambda: self._waiting
+            )
         return (answer or ToolApprovalAnswer("Deny"))._asdict()
 
     async def _send(self, text: str) -> None:

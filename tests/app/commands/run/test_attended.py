@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from amplifier_app.commands.run.attended import SocketOutput
+from amplifier_app.base.json_rpc import Peer
+from amplifier_app.base.stdio import Output
+from amplifier_app.commands.run.attended import SocketOutput, _Place
 
 LINE = b"x" * 999_999 + b"\n"
 
@@ -34,6 +39,46 @@ async def test_a_terminal_that_reads_slowly_gets_everything(
         read += await asyncio.to_thread(terminal.recv, 50_000)
     assert bytes(read) == LINE * 10
     await asyncio.wait_for(output.sent.wait(), 60)
+
+
+async def test_the_terminal_that_types_gets_the_number_of_questions_that_wait(
+    tmp_path: Path,
+) -> None:
+    session: Any = None  # It has no part in what is asked.
+    watched: Any = SimpleNamespace(peers=set())
+    place = _Place(session, watched)
+    received: asyncio.Queue[Any] = asyncio.Queue()
+    answers: asyncio.Queue[str] = asyncio.Queue()
+
+    def handle(method: str, params: dict[str, Any]) -> Any:
+        received.put_nowait((method, params.get("count")))
+        return answers.get() if method == "ask" else None
+
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as connection:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        listener.setblocking(False)
+        accepting = asyncio.create_task(place.accept(listener))
+        connection.connect(str(tmp_path / "socket"))
+        peer = Peer(connection.fileno(), Output(connection.fileno()), handle)
+        serving = asyncio.create_task(peer.serve())
+        await peer.request("attach", {})
+        questions = [
+            asyncio.create_task(place.ask(f"question {number}?", ["Allow", "Deny"], None))
+            for number in range(3)
+        ]
+        while await received.get() != ("ask", None):
+            pass
+        while await received.get() != ("waiting", 2):
+            pass
+        for _ in questions:
+            answers.put_nowait("Allow")
+        assert await asyncio.gather(*questions) == ["Allow"] * 3
+        while await received.get() != ("waiting", 0):
+            pass
+        accepting.cancel()
+        connection.shutdown(socket.SHUT_RDWR)
+        await asyncio.wait([accepting, serving, *place._serving])
 
 
 async def test_a_terminal_that_reads_nothing_is_disconnected_when_its_buffer_is_full(
