@@ -247,13 +247,19 @@ _cleaned: set[tuple[int, int]] = set()
 """Folders, as device and inode, in which this process has removed what others left."""
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Replace a file by one for its owner only (0600), on disk when this returns.
+def write_private(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace a file by one for its owner only (0600).
+
+    Args:
+        path: The file.
+        data: The whole content.
+        durable: Whether it is on disk when this returns; otherwise a power failure may restore what was there.
 
     Raises:
         OSError: The system refused; what was there is still there.
     """
-    _write(path, _New(data, FILE_MODE, FILE_MODE, durable=True, keeps_owner=False), None)
+    new = _New(data, FILE_MODE, FILE_MODE, True, keeps_owner=False, durable_name=durable)
+    _write(path, new, None)
 
 
 def write_atomically(
@@ -327,6 +333,7 @@ class _New(NamedTuple):
     keeps_owner: bool
     staging: str | None = None
     replaces: bool = True
+    durable_name: bool = True
 
 
 def _write(path: str | Path, new: _New, folder: int | None) -> None:
@@ -336,7 +343,7 @@ def _write(path: str | Path, new: _New, folder: int | None) -> None:
         place = _Place(parent, name, opened)
         if not _write_unnamed(place, new):
             _write_named(place, new)
-        if new.durable and opened is not None:
+        if new.durable and new.durable_name and opened is not None:
             os.fsync(opened)
 
 

@@ -48,14 +48,16 @@ def open_private(path: Path, flags: int) -> int:
         return files.open_private(path, flags)
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str, *, durable: bool = True) -> None:
     """Replace the content of `path` with `text` (UTF-8) atomically. There must be only one writer.
+
+    With `durable`, it is on disk when this returns; otherwise a power failure may restore the old content.
 
     Raises:
         SessionError: It cannot be written; the old content is unchanged.
     """
     with system_errors_as(SessionError, f"cannot write {path}"):
-        files.write_private(path, text.encode("utf-8", "backslashreplace"))
+        files.write_private(path, text.encode("utf-8", "backslashreplace"), durable=durable)
 
 
 def write_whole(file: Path, text: str) -> None:

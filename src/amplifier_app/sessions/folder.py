@@ -48,15 +48,17 @@ def now() -> str:
     return time_text(time.time())
 
 
-def write_metadata(path: Path, metadata: dict[str, Any]) -> None:
+def write_metadata(path: Path, metadata: dict[str, Any], *, durable: bool = True) -> None:
     """Replace the metadata of the session in `path` atomically; its writer must be locked out.
+
+    With `durable`, it is on disk when this returns; otherwise a power failure may restore the old metadata.
 
     Raises:
         SessionError: It cannot be written; the old metadata is unchanged.
     """
     # Published modules read `turn_count`.
     data = {**metadata, "turn_count": metadata.get("prompts", 0)}
-    write_private(path / "metadata.json", json_text(data) + "\n")
+    write_private(path / "metadata.json", json_text(data) + "\n", durable=durable)
 
 
 _FILES_ADDED = lazy_pattern(r"\n\n<(?:file|folder) path=")
@@ -80,7 +82,7 @@ def make_title(prompt: str) -> str:
     return f"{words}…" if len(words) > _MAX_TITLE // 2 else cut_text(title, _MAX_TITLE)
 
 
-def title_metadata(title: str) -> dict[str, str]:
+def title_metadata(title: str) -> dict[str, Any]:
     """The metadata of a title that the user chose; modules keep a name that is there."""
     return {"title": title, "name": title}
 
@@ -175,8 +177,8 @@ class SavedSession:
         self._unnumbered.clear()
         return self._numbers
 
-    def update(self, **metadata: Any) -> None:
-        """Change metadata and the time of the last update.
+    def update(self, *, durable: bool = True, **metadata: Any) -> None:
+        """Change metadata and the time of the last update; see `write_metadata`.
 
         Raises:
             SessionError: It cannot be written; the old metadata is unchanged.
@@ -185,7 +187,7 @@ class SavedSession:
         facts = {"schema_version": SCHEMA_VERSION, "updated": now()}
         self._own |= metadata.keys() | facts.keys()
         self.metadata = {**self.metadata, **metadata, **facts}
-        self._write_metadata()
+        self._write_metadata(durable=durable)
 
     def _merge_module_metadata(self) -> bool:
         """Take over what a module wrote to the metadata's file; return True if one wrote to it.
@@ -201,8 +203,8 @@ class SavedSession:
         self.metadata = {**self.metadata, **values, **own}
         return True
 
-    def _write_metadata(self) -> None:
-        write_metadata(self.path, self.metadata)
+    def _write_metadata(self, *, durable: bool = True) -> None:
+        write_metadata(self.path, self.metadata, durable=durable)
         self._written = _version_on_disk(self.path)
 
     def close(self) -> None:

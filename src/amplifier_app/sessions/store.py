@@ -107,7 +107,8 @@ class SessionStore:
     ) -> None:
         session.path.chmod(FOLDER_MODE)
         sync_folder(self.root)
-        write_private(session.path / PLAN_FILE, plan_yaml)
+        # The metadata, written last, also brings the names of the other files to disk.
+        write_private(session.path / PLAN_FILE, plan_yaml, durable=False)
         session.metadata = {
             "schema_version": SCHEMA_VERSION,
             "id": session.id,

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 from amplifier_app.base.errors import Location, SessionError
 from amplifier_app.base.file_writing import open_private
 from amplifier_support import journal
-from amplifier_support.files import open_regular, sync_folder
+from amplifier_support.files import on_error, open_regular, system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 
 
@@ -147,16 +147,8 @@ class TranscriptWriter:
         self._path = path
         descriptor = open_private(path, os.O_WRONLY | os.O_CREAT)
         self._writer = journal.Writer(descriptor, reading.file)
-        try:
+        with on_error(self.close), system_errors_as(SessionError, f"cannot write to {path}"):
             self._writer.repair()
-            if not reading.file.size:
-                sync_folder(path.parent)
-        except OSError as error:
-            self.close()
-            raise SessionError(f"cannot write to {path}: {error.strerror}") from error
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def size(self) -> int:

@@ -15,6 +15,7 @@ from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sources.loading import load
 from amplifier_core.llm_errors import RateLimitError
+from amplifier_support import journal
 from tests.support.plans import mock_plan, module_folder
 
 
@@ -103,6 +104,27 @@ async def test_a_failed_turn_keeps_the_prompt_and_the_session_continues(tmp_path
         assert (session.turn.status, session.turn.steps) == ("error", 1)
         assert (await session.run("again")).response == "fine"
         assert roles(session) == ["user", "user", "assistant"]
+
+
+async def test_the_session_of_a_row_waits_for_the_disk_only_where_it_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(
+            *(os, name, lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+        )
+    monkeypatch.setattr(journal, "_sync_data", os.fdatasync)
+    plan = load(plan=mock_plan(tmp_path, ["one"], instruction="be brief"))
+    async with open_session(plan, session_id="s1", metadata={"row": "r1"}) as session:
+        synced.clear()
+        await session.run("first")
+        assert SessionStore().read("s1")[0]["title"] == "first"
+    names = [Path(path).name for path in synced]
+    # Each message, and as files without a name yet the metadata: what was spent, and the turn.
+    assert names.count("transcript.jsonl") == 3
+    assert len(names) == 5
+    assert "s1" not in names
 
 
 async def test_two_processes_cannot_open_one_session(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Sessions are found from anywhere, have one writer, and belong to their owner alone."""
 
+import contextlib
 import errno
 import fcntl
 import os
 import signal
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -451,7 +453,24 @@ def test_folder_entries_are_synced_before_a_session_is_returned(
     session.close()
     assert store.root.parent in synced
     assert store.root in synced
-    assert session.path in synced
+    # Once, after all names are in it.
+    assert synced.count(session.path) == 1
+    assert synced[-1] == session.path
+
+
+def test_metadata_that_may_be_lost_is_whole_all_the_same(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(store.create("one", project="/p")) as session:
+        synced: list[int] = []
+        monkeypatch.setattr(
+            os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_mode)
+        )
+        session.update(title="a", durable=False)
+        # The content, before it replaces the old one, but not its name.
+        assert [stat.S_ISREG(mode) for mode in synced] == [True]
+        session.update(title="b")
+        assert [stat.S_ISREG(mode) for mode in synced] == [True, True, False]
 
 
 def test_a_root_that_cannot_be_created_is_reported(tmp_path: Path) -> None:

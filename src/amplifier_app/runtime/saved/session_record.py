@@ -34,7 +34,6 @@ from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import REPLICATE
 from amplifier_support.working_folder import working_folder
 
-_KEY = "sub_sessions"
 _MOST = 100
 """Far more than run at the same time."""
 
@@ -58,7 +57,7 @@ def note_sub_session(parent: SavedSession, session_id: str) -> None:
         SessionError: The parent cannot be written.
     """
     others = [task for task in _noted_tasks(parent) if task != session_id]
-    parent.update(**{_KEY: [*others, session_id][-_MOST:]})
+    parent.update(sub_sessions=[*others, session_id][-_MOST:])
 
 
 def _answers_after_a_crash(
@@ -116,7 +115,7 @@ def _find(session_id: str, instruction: str) -> _Found | None:
 
 
 def _noted_tasks(parent: SavedSession) -> list[str]:
-    noted = parent.metadata.get(_KEY)
+    noted = parent.metadata.get("sub_sessions")
     return [str(task) for task in noted] if isinstance(noted, list) else []
 
 
@@ -230,8 +229,9 @@ class SessionRecord:
         self.saved.append(record)
         self.is_resumable = True
         if self._title is not None:
-            title, self._title = self._title, None
-            self.saved.update(title=title)
+            self.saved.metadata["title"], self._title = self._title, None
+            if "row" not in self.saved.metadata:
+                self.saved.update(durable=False)
         if (replicate := REPLICATE.of(self._coordinator)) is not None:
             await replicate(self.saved.path)
 
@@ -254,10 +254,14 @@ class SessionRecord:
         """
         if self.is_resumable:
             budget = {**(self.saved.metadata.get("budget") or {}), **raised}
-            self.saved.update(spent=dict(spent), **({"budget": budget} if budget else {}))
+            changes = {"budget": budget} if budget else {}
+            self.saved.update(spent=dict(spent), durable=False, **changes)
 
     def take_title(self, prompt: str) -> None:
-        """Save the start of a prompt as the title with its first message: the program may be killed before it ends."""
+        """Save the start of a prompt as the title with its first message: the program may be killed before it ends.
+
+        That of a row, which is found by its id, is saved with its first answer.
+        """
         self._title = make_title(redact(prompt[:_MAX_PROMPT]))
 
     def save_turn(
@@ -282,6 +286,7 @@ class SessionRecord:
             **self._price_files(answered),
             **module_mode_to_save(self._coordinator, before),
             **facts,
+            durable=False,
         )
 
     def save_title(self, title: str, usage: Mapping[str, int], spent: Any) -> None:
@@ -293,7 +298,7 @@ class SessionRecord:
         title = make_title(title[:_MAX_TITLE].strip(" \n\"'“”«»."))
         # A name is from the user, or from a module of the plan.
         changes = {"title": title} if title and "name" not in self.saved.metadata else {}
-        self.saved.update(usage=dict(usage), spent=spent, **changes)
+        self.saved.update(usage=dict(usage), spent=spent, durable=False, **changes)
 
     def _price_files(self, answered: Iterable[tuple[str, str]]) -> dict[str, Any]:
         """As `prices`, the files that the cost of the session was computed from, also of these answers.
