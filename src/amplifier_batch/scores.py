@@ -27,6 +27,7 @@ from amplifier_batch.record.folder import SCORES, BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_support import journal
 from amplifier_support.fields import to_mapping
+from amplifier_support.files import system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -233,10 +234,8 @@ def store_score(folder: Path, result: Mapping[str, Any], score: Mapping[str, Any
         SessionError: It cannot be written.
     """
     run = {key: result[key] for key in ("number", "repeat", "attempts")}
-    try:
+    with system_errors_as(SessionError, f"cannot write {folder / SCORES}"):
         journal.append(folder, SCORES, {**run, **score})
-    except OSError as error:
-        raise SessionError(f"cannot write {folder / SCORES}: {error.strerror}") from error
 
 
 def with_rows(

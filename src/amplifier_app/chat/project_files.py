@@ -17,7 +17,13 @@ from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.attachments import AttachedImage, to_image
 from amplifier_app.runtime.observers.observer import Renderer
-from amplifier_support.files import is_below, make_private_folder, open_inside, write_atomically
+from amplifier_support.files import (
+    is_below,
+    make_private_folder,
+    open_inside,
+    system_errors_as,
+    write_atomically,
+)
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, find_program, git_environment, run
 from amplifier_support.text import nearest
@@ -230,11 +236,9 @@ def clipboard_image() -> str:
 def _save_image(data: bytes) -> Path:
     folder = paths.cache_dir() / "clipboard"
     file = folder / f"{hashlib.sha256(data).hexdigest()[:16]}.png"
-    try:
+    with system_errors_as(AppError, f"cannot save the image in {folder}"):
         make_private_folder(folder)
         write_atomically(file, data, durable=False)
-    except OSError as error:
-        raise AppError(f"cannot save the image in {folder}: {error.strerror}") from error
     return file
 
 

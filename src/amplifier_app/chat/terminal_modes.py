@@ -11,6 +11,7 @@ from collections.abc import Generator
 from typing import Any, Self
 
 from amplifier_app.base.signals import hold_signals
+from amplifier_support.files import on_error
 
 try:
     import termios
@@ -43,11 +44,8 @@ class KeyMode:
 
     def __enter__(self) -> Self:
         self._before = _get_mode(self._fd)
-        try:
+        with on_error(self.restore):  # such as a signal
             self._read_keys()
-        except BaseException:  # a signal
-            self.restore()
-            raise
         return self
 
     def __exit__(self, *exc: object) -> None:

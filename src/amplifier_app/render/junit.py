@@ -13,6 +13,7 @@ from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import xml_text
 from amplifier_app.runtime.checks import CheckResult
+from amplifier_support.files import system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 
 
@@ -93,10 +94,8 @@ def write_report(
         AppError: The file cannot be written.
     """
     text = redact(KINDS[kind](outcome, response, checks))
-    try:
+    with system_errors_as(AppError, f"--report: cannot write {file}"):
         file.write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise AppError(f"--report: cannot write {file}: {error.strerror}") from error
 
 
 def _as_junit(outcome: Outcome, response: str, checks: Sequence[CheckResult]) -> str:

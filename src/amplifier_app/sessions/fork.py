@@ -30,6 +30,7 @@ from amplifier_app.sessions.summary import ID, SCHEMA_VERSION, short_id
 from amplifier_support.files import (
     FOLDER_MODE,
     create_atomically,
+    on_error,
     read_regular,
     sync_folder,
     system_errors_as,
@@ -54,20 +55,17 @@ def unfinished_session(root: Path, session_id: str) -> Generator[Path]:
     with system_errors_as(SessionError, f"cannot create {path}"):
         path.mkdir(mode=FOLDER_MODE)
         path.chmod(FOLDER_MODE)
-    try:
-        with SessionLock(path / "lock", session_id):
-            yield path
-            for folder, _, _ in os.walk(path):
-                sync_folder(folder)
-            _require_free(target)
-            os.rename(path, target)
-            sync_folder(root)
-    except OSError as error:
-        shutil.rmtree(path, ignore_errors=True)
-        raise SessionError(f"cannot create session {session_id}: {error.strerror}") from error
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
+    with (
+        system_errors_as(SessionError, f"cannot create session {session_id}"),
+        on_error(shutil.rmtree, path, ignore_errors=True),
+        SessionLock(path / "lock", session_id),
+    ):
+        yield path
+        for folder, _, _ in os.walk(path):
+            sync_folder(folder)
+        _require_free(target)
+        os.rename(path, target)
+        sync_folder(root)
 
 
 def _require_free(target: Path) -> None:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from amplifier_app.base.errors import SessionError
-from amplifier_support.files import open_private_in, system_errors_as, try_lock
+from amplifier_support.files import on_error, open_private_in, system_errors_as, try_lock
 
 _TRIES, _TRY_SECONDS = 5, 0.01
 """The number of times, and the interval in seconds, to take the lock, which others hold for a moment to see whether
@@ -45,7 +45,7 @@ class SessionLock:
     def __init__(self, path: Path, session_id: str, hint: str = "Stop that process first.") -> None:
         with system_errors_as(SessionError, f"cannot open {path}"):
             self._descriptor = open_private_in(path.parent, path.name, os.O_RDWR | os.O_CREAT)
-        try:
+        with system_errors_as(SessionError, f"cannot lock {path}"), on_error(self.release):
             if not take_lock(self._descriptor):
                 raise InUse(session_id, f"process {self._holder()}", hint)
             if not os.path.samestat(os.fstat(self._descriptor), os.lstat(path)):
@@ -54,12 +54,6 @@ class SessionLock:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
                 os.pwrite(self._descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
-        except OSError as error:
-            self.release()
-            raise SessionError(f"cannot lock {path}: {error.strerror}") from error
-        except BaseException:
-            self.release()
-            raise
 
     def _holder(self) -> str:
         for _ in range(_ASK):

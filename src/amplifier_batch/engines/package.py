@@ -38,7 +38,7 @@ from amplifier_app.sources.requirements.fixed_versions import own_requirements, 
 from amplifier_app.sources.resolver import AppModuleSourceResolver, name_variable
 from amplifier_app.sources.vendor import vendor
 from amplifier_app.trust import trusted_dir
-from amplifier_support.files import describe_reason, is_below
+from amplifier_support.files import is_below, system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import find_program, git_environment, run
 
@@ -96,35 +96,33 @@ async def pack(
             hint="Write ${VARIABLE} in place of the secret; the workers get its value.",
         )
     lock = lock_path_for(plan) if request.lock is None else request.lock
-    try:
-        with (
-            tempfile.TemporaryDirectory() as copies,
-            zipfile.ZipFile(archive, "w") as packed,
-        ):
-            vendored = await vendor(
-                plan, Lock.read(lock) if lock.exists() else None, Path(copies), paths.cache_dir()
-            )
-            installed = [
-                module.entry.distribution for module in vendored if module.state == "not copied"
-            ]
-            _add(packed, {**_own_files(), **_distribution_files(filter(None, installed))})
-            _add(packed, {f"{FOLDER}/modules/{name}": file for name, file in _files(Path(copies))})
-            _add(packed, {f"{FOLDER}/home/{name}": file for name, file in _user_files()})
-            if folder is not None:
-                files = _folder_files(folder, left_out)
-                _add(packed, {f"{FOLDER}/folder/{name}": file for name, file in files})
-            _write(packed, f"{FOLDER}/plan.yaml", text.encode(), 0o600)
-            if request.schema is not None:
-                schema = json.dumps(read_schema(request)).encode()
-                _write(packed, f"{FOLDER}/schema.json", schema, 0o600)
-            sources = {
-                name_variable(module.module): f"{FOLDER}/modules/"
-                + Path(module.source).relative_to(copies).as_posix()
-                for module in vendored
-                if module.state != "not copied"
-            }
-    except OSError as error:
-        raise AppError(f"cannot pack the plan: {describe_reason(error)}") from error
+    with (
+        system_errors_as(AppError, "cannot pack the plan"),
+        tempfile.TemporaryDirectory() as copies,
+        zipfile.ZipFile(archive, "w") as packed,
+    ):
+        vendored = await vendor(
+            plan, Lock.read(lock) if lock.exists() else None, Path(copies), paths.cache_dir()
+        )
+        installed = [
+            module.entry.distribution for module in vendored if module.state == "not copied"
+        ]
+        _add(packed, {**_own_files(), **_distribution_files(filter(None, installed))})
+        _add(packed, {f"{FOLDER}/modules/{name}": file for name, file in _files(Path(copies))})
+        _add(packed, {f"{FOLDER}/home/{name}": file for name, file in _user_files()})
+        if folder is not None:
+            files = _folder_files(folder, left_out)
+            _add(packed, {f"{FOLDER}/folder/{name}": file for name, file in files})
+        _write(packed, f"{FOLDER}/plan.yaml", text.encode(), 0o600)
+        if request.schema is not None:
+            schema = json.dumps(read_schema(request)).encode()
+            _write(packed, f"{FOLDER}/schema.json", schema, 0o600)
+        sources = {
+            name_variable(module.module): f"{FOLDER}/modules/"
+            + Path(module.source).relative_to(copies).as_posix()
+            for module in vendored
+            if module.state != "not copied"
+        }
     return Package(
         _request_of_nodes(request).as_data(),
         plan.digest,

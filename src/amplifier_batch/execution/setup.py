@@ -43,7 +43,7 @@ from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.clock import utc_now
-from amplifier_support.files import open_to_read
+from amplifier_support.files import open_to_read, system_errors_as
 from amplifier_support.provider_order import has_no_price, requested_model
 from amplifier_support.working_folder import working_folder
 
@@ -109,11 +109,9 @@ def plan_request(plan: str, request: Request, max_cost_row: Decimal | None) -> R
 def _check_schema(request: Request) -> None:
     if request.schema is None:
         return
-    try:
+    with system_errors_as(UsageError, f"--schema: cannot read {request.schema}"):
         # Not a stream: every worker reads it again.
         os.close(open_to_read(request.schema))
-    except OSError as error:
-        raise UsageError(f"--schema: cannot read {request.schema}: {error.strerror}") from error
     read_schema(request)
 
 
@@ -254,10 +252,8 @@ def _digests(
     lock = None
     if request.locked:
         file = request.lock or lock_path_for(chosen.plan)
-        try:
+        with system_errors_as(ConfigError, f"cannot read the lock {file}"):
             lock = f"sha256:{hashlib.sha256(read_lock(file)).hexdigest()}"
-        except OSError as error:
-            raise ConfigError(f"cannot read the lock {file}: {error.strerror}") from error
     return {
         "plan_digest": chosen.plan.digest,
         "lock_digest": lock,
@@ -290,12 +286,12 @@ def save_stdin(folder: Path) -> Path:
         first = stdin.readline(_PIECE)
     ending = {b"{": ".jsonl", b"[": ".json"}.get(first.strip()[:1], ".txt")
     file = folder / f"input{ending}"
-    try:
-        with open(open_private(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as saved:
-            saved.write(first)
-            shutil.copyfileobj(stdin, saved)
-    except OSError as error:
-        raise AppError(f"cannot save the input to {file}: {error.strerror}") from error
+    with (
+        system_errors_as(AppError, f"cannot save the input to {file}"),
+        open(open_private(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as saved,
+    ):
+        saved.write(first)
+        shutil.copyfileobj(stdin, saved)
     return file
 
 
@@ -308,10 +304,8 @@ def save_input(folder: Path, source: Path) -> Path:
     if not source.is_file() or source.stat().st_size > _MAX_SAVED:
         return source.absolute()
     file = folder / f"input{''.join(source.suffixes[-2:])}"
-    try:
+    with system_errors_as(AppError, f"cannot copy the input to {file}"):
         shutil.copyfile(source, file)
-    except OSError as error:
-        raise AppError(f"cannot copy the input to {file}: {error.strerror}") from error
     return file
 
 

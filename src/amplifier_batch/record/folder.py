@@ -44,7 +44,7 @@ from amplifier_batch.record.journal import Record, change_error, damage_error, s
 from amplifier_batch.record.progress import WAITING, Counts, Progress
 from amplifier_batch.record.results import is_result
 from amplifier_support import journal as lines
-from amplifier_support.files import create_atomically, open_to_read
+from amplifier_support.files import create_atomically, open_to_read, system_errors_as
 from amplifier_support.journal import Reading
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import add_counts, dollars
@@ -459,16 +459,16 @@ class BatchFolder:
         if not places:
             return
         path = places[0][-1]
-        try:
-            with open(open_to_read(path), "rb") as file:
-                for number, repeat, offset, line, _ in places:
-                    file.seek(offset)
-                    record = lines.parse(file.readline())
-                    if record is None or (record["number"], record["repeat"]) != (number, repeat):
-                        raise damage_error(path, line)
-                    yield record
-        except OSError as error:
-            raise SessionError(f"cannot read {path}: {error.strerror}") from error
+        with (
+            system_errors_as(SessionError, f"cannot read {path}"),
+            open(open_to_read(path), "rb") as file,
+        ):
+            for number, repeat, offset, line, _ in places:
+                file.seek(offset)
+                record = lines.parse(file.readline())
+                if record is None or (record["number"], record["repeat"]) != (number, repeat):
+                    raise damage_error(path, line)
+                yield record
 
     def _checked_results(self) -> Iterator[tuple[Record, Place]]:
         counts, _ = self.counts()
@@ -476,18 +476,19 @@ class BatchFolder:
         if counts.replaced is not None and (self.path / counts.replaced).exists():
             path = self.path / counts.replaced
         left, count = counts.size, 0
-        try:
-            with contextlib.suppress(FileNotFoundError), open(open_to_read(path), "rb") as file:
-                for number, line in enumerate(file, 1):
-                    if left <= 0:
-                        break
-                    record, offset = lines.parse(line), counts.size - left
-                    if record is None or not is_result(record):
-                        raise damage_error(path, number)
-                    yield record, (record["number"], record["repeat"], offset, number, path)
-                    left, count = left - len(line), number
-        except OSError as error:
-            raise SessionError(f"cannot read {path}: {error.strerror}") from error
+        with (
+            system_errors_as(SessionError, f"cannot read {path}"),
+            contextlib.suppress(FileNotFoundError),
+            open(open_to_read(path), "rb") as file,
+        ):
+            for number, line in enumerate(file, 1):
+                if left <= 0:
+                    break
+                record, offset = lines.parse(line), counts.size - left
+                if record is None or not is_result(record):
+                    raise damage_error(path, number)
+                yield record, (record["number"], record["repeat"], offset, number, path)
+                left, count = left - len(line), number
         if left or count != counts.ended:
             raise change_error(path, count, counts.ended)
 

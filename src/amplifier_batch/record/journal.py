@@ -11,7 +11,7 @@ from typing import Any
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.file_writing import open_private
 from amplifier_support import journal
-from amplifier_support.files import open_to_read
+from amplifier_support.files import open_to_read, system_errors_as
 from amplifier_support.journal import Reading
 
 Record = dict[str, Any]
@@ -73,13 +73,14 @@ def check_lines(path: Path, size: int, expected: int) -> None:
         SessionError: They are not, or cannot be read.
     """
     count, block = 0, b"\n"
-    try:
-        with contextlib.suppress(FileNotFoundError), open(open_to_read(path), "rb") as file:
-            while size and (block := file.read(min(size, 1 << 20))):
-                size -= len(block)
-                count += block.count(b"\n")
-    except OSError as error:
-        raise SessionError(f"cannot read {path}: {error.strerror}") from error
+    with (
+        system_errors_as(SessionError, f"cannot read {path}"),
+        contextlib.suppress(FileNotFoundError),
+        open(open_to_read(path), "rb") as file,
+    ):
+        while size and (block := file.read(min(size, 1 << 20))):
+            size -= len(block)
+            count += block.count(b"\n")
     if size or count != expected or not block.endswith(b"\n"):
         raise change_error(path, count, expected)
 
@@ -128,10 +129,9 @@ class Appender:
         self._writer.close()
 
     def _run_writing(self, function: Callable[[], None]) -> None:
-        try:
+        with system_errors_as(
+            SessionError,
+            f"cannot write {self._path}",
+            hint=f"Free some space, then continue with: amplifier batch resume {self._path.parent}",
+        ):
             function()
-        except OSError as error:
-            raise SessionError(
-                f"cannot write {self._path}: {error.strerror}",
-                hint=f"Free some space, then continue with: amplifier batch resume {self._path.parent}",
-            ) from error

@@ -18,7 +18,7 @@ from amplifier_batch.record.folder import SCORES, WORK, BatchFolder, new_folder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import OF_PROVIDER_BATCHES, WAITING, Progress
 from amplifier_batch.record.writer import BatchWriter, writing
-from amplifier_support.files import open_to_read
+from amplifier_support.files import open_to_read, system_errors_as
 
 _SAME = ("plan_digest", "lock_digest", "input_digest", "prompt", "repeat")
 
@@ -140,25 +140,21 @@ def _copy_provider_batches(part: BatchFolder, writer: BatchWriter) -> None:
 
 def _copy_scores(source: Path, target: Path) -> None:
     """Add the scores of a part; they name the runs that they are of."""
-    try:
+    with system_errors_as(SessionError, f"cannot copy {source}"):
         if source.exists():
             data = source.read_bytes()
             created = open_private(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             with open(created, "ab") as file:
                 # A crash may have torn the last line.
                 file.write(data if data.endswith(b"\n") else data + b"\n")
-    except OSError as error:
-        raise SessionError(f"cannot copy {source}: {error.strerror}") from error
 
 
 def _copy_file(source: Path, folder: Path) -> Path:
     target = folder / source.name
-    try:
+    with system_errors_as(SessionError, f"cannot copy {source}"):
         created = open_private(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with open(open_to_read(source), "rb") as file, open(created, "wb") as copy:
             shutil.copyfileobj(file, copy)
-    except OSError as error:
-        raise SessionError(f"cannot copy {source}: {error.strerror}") from error
     return target
 
 

@@ -27,6 +27,7 @@ from amplifier_batch.record.journal import Appender, Record, check_lines, damage
 from amplifier_batch.record.progress import REPLACEMENT, WAITING, Progress
 from amplifier_batch.record.results import is_result, read_cached, read_dollars, read_seconds
 from amplifier_support import journal as lines
+from amplifier_support.files import system_errors_as
 
 
 @contextlib.contextmanager
@@ -132,21 +133,21 @@ class BatchWriter:
         rows: dict[str, dict[str, Any]] = {}
         size = 0
         descriptor = open_private(self.folder.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            with open(descriptor, "wb") as kept:
-                for result in self.folder.results():
-                    if selects(result):
-                        rows[self.folder.build_key(result)] = {
-                            "outcome": result["outcome"],
-                            "cost": read_dollars(result),
-                            "cached": read_cached(result),
-                        }
-                    else:
-                        size += kept.write(lines.encode(result))
-                kept.flush()
-                os.fsync(kept.fileno())
-        except OSError as error:
-            raise SessionError(f"cannot write {self.folder.path}: {error.strerror}") from error
+        with (
+            system_errors_as(SessionError, f"cannot write {self.folder.path}"),
+            open(descriptor, "wb") as kept,
+        ):
+            for result in self.folder.results():
+                if selects(result):
+                    rows[self.folder.build_key(result)] = {
+                        "outcome": result["outcome"],
+                        "cost": read_dollars(result),
+                        "cached": read_cached(result),
+                    }
+                else:
+                    size += kept.write(lines.encode(result))
+            kept.flush()
+            os.fsync(kept.fileno())
         with self.folder.sealer.lock:
             # From this record on, the new file is the valid one.
             self.note({"event": "reopened", "rows": rows, "file": name, "size": size})
@@ -211,15 +212,13 @@ class BatchWriter:
 
     def _finish_replacing(self) -> None:
         """Finish what `reopen` began, or remove what it left."""
-        try:
+        with system_errors_as(SessionError, f"cannot write {self.folder.path}"):
             for path in self.folder.path.iterdir():
                 if REPLACEMENT.fullmatch(path.name):
                     if path.name == self.progress.counts.replaced:
                         path.replace(self.folder.path / RESULTS)
                     else:
                         path.unlink()
-        except OSError as error:
-            raise SessionError(f"cannot write {self.folder.path}: {error.strerror}") from error
 
 
 def _number(cost: Decimal | None) -> str | None:

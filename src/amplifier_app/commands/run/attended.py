@@ -47,7 +47,7 @@ from amplifier_core.events import (
     PROMPT_SUBMIT,
     PROVIDER_REQUEST,
 )
-from amplifier_support.files import FILE_MODE
+from amplifier_support.files import FILE_MODE, on_error
 
 _MAX_UNREAD = 16 * 1024 * 1024
 """Bytes kept for a terminal that reads more slowly than the run writes; beyond, it is disconnected."""
@@ -103,14 +103,11 @@ def _listen(folder: Path) -> socket.socket:
     # Of a run that was killed: this process holds the lock of the session.
     (folder / SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    try:
+    with on_error(listener.close):
         with socket_address(folder) as address:
             listener.bind(address)
         os.chmod(folder / SOCKET, FILE_MODE)
         listener.listen()
-    except BaseException:
-        listener.close()
-        raise
     listener.setblocking(False)
     return listener
 

@@ -30,7 +30,7 @@ from amplifier_app.sessions.removal import AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import RESULT_FILE, short_id
 from amplifier_support.environment import inherited_environment
-from amplifier_support.files import make_private_folder, open_private_in
+from amplifier_support.files import make_private_folder, open_private_in, system_errors_as
 from amplifier_support.journal import parse
 
 _PROGRAM = "import sys; from amplifier_app.cli import main; sys.exit(main())"
@@ -161,7 +161,7 @@ def _files(folder: Path) -> Generator[tuple[int, int]]:
     """
     make_private_folder(folder)
     with contextlib.ExitStack() as stack:
-        try:
+        with system_errors_as(SessionError, f"cannot write {folder}"):
             log = open_private_in(folder, LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             stack.callback(os.close, log)
             # Of a run before.
@@ -170,8 +170,6 @@ def _files(folder: Path) -> Generator[tuple[int, int]]:
             result = open_private_in(folder, RESULT_FILE, os.O_RDWR | os.O_CREAT)
             stack.callback(os.close, result)
             take_lock(result)  # The run inherits the lock, and holds it until its process ends.
-        except OSError as error:
-            raise SessionError(f"cannot write {folder}: {error.strerror}") from error
         yield log, result
 
 

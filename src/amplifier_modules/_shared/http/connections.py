@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import h11
 
 from amplifier_core.llm_errors import ConfigurationError
+from amplifier_support.files import on_error
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import without_login
 
@@ -212,12 +213,9 @@ class AsyncioTransport:
         connection = await self._take(origin)
         if connection is None:
             connection = await self._connect(origin, limits.get("connect"))
-        try:
+        with on_error(connection.abort):
             await connection.send(head, content, limits.get("write"))
             answer = await connection.head(limits.get("read"))
-        except BaseException:
-            connection.abort()
-            raise
         release = partial(self._release, origin, connection)
         return Answer(answer, connection, limits.get("read"), release)
 
