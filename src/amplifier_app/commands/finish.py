@@ -11,6 +11,7 @@ from typing import Literal
 
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.outcome import FOR_TRACEBACK, OK, Ending, Outcome, hint_for, to_outcome
+from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import Output, to_stderr
 from amplifier_app.render.result import RunReport, result_object
 
@@ -113,8 +114,6 @@ def _print_result(invocation: Invocation, outcome: Outcome) -> None:
 
 
 def _print_message(invocation: Invocation, outcome: Outcome, error: BaseException | None) -> None:
-    from amplifier_app.base.sanitize import for_terminal
-
     if error is not None and invocation.verbose:
         to_stderr(for_terminal("".join(traceback.format_exception(error))).rstrip())
     lines = [f"amplifier: {outcome.message}"]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.trust import METADATA_KEY
 from amplifier_core._foreign import describe_exception
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import MODE
@@ -116,8 +117,6 @@ def restore_module_mode(coordinator: Any, metadata: Mapping[str, Any]) -> str | 
     name = metadata.get(_SAVED)
     if not isinstance(name, str) or not name:
         return None
-    from amplifier_app.trust import METADATA_KEY  # Few sessions have such a mode.
-
     try:
         switch_module_mode(coordinator, name, is_trusted=METADATA_KEY in metadata)
     except (ConfigError, ModuleError) as error:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence, Set
+from getpass import getpass
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base.errors import AppError, UsageError
@@ -291,8 +292,6 @@ class Interview:
         return chosen
 
     def _ask_hidden(self, question: str) -> str:
-        from getpass import getpass
-
         try:
             return clean(getpass(for_terminal(question), stream=sys.stderr))
         except (EOFError, KeyboardInterrupt):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from http.client import HTTPException
 from importlib.util import find_spec
+from urllib.request import ProxyHandler, build_opener
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore
@@ -138,9 +140,6 @@ def _menu(rows: dict[str, str], columns: int) -> list[str]:
 
 def find_ollama() -> Ollama | None:
     """The Ollama server of this machine, if one answers within a moment."""
-    from http.client import HTTPException
-    from urllib.request import ProxyHandler, build_opener
-
     named = os.environ.get("OLLAMA_HOST", "").removeprefix("http://").rstrip("/")
     address = named if ":" in named else _OLLAMA
     # A proxy does not reach this machine.

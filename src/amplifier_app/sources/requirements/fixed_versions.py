@@ -12,6 +12,8 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from amplifier_app.base.installed import DISTRIBUTION, normalised
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.layout import read_name, required_by
@@ -75,8 +77,6 @@ def _hold(held: dict[str, str], names: Iterable[str], holder: str) -> None:
 
 def read_requirements(distribution: str) -> list[str]:
     """The requirements of an installed distribution, without extras; empty if it is missing."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
     try:
         listed = metadata.requires(distribution) or ()
     except metadata.PackageNotFoundError:
@@ -101,8 +101,6 @@ def requirement_names(distribution: str) -> list[str]:
 
 def other_versions(layout: Layout, present: Mapping[str, str]) -> list[tuple[str, Location | None]]:
     """Requirements that the environment has in another version, with their location in a plan."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
     listed: list[tuple[str, Location | None]] = [(text, None) for text in required_by(layout)]
     versions: list[tuple[str, Location | None]] = []
     for text, at in [*listed, *((addition.written, addition.at) for addition in layout.added)]:
