@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_modules._shared.http.event_stream import SSEDecoder
@@ -65,60 +63,6 @@ def test_bytes_without_an_event_are_counted_as_pending():
     assert decoder.pending == 12
     assert decoder.feed(b"\n\nda") == [("message", "abcdef")]
     assert decoder.pending == 2
-
-
-def by_lines(stream: bytes) -> list[tuple[str, str]]:
-    """The standard's algorithm, line by line, over the whole stream."""
-    text = stream.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
-    events: list[tuple[str, str]] = []
-    name, data = "", list[str]()
-    for line in text.removeprefix("\ufeff").split("\n")[:-1]:
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if not line:
-            if data:
-                events.append((name or "message", "\n".join(data)))
-            name, data = "", []
-        elif field == "event":
-            name = value
-        elif field == "data":
-            data.append(value)
-    return events
-
-
-LINES = st.sampled_from(
-    [
-        "data: ",
-        "data:",
-        "event: x",
-        "event: ",
-        ": c",
-        "id: 1",
-        "",
-        "",
-        "",
-        "data: ä😀",
-        "data: x",
-        "y",
-    ]
-)
-ENDS = st.sampled_from(["\n", "\r\n", "\r"])
-
-
-@given(
-    st.lists(st.tuples(LINES, ENDS), max_size=30),
-    st.lists(st.integers(0, 300), max_size=20),
-    st.booleans(),
-)
-@example([("data: x", "\r"), ("", "\n"), ("data: y", "\n"), ("", "\n")], [8], False)
-def test_any_stream_cut_anywhere_reads_like_the_whole(
-    lines: list[tuple[str, str]], cuts: list[int], bom: bool
-):
-    # A lone CR before a LF would be one line end, not two: the reference sees the same bytes.
-    stream = ("\ufeff" if bom else "").encode() + "".join(a + b for a, b in lines).encode()
-    points = [0, *sorted(cut for cut in cuts if cut <= len(stream)), len(stream)]
-    pieces = [stream[a:b] for a, b in itertools.pairwise(points)]
-    assert decode(*pieces) == by_lines(stream)
 
 
 @given(st.binary(max_size=200))

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 from httpx_sse import EventSource
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_modules._shared.http.event_stream import SSEDecoder
@@ -51,6 +51,7 @@ async def read_by_library(chunks: list[bytes]) -> list[tuple[str, str]]:
     lines=st.lists(st.tuples(LINES, ENDS), max_size=30),
     cuts=st.lists(st.integers(min_value=1, max_value=12), max_size=60),
 )
+@example(lines=[("data: ", "\r"), ("", "\n"), ("data: [DONE]", "\n"), ("", "\n")], cuts=[7])
 async def test_every_stream_cut_anywhere_is_read_alike(
     lines: list[tuple[str, str]], cuts: list[int]
 ) -> None:
