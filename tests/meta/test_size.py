@@ -9,7 +9,7 @@ CODE_LINES = {
     "amplifier_app": 36_300,
     "amplifier_batch": 8_090,
     "amplifier_core": 3_000,
-    "amplifier_extras": 4_820,
+    "amplifier_extras": 4_890,
     "amplifier_serve": 1_745,
     "amplifier_kit": 4_670,
     "amplifier_modules": 19_410,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self, TypeVar
 
@@ -18,6 +20,7 @@ from mcp_types import (
     Result,
     ToolListChangedNotification,
 )
+from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
 
 from amplifier_extras.tool_mcp.connection import (
@@ -31,15 +34,18 @@ from amplifier_extras.tool_mcp.connection import (
 )
 from amplifier_extras.tool_mcp.skills import EXTENSION, ServedSkill, parse_entry
 from amplifier_modules._shared.skills import InvalidSkill
-from amplifier_support.fields import to_mapping
+from amplifier_support.delegate import Delegate
+from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.text import cut_text, printable
 
 ResultT = TypeVar("ResultT")
 ExtensionResultT = TypeVar("ExtensionResultT", bound=Result)
 
 _MAX_PAGES = 50
+_MAX_ENTRIES, _MAX_CHARACTERS, _MAX_TOOL = 5000, 16_000_000, 1_000_000
+"""Tools or skills of a server, their characters as JSON, those of one tool."""
 _MAX_SHOWN = 200
-"""Characters of an invalid URI in a message."""
+"""Characters of an invalid name or URI in a message."""
 # The SDK's messages, worded as a server's response, when there was none.
 _SESSION_GONE = "Session terminated"
 _CLOSED, _CUT_OFF = "Connection closed", "SSE stream"
@@ -78,6 +84,27 @@ class SkillsClient(Client):
         return await self.session.send_request(request, result)
 
 
+@asynccontextmanager
+async def _screened(transport: Any, screen: Callable[[Any], None]) -> AsyncGenerator[Any]:
+    """A transport of the SDK that passes each incoming message through a function."""
+    async with transport as (incoming, outgoing):
+        yield _ScreenedStream(incoming, _screen=screen), outgoing
+
+
+class _ScreenedStream(Delegate):
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._inner.__aexit__(*error)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for message in self._inner:
+            self._screen(message)
+            yield message
+
+
 class ServerClient:
     """The client of one connection, an asynchronous context manager.
 
@@ -104,8 +131,10 @@ class ServerClient:
         self._log = on_log
         self._ask = on_question
         self._on_tools_changed = on_tools_changed
+        self._protocol: str | None = None
+        self._tool_problems: list[str] = []
         self._client = SkillsClient(
-            transport,
+            _screened(transport, self._remove_invalid_tools),
             mode="legacy" if legacy else "auto",
             cache=None,
             log_level="info",
@@ -117,6 +146,7 @@ class ServerClient:
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
+        self._protocol = self._client.protocol_version
         return self
 
     async def __aexit__(self, *error: Any) -> None:
@@ -149,10 +179,8 @@ class ServerClient:
     async def offers(self) -> Offers:
         """Return the server's tools, resources, prompts and skills."""
         has = self._client.server_capabilities
-        tools: list[Any] = []
-        if has.tools is not None:
-            pages = read_pages(self._client.list_tools, _MAX_PAGES)
-            tools = [tool async for page in pages for tool in page.tools]
+        self._tool_problems = []
+        tools = [] if has.tools is None else await self._list_tools()
         extension = (has.extensions or {}).get(EXTENSION)
         offers = Offers(
             tools,
@@ -160,24 +188,49 @@ class ServerClient:
             has.prompts is not None,
             extension is not None,
             to_mapping(extension).get("directoryRead") is True,
+            problems=[*dict.fromkeys(self._tool_problems)],
         )
         return await self._with_skills(offers) if offers.has_skills else offers
 
+    async def _list_tools(self) -> list[Any]:
+        """Return the valid tools; each has a name of its own, by which changes are noticed."""
+        tools: dict[str, Any] = {}
+        async for tool in _read_list(self._client.list_tools, "tools", self._tool_problems):
+            if tool.name in tools:
+                self._tool_problems.append(f"the tool {_quote(tool.name)}: listed twice")
+            tools.setdefault(tool.name, tool)
+        return [*tools.values()]
+
+    def _remove_invalid_tools(self, message: Any) -> None:
+        """Take invalid tools out of a response: because of one, the SDK would refuse the others."""
+        result = read_field(read_field(message, "message"), "result")
+        tools: Any = to_mapping(result).get("tools")
+        if self._protocol is None or not isinstance(tools, list):
+            return
+        valid: list[Any] = []
+        for number, tool in enumerate(tools[:_MAX_ENTRIES], 1):
+            if problem := _find_problem({**result, "tools": [tool]}, self._protocol):
+                name = to_mapping(tool).get("name", f"number {number}")
+                self._tool_problems.append(f"the tool {_quote(name)}: {problem}")
+            else:
+                valid.append(tool)
+        if len(tools) > _MAX_ENTRIES:
+            self._tool_problems.append(_beyond_limits("tools", _MAX_ENTRIES))
+        result["tools"] = valid
+
     async def _with_skills(self, offers: Offers) -> Offers:
         skills: dict[str, ServedSkill] = {}
-        problems: list[str] = []
+        problems = [*offers.problems]
         try:
-            async for page in read_pages(self._client.list_skills, _MAX_PAGES):
-                for entry in page.skills:
-                    try:
-                        skill = parse_entry(entry)
-                        skills[skill.uri] = skill
-                    except InvalidSkill as error:
-                        uri = cut_text(printable(str(entry.get("uri"))), _MAX_SHOWN)
-                        problems.append(f"{uri}: {error}")
+            async for entry in _read_list(self._client.list_skills, "skills", problems):
+                try:
+                    skill = parse_entry(entry)
+                    skills[skill.uri] = skill
+                except InvalidSkill as error:
+                    problems.append(f"the skill {_quote(entry.get('uri'))}: {error}")
         # The tools of the server can be used without its skills.
         except (MCPError, ValidationError) as error:
-            problems.append(f"cannot list them: {error_text(error)}")
+            problems.append(f"skills, which cannot be listed: {error_text(error)}")
         return offers._replace(skills=list(skills.values()), problems=problems)
 
     async def _ask_first(self, error: MCPError) -> ServerRefused:
@@ -211,6 +264,47 @@ class ServerClient:
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):
             self._on_tools_changed()
+
+
+def _quote(name: Any) -> str:
+    return cut_text(printable(str(name)), _MAX_SHOWN)
+
+
+def _find_problem(page: dict[str, Any], protocol: str) -> str | None:
+    """Return what is wrong with the tool of a page that has only one."""
+    if (size := len(json.dumps(page["tools"]))) > _MAX_TOOL:
+        return f"its {size} characters are more than {_MAX_TOOL}"
+    try:
+        parse_server_result("tools/list", protocol, page)
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_input=False):
+            if each["loc"][:2] == ("tools", 0):
+                field = ".".join(map(str, each["loc"][2:]))
+                return f"{field}: {each['msg']}" if field else each["msg"]
+    return None
+
+
+async def _read_list(
+    list_page: Callable[..., Awaitable[Any]], field: str, problems: list[str]
+) -> AsyncIterator[Any]:
+    """Yield the entries of a list up to the limits; adds to `problems` if there are more."""
+    count, size, cursor = 0, 0, None
+    async for page in read_pages(list_page, _MAX_PAGES):
+        cursor = page.next_cursor
+        for entry in getattr(page, field):
+            size += len(str(entry))
+            if count == _MAX_ENTRIES or size > _MAX_CHARACTERS:
+                problems.append(_beyond_limits(field, count))
+                return
+            count += 1
+            yield entry
+    if cursor:
+        problems.append(_beyond_limits(field, count))
+
+
+def _beyond_limits(field: str, count: int) -> str:
+    limits = f"{_MAX_ENTRIES} {field}, {_MAX_CHARACTERS} characters, {_MAX_PAGES} pages"
+    return f"the {field} after the first {count}: the limits are {limits}"
 
 
 def _client_info() -> Implementation:

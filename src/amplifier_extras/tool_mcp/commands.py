@@ -251,10 +251,13 @@ def try_server(
       amplifier mcp test files
       amplifier mcp test files --output json
     """
+    servers = ".".join(_ADDRESS)
+    sets = [*(request.sets or ()), f"{servers}.{name}.required=true"]
     if request.plan is None and request.profile is None:
-        _require(name, [server["name"] for server in _planned()])
-    required = f"{'.'.join(_ADDRESS)}.{name}.required=true"
-    request = request._replace(sets=[*(request.sets or ()), required])
+        known = [server["name"] for server in _planned()]
+        _require(name, known)
+        sets += [f"{servers}.{other}.enabled=false" for other in known if other != name]
+    request = request._replace(sets=sets)
     invocation: Invocation = context.obj
     tools = run_loop(_tools(name, request, invocation))
     if output == "json":

@@ -76,7 +76,7 @@ class Offers(NamedTuple):
         has_skills: Whether it offers skills.
         reads_directories: Whether it lists the resources in a directory.
         skills: Its skills, as `skills.ServedSkill`.
-        problems: A line for each skill that cannot be used.
+        problems: What cannot be used, and the reason.
     """
 
     tools: list[Any]

@@ -438,7 +438,7 @@ MCP_EVENTS = (
 
 _MAX_LOG = 10_000
 _MAX_PROBLEMS = 10
-"""Invalid skills of a server that are reported one by one."""
+"""Invalid tools and skills of a server that are reported one by one."""
 _MAX_UNTOLD = 100
 
 
@@ -550,11 +550,12 @@ class Hub(Listener):
     # -- server notifications ----------------------------------------------------------
 
     async def connected(self, server: Server, offers: Offers, seconds: float) -> None:
-        for problem in offers.problems[:_MAX_PROBLEMS]:
-            logger.warning("a skill of the MCP server %s is left out: %s", server.name, problem)
-        if (left := len(offers.problems) - _MAX_PROBLEMS) > 0:
-            text = "%d more skills of the MCP server %s are left out"
-            logger.warning(text, left, server.name)
+        known = self._offers.get(server.name)
+        problems = offers.problems if known is None or known.problems != offers.problems else ()
+        for problem in problems[:_MAX_PROBLEMS]:
+            logger.warning("MCP server %s: left out %s", server.name, problem)
+        if (left := len(problems) - _MAX_PROBLEMS) > 0:
+            logger.warning("MCP server %s: left out %d more tools or skills", server.name, left)
         await self._take(server, offers)
         data = {
             "transport": "stdio" if server.config.command else "http",

@@ -4,7 +4,8 @@
 
 It knows the tools `echo`, `pid`, `die` (ends during the call), `hang` (never answers), `more` (adds
 the tool `added`), `bad` (answers nonsense) and `refuse` (answers with an error). With the option `many`, it
-has 200 tools of 1.4 KB each that echo; with `first=FILE`, the first tool has the fields in FILE, too. With
+has 200 tools of 1.4 KB each that echo; with `first=FILE`, the first tool has the fields in FILE, too; with
+`others=FILE` it also lists what is in FILE. With
 `skills=FOLDER` it offers the skills in that folder, and with `entry=FILE` the one in FILE has the fields there, too.
 Skills in a folder `unlisted` are not listed. Every call that arrives becomes a line of the file CALLS, if that is set.
 """
@@ -88,7 +89,8 @@ def listed() -> list[dict[str, Any]]:
     ]
     if fields_of_first := option("first"):
         tools[0] |= json.loads(Path(fields_of_first).read_text())
-    return tools
+    others = option("others")
+    return tools + (json.loads(Path(others).read_text()) if others else [])
 
 
 SKILLS = Path(option("skills") or "/nowhere")
@@ -173,9 +175,10 @@ def handle(message: dict[str, Any]) -> None:
             )
         case "tools/list":
             start = int(params.get("cursor") or 0)
-            end = start + 3 if "pages" in OPTIONS else len(TOOLS)
-            page: dict[str, Any] = {"tools": listed()[start:end]}
-            answer(number, page | ({"nextCursor": str(end)} if end < len(TOOLS) else {}))
+            tools = listed()
+            end = start + 3 if "pages" in OPTIONS else len(tools)
+            page: dict[str, Any] = {"tools": tools[start:end]}
+            answer(number, page | ({"nextCursor": str(end)} if end < len(tools) else {}))
             if "changing" in OPTIONS:
                 send({"method": "notifications/tools/list_changed"})
             if "babbling" in OPTIONS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
 import sys
@@ -118,16 +119,56 @@ async def test_an_unavailable_optional_server_is_reported(caplog: pytest.LogCapt
     assert "MCP server it is unavailable: program" in caplog.text
 
 
-async def test_an_invalid_tool_is_named_as_the_reason(
+SCHEMA = {"type": "object"}
+
+
+async def test_invalid_tools_are_left_out_with_a_reason(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    tool = tmp_path / "first.json"
-    tool.write_text('{"name": "first", "inputSchema": {"type": "array"}}')
-    async with session({"raw": raw(f"first={tool}")}) as mcp:
-        assert mcp.tools == []
-    assert "cannot list its tools" in caplog.text
-    assert "tools.0.inputSchema.type Input should be 'object'" in caplog.text
-    assert "exited" not in caplog.text
+    reasons: list[tuple[Any, str]] = [
+        (
+            {"name": "list", "inputSchema": {"type": "array"}},
+            "list: inputSchema.type: Input should",
+        ),
+        ({"name": "none"}, "none: inputSchema: Field required"),
+        ({"inputSchema": SCHEMA}, "number 10: name: Field required"),
+        ({"name": "\x1b[2J", "inputSchema": []}, "\\x1b[2J: inputSchema: Input should"),
+        ("text", "number 12: Input should be a valid dictionary"),
+        (
+            {"name": "long", "description": "x" * 1_000_000, "inputSchema": SCHEMA},
+            "more than 1000000",
+        ),
+        ({"name": "echo", "inputSchema": SCHEMA}, "echo: listed twice"),
+    ]
+    others = tmp_path / "others.json"
+    valid = {"name": "last", "inputSchema": SCHEMA}
+    others.write_text(json.dumps([*(tool for tool, _ in reasons), valid]))
+    async with session({"raw": raw(f"others={others}")}) as mcp:
+        assert mcp.tools == [f"mcp_raw_{name}" for name in (*RAW_TOOLS, "last")]
+        assert read_text(await mcp.call("raw_last", text="x")) == "x"
+    for _, reason in reasons:
+        assert f"{reason}" in caplog.text
+    assert caplog.text.count("MCP server raw: left out the tool") == len(reasons)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "kept"),
+    [("_MAX_ENTRIES", 4, 4), ("_MAX_PAGES", 2, 6), ("_MAX_CHARACTERS", 1000, None)],
+)
+async def test_the_list_of_tools_has_a_limit(
+    limit: str,
+    value: int,
+    kept: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from amplifier_extras.tool_mcp import client
+
+    monkeypatch.setattr(client, limit, value)
+    async with session({"raw": raw("pages")}) as mcp:
+        assert 0 < len(mcp.tools) < len(RAW_TOOLS)
+        assert kept in (None, len(mcp.tools))
+    assert f"left out the tools after the first {len(mcp.tools)}: the limits are" in caplog.text
 
 
 async def test_a_server_that_needs_several_attempts_gets_them(tmp_path: Path) -> None:

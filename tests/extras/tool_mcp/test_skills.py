@@ -199,7 +199,7 @@ async def test_an_invalid_entry_is_left_out_with_a_reason(
     async with session({"docs": config(folder, f"entry={entries}")}) as mcp:
         assert [name.partition("@")[0] for name in skills_in(mcp)] == ["acme/refunds"]
         assert "mcp_docs_echo" in mcp.tools
-    assert "a skill of the MCP server docs is left out" in caplog.text
+    assert "MCP server docs: left out the skill" in caplog.text
     assert reason in caplog.text
 
 
@@ -226,8 +226,8 @@ async def test_many_invalid_skills_are_counted(
     entries.write_text(json.dumps(invalid))
     async with session({"docs": config(folder, f"entry={entries}")}) as mcp:
         assert len(skills_in(mcp)) == 2
-    assert caplog.text.count("is left out") == 10
-    assert "3 more skills of the MCP server docs are left out" in caplog.text
+    assert caplog.text.count("left out the skill") == 10
+    assert "MCP server docs: left out 3 more tools or skills" in caplog.text
 
 
 async def test_names_in_an_error_are_cut() -> None:
