@@ -266,7 +266,9 @@ def try_server(
     for tool in tools:
         text = tool["description"].strip().partition("\n")[0]
         invocation.stdout.write(f"{tool['name']}  {one_line(text, 100)}\n")
-    to_stderr(f"amplifier: {name} is ready: {len(tools)} tools")
+    to_stderr(
+        f"amplifier: {name} is ready: {len(tools)} tools; to pin them: amplifier plan lock, then --locked"
+    )
 
 
 def _require(name: str, known: Collection[str]) -> None:

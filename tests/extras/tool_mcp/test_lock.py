@@ -98,6 +98,16 @@ def test_each_of_12_changed_fields_ends_a_locked_run(
     assert "amplifier plan lock" in done.stderr
 
 
+def test_an_invalid_tool_is_named_and_not_pinned(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.offer({"name": "first", "inputSchema": {"type": "array"}})
+    locked = machine("plan", "lock")
+    assert locked.code == 0, locked.stderr
+    assert "mcp files: pid name none → pid" in locked.stdout
+    assert "mcp files: first" not in locked.stdout
+    assert "amplifier: warning: MCP server files: left out the tool first" in locked.stderr
+
+
 def test_keys_in_another_order_are_no_change(machine: Machine) -> None:
     def reversed_keys(value: Any) -> Any:
         if isinstance(value, dict):

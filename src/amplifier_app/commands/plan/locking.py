@@ -17,7 +17,9 @@ from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.table import OutputOption
+from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.mount import find_pins
+from amplifier_app.runtime.observers.notices import show_logs
 from amplifier_app.sources.loading import Fetching
 from amplifier_app.sources.lockfile import Lock, lock_path_for
 from amplifier_app.sources.plan_lock import Difference, make_lock
@@ -53,6 +55,8 @@ def lock(
     """
     # Locking a provider does not need its credentials.
     fetching = Fetching(keep=True, lock=file)
+    # What a server cannot offer is not pinned.
+    show_logs(StderrNotices(quiet=False), verbose=False).show_held()
     chosen = chosen_plan(request, keep_unset=True, fetching=fetching)
     path = file or lock_path_for(chosen)
     while True:
