@@ -129,7 +129,7 @@ class Table:
             "seconds": read_seconds(result),
             "steps": result["steps"],
             "tokens": to_mapping(result.get("usage")).get("total_tokens"),
-            "answered_model": next(iter(models), result.get("model")),
+            "answered_model": ", ".join(models) or result.get("model"),
             "reason": read_reason(result),
         }
         texts = {k: v for k, v in cells.items() if isinstance(v, (str, list, dict))}

@@ -23,6 +23,7 @@ from amplifier_batch.record.writer import writing
 from amplifier_batch.reports import page
 from amplifier_batch.reports.page import Distribution, SessionPages, histogram, nice_step
 from amplifier_batch.scores import store_score
+from amplifier_batch.table import Table, Where
 from tests.batch.record.test_folder import FACTS
 
 HOSTILE = (
@@ -309,6 +310,14 @@ def test_junit_counts_what_it_has(tmp_path: Path) -> None:
     assert cases[0][0].text == "a < b & ]]>"
     assert [case.get("time") for case in cases] == ["3.000"] * 3
     assert cases[1][0].get("message") == '"x" < 1'
+
+
+def test_a_row_answered_by_several_models_has_all_of_them(tmp_path: Path) -> None:
+    fallback = {**result(2), "answered_models": {"model-1": 1, "model-2": 1}}
+    batch = batch_of(tmp_path, [{**result(1), "answered_models": {"model-1": 2}}, fallback])
+    table = Table(batch)
+    others = table.rows(Where("answered_model!=model-1", table.columns))
+    assert [cells["answered_model"] for cells in others] == ["model-1, model-2"]
 
 
 @pytest.mark.parametrize("kind", ["md", "junit", "html"])
