@@ -36,7 +36,9 @@ GOES_BACK: Mapping[Cause, str | None] = {
 """When the requested model is asked again, by cause; None if only the service knows."""
 
 # What names a release of the same model: a date, `latest`, the version of a cloud.
-_RELEASE = lazy_pattern(r"(?:[-@:](?:\d{8}|\d{4}-\d{2}-\d{2}|latest|default))?(?:-v\d+(?::\d+)?)?$")
+_RELEASE = lazy_pattern(
+    r"(?:[-@:](?:(\d{8}|\d{4}-\d{2}-\d{2})|latest|default))?(?:-v\d+(?::\d+)?)?$"
+)
 
 
 class Answered(NamedTuple):
@@ -110,13 +112,18 @@ def is_same_model(requested: str | None, answered: str | None) -> bool:
     """Return True if both names may mean the same model: a gateway's prefix, a snapshot, an alias."""
     if requested is None or answered is None or requested == answered:
         return True
-    return _base_name(requested) == _base_name(answered)
+    (name, date), (other, other_date) = _split_name(requested), _split_name(answered)
+    return name == other and (not date or not other_date or date == other_date)
 
 
-def _base_name(model: str) -> str:
+def _split_name(model: str) -> tuple[str, str]:
+    """Return the name without its release, and the date of the release, empty if it has none."""
     name = re.split(r"[/\\]", model.lower())[-1]
     name = name.rpartition("anthropic.")[2]  # The ids of clouds: us.anthropic.claude-…
-    return _RELEASE.sub("", name)
+    release = _RELEASE.search(name)
+    if release is None:
+        return name, ""
+    return name[: release.start()], (release[1] or "").replace("-", "")
 
 
 def _find_price(provider: Any, model: str | None) -> dict[str, float] | None:

@@ -134,6 +134,8 @@ async def test_a_hook_can_refuse_the_answers_of_another_model(
         (None, "anything", True),
         ("gpt-5.4", "gpt-5.4-mini", False),
         ("claude-opus-4-5", "claude-opus-4-6", False),
+        ("gpt-5.4-2026-03-05", "openai/gpt-5.4@20260305", True),
+        ("gpt-5.4-2026-03-05", "gpt-5.4-2026-05-01", False),
         ("gpt-4.1", "gpt-4", False),
     ],
 )
