@@ -122,6 +122,10 @@ class Updates(EventStream):
         self.running.clear()
         self._diffs.clear()
         self._send_usage()
+        self.send_title()
+
+    def send_title(self) -> None:
+        """Send the title of the session if it has changed."""
         saved = None if self.session is None else self.session.saved
         title = None if saved is None else saved.metadata.get("title")
         if saved is not None and isinstance(title, str) and title != self._title:

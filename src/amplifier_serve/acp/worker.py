@@ -89,6 +89,8 @@ class Worker:
         self._leave = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
         self._reopening = asyncio.Lock()
+        self._needs_title = False
+        self._titling: asyncio.Task[None] | None = None
         self._changes: set[asyncio.Task[Any]] = set()
         self._updates = Updates(self._update)
         self._permissions = Permissions(self.peer, self._updates)
@@ -206,12 +208,14 @@ class Worker:
             self._mounting = asyncio.create_task(
                 mount_servers(session, self._servers, self._updates)
             )
+            self._needs_title = session.saved is not None and not session.saved.steps
             opened.set_result(session)
             await self._leave.wait()
             self._mounting.cancel()
             await asyncio.wait({self._mounting})
 
     async def _close(self) -> None:
+        await self._end_titling()
         self._leave.set()
         if self._keeping is not None:
             await asyncio.wait({self._keeping})
@@ -260,6 +264,7 @@ class Worker:
         try:
             if before is not None:
                 await before.ended.wait()
+            await self._end_titling()
             async with self._reopening:
                 session = self._opened
             text, images = read_prompt(blocks)
@@ -274,6 +279,9 @@ class Worker:
                 return {"stopReason": "cancelled"}
             turn.stop = lambda: session.stop(immediate=True)
             result = await session.run(text)
+            if self._needs_title and session.turn.response:
+                self._needs_title = False
+                self._titling = asyncio.create_task(self._request_title(session, text))
             usage = count_tokens(session)
             answer = {"stopReason": self._stop_reason(session, result)}
             return {**answer, "usage": usage} if usage else answer
@@ -291,6 +299,20 @@ class Worker:
             raise _to_rpc_error(to_outcome(error)) from error
         finally:
             self._updates.prompt_ended()
+
+    async def _request_title(self, session: OpenSession, prompt: str) -> None:
+        """Let the model write the session's title, until the next prompt comes."""
+        self._updates.retries.is_muted = True
+        try:
+            await session.request_title(prompt)
+        finally:
+            self._updates.retries.is_muted = False
+        self._updates.send_title()
+
+    async def _end_titling(self) -> None:
+        if self._titling is not None:
+            self._titling.cancel()
+            await asyncio.wait({self._titling})
 
     async def _wait_for_servers(self) -> None:
         """Wait for the MCP servers of the editor, so that the first request has their tools."""

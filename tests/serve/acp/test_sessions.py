@@ -29,6 +29,34 @@ def test_a_prompt_is_answered_and_the_session_is_saved(tmp_path: Path) -> None:
     assert (done.code, done.stdout) == (0, "You said: again\n")
 
 
+TITLES = {
+    "orchestrator": "loop-streaming",
+    "context": {"module": "context-simple", "config": {"titles": "model"}},
+}
+
+
+def test_the_model_writes_the_title_after_the_first_answer(tmp_path: Path) -> None:
+    replies = ["the answer", "Fix the parser", "another answer"]
+    with running("-f", mock_plan(tmp_path, replies, session=TITLES)) as editor:
+        session = editor.open(tmp_path)
+        assert editor.prompt(session, "first")["stopReason"] == "end_turn"
+        titles = [update["title"] for update in editor.wait_for("session_info_update", 2)]
+        editor.prompt(session, "second")
+        assert editor.text(session) == "the answeranother answer"
+        listed = editor.call("session/list", cwd=str(tmp_path))["sessions"]
+    assert (titles, listed[0]["title"]) == (["first", "Fix the parser"], "Fix the parser")
+
+
+def test_a_request_for_a_title_gives_way_to_the_next_prompt(tmp_path: Path) -> None:
+    never = {"text": "a title", "delay": 1000}
+    with running("-f", mock_plan(tmp_path, ["one", never], session=TITLES)) as editor:
+        session = editor.open(tmp_path)
+        editor.prompt(session, "first")
+        with pytest.raises(Refused, match="script"):
+            editor.prompt(session, "second")
+        assert [update["title"] for update in editor.wait_for("session_info_update")] == ["first"]
+
+
 def test_tokens_context_and_cost_reach_the_editor(tmp_path: Path) -> None:
     usage = {"input_tokens": 100, "output_tokens": 20, "cache_read_tokens": 60, "cost_usd": "0.5"}
     reply = {"text": "hello", "usage": usage}
