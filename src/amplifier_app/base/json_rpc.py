@@ -250,13 +250,13 @@ class Peer:
     def _called(self, method: str, fields: dict[str, Any]) -> None:
         params = fields.get("params")
         arguments = cast("dict[str, Any]", params if isinstance(params, dict) else {})
-        if method == self._cancellation.method:
+        is_request = "id" in fields
+        if method == self._cancellation.method and not is_request:
             id = arguments.get("requestId")
             running = self._running.get(id) if isinstance(id, str | int) else None
             if running is not None:
                 running.cancel()
             return
-        is_request = "id" in fields
         try:
             if params is not None and not isinstance(params, dict):
                 raise RpcError(INVALID_PARAMS, "'params' must be a JSON object")

@@ -37,6 +37,7 @@ WRONG: list[bytes] = [
     b'{"jsonrpc": "2.0", "id": 1, "method": "session/list", "params": {"cursor": "-1"}}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "no/such/method", "params": {}}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "open", "params": {}}',
+    b'{"jsonrpc": "2.0", "id": 1, "method": "$/cancel_request", "params": {"requestId": 1}}',
 ]
 IGNORED: list[bytes] = [
     b"",
