@@ -10,9 +10,9 @@ CODE_LINES = {
     "amplifier_batch": 8_090,
     "amplifier_core": 3_000,
     "amplifier_extras": 4_890,
-    "amplifier_serve": 1_766,
+    "amplifier_serve": 1_785,
     "amplifier_kit": 4_670,
-    "amplifier_modules": 19_410,
+    "amplifier_modules": 19_420,
     "amplifier_support": 5_810,
 }
 

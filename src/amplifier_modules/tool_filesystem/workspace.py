@@ -26,6 +26,7 @@ from pydantic import Field
 
 from amplifier_modules._shared.files import FileProblem as FileProblem
 from amplifier_modules._shared.files import (
+    FileTooLarge,
     Grants,
     InvalidPath,
     Location,
@@ -149,13 +150,25 @@ class Workspace:
         namespace = mentions.bundles.get(name[1:])
         return namespace, None if namespace is None else mentions.resolve(path)
 
-    async def read_unsaved(self, location: Location) -> str | None:
-        """Return the text of a file that was changed in the user's editor and is not saved, else None."""
+    async def read_unsaved(self, location: Location, *, to_change: bool = False) -> str | None:
+        """Return the text of a file that was changed in the user's editor and is not saved, else None.
+
+        Raises:
+            FileTooLarge: It is to be changed, and too large to find out.
+            OSError: The editor does not answer.
+        """
         if (editor := EDITOR_FILES.of(self._coordinator)) is None:
             return None
         try:
             data = await off_loop(location.stat().st_size, lambda: read_whole(location, WHOLE))
             saved = for_model(decode(data)[0])
+        except FileTooLarge:
+            if not to_change:
+                return None
+            raise FileTooLarge(
+                f"it has more than {WHOLE} bytes, so changes that are not saved in the user's editor "
+                "would be lost; ask the user to change it"
+            ) from None
         except FileProblem:
             return None  # Editors have texts only.
         if (text := await editor.read(location.path)) is None:

@@ -433,7 +433,7 @@ class WriteFile(ChangingTool):
         # Missing folders are created.
         with contextlib.suppress(FileNotFoundError), locate(values["file_path"]) as location:
             _like_the_old_file(location, values["content"])
-            await self._workspace.read_unsaved(location)  # for the question
+            await self._workspace.read_unsaved(location, to_change=True)  # for the question
         return ToolResult()
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
@@ -441,7 +441,11 @@ class WriteFile(ChangingTool):
         async with self._workspace.changing:
             with locate(values["file_path"], create_parents=True) as location:
                 data, kept = _like_the_old_file(location, values["content"])
-                unsaved = None if kept is None else await self._workspace.read_unsaved(location)
+                unsaved = (
+                    None
+                    if kept is None
+                    else await self._workspace.read_unsaved(location, to_change=True)
+                )
                 await self._workspace.write(location, data, values["content"], unsaved)
                 path = location.path
         await self._workspace.report(ARTIFACT_WRITE, path, len(data))
@@ -473,7 +477,10 @@ class EditFile(ChangingTool):
     async def rehearse(self, values: dict[str, Any]) -> ToolResult:
         edits = _edits(values)
         with self._workspace.locate_for_writing(values["file_path"]) as location:
-            size, unsaved = location.stat().st_size, await self._workspace.read_unsaved(location)
+            size, unsaved = (
+                location.stat().st_size,
+                await self._workspace.read_unsaved(location, to_change=True),
+            )
             await off_loop(size, lambda: _edit(location, edits, unsaved))
         return ToolResult()
 
@@ -481,7 +488,7 @@ class EditFile(ChangingTool):
         edits = _edits(values)
         async with self._workspace.changing:
             with self._workspace.locate_for_writing(values["file_path"]) as location:
-                unsaved = await self._workspace.read_unsaved(location)
+                unsaved = await self._workspace.read_unsaved(location, to_change=True)
                 size = location.stat().st_size
                 before, after, data = await off_loop(size, lambda: _edit(location, edits, unsaved))
                 await self._workspace.write(location, data, after.text, unsaved)

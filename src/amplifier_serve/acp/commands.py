@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import visible
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     Reopen,
@@ -40,6 +42,7 @@ class Commands:
         session: The session that a command is for.
         renderer: Shows it.
         commands: The commands by name; empty before they are announced.
+        changed_in_editor: The files that were changed in the editor, of which copies have the saved text.
     """
 
     is_plain = True
@@ -51,6 +54,7 @@ class Commands:
         self._updates = updates
         self.renderer: Renderer = updates
         self.commands: dict[str, SlashCommand] = {}
+        self.changed_in_editor: Collection[str] = ()
         self._prompt: str | None = None
 
     async def announce(self, session: OpenSession) -> None:
@@ -74,9 +78,15 @@ class Commands:
         Raises:
             AppError: The command cannot run.
         """
-        if find(command_in(text) or "", self.commands) is None:
+        if (command := find(command_in(text) or "", self.commands)) is None:
             return False
         self.session = session
+        if command.name == "/undo" and self.changed_in_editor:
+            names = ", ".join(sorted(map(visible, self.changed_in_editor)))
+            self._updates.say(
+                f"warning: changed in the editor: {names}. /undo restores the text that was saved; "
+                "changes that were not saved come back with undo in the editor."
+            )
         try:
             reply = await run_command(text, self)
         except Reopen as reopen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import errno
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _MODULE = "tool-mcp"
 _WAIT_SECONDS = 30
 """Seconds until the first prompt goes on without servers that are not ready: the `start_timeout` of one."""
+_ANSWER_SECONDS = 10.0
+"""Seconds that the editor has to read or change a file."""
 
 
 def read_prompt(blocks: Any) -> tuple[str, tuple[AttachedImage, ...]]:
@@ -127,6 +130,9 @@ class ClientFiles:
         peer: The connection to it.
         session: The id of the session.
         can_write: Whether it also changes them.
+
+    Attributes:
+        changed: The files that were changed in it.
     """
 
     def __init__(self, peer: Peer, session: str, can_write: bool) -> None:
@@ -134,11 +140,11 @@ class ClientFiles:
         self._session = session
         self._can_write = can_write
         self.unsaved: dict[str, str] = {}
+        self.changed: set[str] = set()
 
     async def read(self, path: str) -> str | None:
-        params = {"sessionId": self._session, "path": path}
         try:
-            answer = await self._peer.request("fs/read_text_file", params)
+            answer = await self._request("fs/read_text_file", path=path)
         except RpcError:
             return None  # Editors may know only the files of their project.
         content = to_mapping(answer).get("content")
@@ -148,11 +154,27 @@ class ClientFiles:
         if not self._can_write:
             message = "it has changes in the editor that are not saved; ask the user to save it"
             raise OSError(errno.EBUSY, message)
-        params = {"sessionId": self._session, "path": path, "content": text}
+        self.changed.add(path)
         try:
-            await self._peer.request("fs/write_text_file", params)
+            await self._request("fs/write_text_file", path=path, content=text)
         except RpcError as error:
             message = f"the editor could not change it: {error.message}"
+            raise OSError(errno.EBUSY, message) from error
+
+    async def _request(self, method: str, **params: str) -> Any:
+        """Call the editor.
+
+        Raises:
+            RpcError: It refuses.
+            OSError: It does not answer.
+        """
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await self._peer.request(method, {"sessionId": self._session, **params})
+        except TimeoutError as error:
+            message = (
+                f"the editor did not answer within {_ANSWER_SECONDS:g} s; ask the user to check it"
+            )
             raise OSError(errno.EBUSY, message) from error
 
 

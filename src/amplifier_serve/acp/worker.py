@@ -205,6 +205,7 @@ class Worker:
                 files = ClientFiles(self.peer, session.id, bool(self._files.get("writeTextFile")))
                 EDITOR_FILES.register(session.session.coordinator, files)
                 self._updates.unsaved = files.unsaved
+                self._commands.changed_in_editor = files.changed
             self._mounting = asyncio.create_task(
                 mount_servers(session, self._servers, self._updates)
             )

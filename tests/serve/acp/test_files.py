@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serve.acp.editor import choose, running
+from amplifier_app.base.json_rpc import Peer
+from amplifier_app.base.stdio import Output
+from amplifier_serve.acp import inputs
+from tests.serve.acp.editor import Refused, choose, running
 from tests.support.plans import mock_plan
 from tests.support.waiting import wait_until
 
@@ -74,6 +78,51 @@ def test_an_editor_that_only_reads_keeps_unsaved_text(tmp_path: Path, tool: str)
     assert ended["status"] == "failed"
     assert "ask the user to save it" in ended["rawOutput"]
     assert file.read_text() == "saved\n"
+
+
+@pytest.mark.parametrize("tool", ["edit_file", "write_file"])
+def test_a_file_too_large_to_look_for_unsaved_text_is_not_changed(
+    tmp_path: Path, tool: str
+) -> None:
+    file, text = tmp_path / "a.txt", "unsaved" + "\n" * 9_000_000
+    file.write_text(text)
+    given = EDIT if tool == "edit_file" else {"file_path": "a.txt", "content": "new"}
+    with running("--editor-files", "-f", plan(tmp_path, (tool, given))) as editor:
+        files = {"readTextFile": True, "writeTextFile": True}
+        editor.prompt(editor.open(tmp_path, {"fs": files}), "go")
+        (ended,) = editor.wait_for("tool_call_update")
+    assert ended["status"] == "failed"
+    assert "ask the user to change it" in ended["rawOutput"]
+    assert file.read_text() == text
+
+
+async def test_an_editor_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "_ANSWER_SECONDS", 0.1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        files = inputs.ClientFiles(
+            Peer(ours.fileno(), Output(ours.fileno()), lambda *message: None), "s", can_write=True
+        )
+        with pytest.raises(OSError, match="the editor did not answer within"):
+            await files.read("/a.txt")
+        with pytest.raises(OSError, match="the editor did not answer within"):
+            await files.write("/a.txt", "text")
+        sent = theirs.recv(100_000).decode()
+    assert sent.count("$/cancel_request") == 2
+
+
+def test_undo_says_that_unsaved_text_of_the_editor_is_not_restored(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("saved\n")
+    with running("--editor-files", "-f", plan(tmp_path, ("edit_file", EDIT))) as editor:
+        editor.files = {str(file): "unsaved\n"}
+        files = {"readTextFile": True, "writeTextFile": True}
+        session = editor.open(tmp_path, {"fs": files})
+        editor.prompt(session, "go")
+        # Without copies, there is nothing to undo.
+        with pytest.raises(Refused):
+            editor.prompt(session, "/undo")
+        assert f"warning: changed in the editor: {file}. /undo restores" in editor.text()
 
 
 def test_files_are_on_the_disk_unless_it_is_asked_for(tmp_path: Path) -> None:
