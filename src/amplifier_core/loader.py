@@ -10,6 +10,7 @@ are ignored. A package is imported under its real name, and from its own folder 
 call mount functions; `amplifier_core.mounting` does, and checks what they mounted.
 """
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -66,10 +67,14 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
+# Once for all modules of a resolver, and for all sessions that share it.
+_read_signature = functools.lru_cache(maxsize=4)(inspect.signature)
+
+
 async def resolve(resolver: Any, module_id: str, hint: Any) -> Any:
     """The source of a module. Prefers the published keywords to the protocol's positional form."""
     ask = getattr(resolver, "async_resolve", None) or resolver.resolve
-    parameters = inspect.signature(ask).parameters
+    parameters = _read_signature(ask).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     named = [name for name in ("source_hint", "profile_hint") if takes_any or name in parameters]
     if named:

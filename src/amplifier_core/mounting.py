@@ -115,7 +115,8 @@ class Footprint:
         capability x``.
         """
         now = _registered(self._coordinator)
-        return [text for text, count in now.items() if count > self._registered.get(text, 0)]
+        added = (key for key, count in now.items() if count > self._registered.get(key, 0))
+        return [f"{what} {name}" for what, name in added]
 
     def undo(self) -> None:
         """Restore the mount points to the snapshot."""
@@ -135,11 +136,11 @@ def _mounted(kind: str, coordinator: ModuleCoordinator) -> dict[str, Any]:
     return dict(mounted) if isinstance(mounted, dict) else {point: mounted}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _registered(coordinator: ModuleCoordinator) -> dict[str, int]:
-    handlers = coordinator.hooks.list_handlers()
-    counts = {f"a handler of {event}": len(names) for event, names in handlers.items()}
-    counts.update({f"the capability {name}": 1 for name in coordinator.to_dict()["capabilities"]})
-    counts.update({f"a contribution to {n}": len(c) for n, c in coordinator.channels.items()})
+def _registered(coordinator: ModuleCoordinator) -> dict[tuple[str, str], int]:
+    handlers = coordinator.hooks.count_handlers()
+    counts = {("a handler of", event): count for event, count in handlers.items()}
+    counts.update({("the capability", n): 1 for n in coordinator.to_dict()["capabilities"]})
+    counts.update({("a contribution to", n): len(c) for n, c in coordinator.channels.items()})
     return counts
 
 

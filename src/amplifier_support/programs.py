@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,9 +48,13 @@ def find_program(name: str, folder: str | None = None) -> str | None:
     Returns:
         None if PATH has no such program outside these folders.
     """
-    # With a folder in front, `which` looks nowhere else, also on Windows.
-    programs = (shutil.which(os.path.join(entry, name)) for entry in _search_path(folder))
-    return next(filter(None, programs), None)
+
+    def program_in(entry: str) -> str | None:
+        # With a folder in front, `which` looks nowhere else, also on Windows.
+        return shutil.which(os.path.join(entry, name))
+
+    # Few entries have the program, and to check an entry takes longer.
+    return next(map(program_in, _trusted(filter(program_in, _path_entries()), folder)), None)
 
 
 def package_folder(name: str) -> str:
@@ -69,16 +74,20 @@ def package_folder(name: str) -> str:
 
 def search_path(folder: str | None = None) -> str:
     """The PATH for helper programs, which may start others themselves."""
-    return os.pathsep.join(_search_path(folder))
+    return os.pathsep.join(_trusted(_path_entries(), folder))
 
 
-def _search_path(folder: str | None) -> Iterator[str]:
+def _path_entries() -> list[str]:
     entries = absolute_entries(os.environ.get("PATH", os.defpath)).split(os.pathsep)
-    untrusted = _untrusted_roots(folder)
+    return [entry for entry in entries if entry]
+
+
+def _trusted(entries: Iterable[str], folder: str | None) -> Iterator[str]:
     # The system's own folders, and that of the interpreter which runs this very code.
     trusted = {*os.defpath.split(os.pathsep), os.path.dirname(sys.executable)}
-    for entry in filter(None, entries):
-        if entry in trusted or not _is_inside(entry, untrusted):
+    untrusted = cache(_untrusted_roots)
+    for entry in entries:
+        if entry in trusted or not _is_inside(entry, untrusted(folder)):
             yield entry
 
 

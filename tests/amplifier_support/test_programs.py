@@ -67,6 +67,18 @@ def test_programs_of_the_working_folder_and_its_project_do_not_count(
     assert find_program("helper") is None
 
 
+def test_only_folders_that_have_the_program_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: set[str] = set()
+    realpath = os.path.realpath
+    monkeypatch.setattr(os.path, "realpath", lambda path: checked.add(str(path)) or realpath(path))
+    good = program(tmp_path / "good")
+    monkeypatch.setenv("PATH", parse_path(tmp_path, good.parent, tmp_path / "later"))
+    assert find_program("helper") == str(good)
+    assert checked & set(os.environ["PATH"].split(os.pathsep)) == {str(good.parent)}
+
+
 def test_a_link_to_the_project_does_not_count(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

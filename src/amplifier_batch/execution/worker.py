@@ -315,7 +315,8 @@ class RowRun:
         limit = worker.timeout
         opening = Opening(None if limit is None else time.monotonic() + limit)
         approvals = Approvals(worker.policy)
-        await asyncio.to_thread(task.workdir.prepare)
+        if task.workdir.kind != "same":
+            await asyncio.to_thread(task.workdir.prepare)
         if os.getcwd() != task.workdir.target:
             os.chdir(task.workdir.target)
         exchange = None if self._node_row is None else self._node_row.exchange_answer
