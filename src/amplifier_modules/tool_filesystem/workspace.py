@@ -162,14 +162,12 @@ class Workspace:
         try:
             data = await off_loop(location.stat().st_size, lambda: read_whole(location, WHOLE))
             saved = for_model(decode(data)[0])
-        except FileTooLarge:
-            if not to_change:
-                return None
-            raise FileTooLarge(
-                f"it has more than {WHOLE} bytes, so changes that are not saved in the user's editor "
-                "would be lost; ask the user to change it"
-            ) from None
-        except FileProblem:
+        except FileProblem as problem:
+            if to_change and isinstance(problem, FileTooLarge):
+                raise FileTooLarge(
+                    f"it has more than {WHOLE} bytes, so changes that are not saved in the user's editor "
+                    "would be lost; ask the user to change it"
+                ) from None
             return None  # Editors have texts only.
         if (text := await editor.read(location.path)) is None:
             return None
