@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError, UsageError
+from amplifier_app.base.file_writing import read_records
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.scorers import JUDGE, PYTHON, scorer_file
 from amplifier_app.plan.tree.nodes import ListNode, MapNode
@@ -205,15 +206,8 @@ def read_scores(folder: BatchFolder) -> Scores:
     Raises:
         SessionError: They cannot be read.
     """
-    path = folder.path / SCORES
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise SessionError(f"cannot read {path}: {error.strerror}") from error
     scores: Scores = {}
-    for line in journal.readable_records(data):
+    for line in read_records(folder.path / SCORES):
         key = line.get("number", 0), line.get("repeat", 1)
         attempts, by = line.get("attempts", 1), str(line.get("by"))
         rest = (line.get(name) for name in ("value", "reason", "agreement", "cost"))

@@ -1,11 +1,12 @@
 """Write files atomically: private ones such as conversations, those the user keeps such as settings and plans, and new
-ones that a command writes.
+ones that a command writes. Read files of records.
 
 Private files are owner-only and never opened through links.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,7 @@ from typing import Final
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location, SessionError, UsageError
-from amplifier_support import files
+from amplifier_support import files, journal
 from amplifier_support.files import system_errors_as
 
 OWN_FOLDER: Final = "Fix its permissions, or set AMPLIFIER_HOME to a folder of your own."
@@ -46,6 +47,20 @@ def open_private(path: Path, flags: int) -> int:
     """
     with system_errors_as(SessionError, f"cannot open {path}"):
         return files.open_private(path, flags)
+
+
+def read_records(path: Path) -> list[journal.Record]:
+    """The records in a file of JSON lines, without invalid lines; none if it does not exist.
+
+    Raises:
+        SessionError: It cannot be read.
+    """
+    with (
+        system_errors_as(SessionError, f"cannot read {path}"),
+        contextlib.suppress(FileNotFoundError),
+    ):
+        return journal.readable_records(path.read_bytes())
+    return []
 
 
 def write_private(path: Path, text: str, *, durable: bool = True) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.file_writing import read_records
 from amplifier_app.sessions.conversation import Conversation
-from amplifier_support import journal
 from amplifier_support.files import folder_at, is_below, open_regular, write_atomically
 from amplifier_support.named_tuple import NamedTuple
 
@@ -44,15 +44,9 @@ def _backup_records(session: Path) -> list[dict[str, Any]]:
 
 def _read(index: Path) -> Iterator[dict[str, Any]]:
     """The changes on record. An undone turn counts as changes back to the state before it."""
-    try:
-        records = journal.readable_records(index.read_bytes())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise SessionError(f"cannot read {index}: {error.strerror}") from error
     turns: dict[Any, dict[str, Any]] = {}
     running: dict[Any, dict[str, Any]] = {}
-    for record in records:
+    for record in read_records(index):
         of_turn = turns.setdefault(str(record.get("turn")), {})
         if record.get("kind") == "intent":
             running[record.get("call")] = record

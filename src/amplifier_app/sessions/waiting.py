@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.file_writing import read_records
 from amplifier_app.base.redact import redactor
 from amplifier_app.sessions.summary import WAITING_FILE, time_text
 from amplifier_support import journal
@@ -148,13 +149,7 @@ class Waiting:
         self._folder = folder
         self._used = _read_used()
         self.questions: dict[str, Question] = {}
-        try:
-            data = (folder / WAITING_FILE).read_bytes()
-        except FileNotFoundError:
-            data = b""
-        except OSError as error:
-            raise SessionError(f"cannot read {folder / WAITING_FILE}: {error.strerror}") from error
-        for record in journal.readable_records(data):
+        for record in read_records(folder / WAITING_FILE):
             self._apply(record)
 
     def _apply(self, record: Mapping[str, Any]) -> None:
@@ -261,14 +256,7 @@ class Waiting:
 
 def _read_used() -> set[str]:
     """The seals of the answers that were used. Raises SessionError."""
-    file = paths.config_dir() / _USED_FILE
-    try:
-        data = file.read_bytes()
-    except FileNotFoundError:
-        return set()
-    except OSError as error:
-        raise SessionError(f"cannot read {file}: {error.strerror}") from error
-    return {str(record.get("seal")) for record in journal.readable_records(data)}
+    return {str(record.get("seal")) for record in read_records(paths.config_dir() / _USED_FILE)}
 
 
 def _is_sealed(record: Mapping[str, Any], key: str, session: str) -> bool:
