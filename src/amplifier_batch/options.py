@@ -4,6 +4,7 @@
 import re
 import time
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,8 +16,9 @@ from amplifier_batch.record.remote import find_folder, find_new_folder, is_url
 from amplifier_support.named_tuple import NamedTuple
 
 _WHAT = "What runs"
-_LIMITS = "Limits"
-_ENGINE = "Engine"
+_what = partial(Option, group=_WHAT)
+_limit = partial(Option, group="Limits")
+_engine = partial(Option, group="Engine")
 
 DEFAULT_WORKERS = 8
 
@@ -135,75 +137,67 @@ class RowOptions(NamedTuple):
 
     prompt: Annotated[
         str | None,
-        Option(
+        _what(
             "--prompt",
             metavar="TEXT",
-            group=_WHAT,
             help="The prompt; {{field}} is replaced by a field of the row. [default: the plan's, else the field 'prompt' "
             "of the row, or its line of text]",
         ),
     ] = None
     workdir: Annotated[
         str,
-        Option(
+        _what(
             "--workdir",
             metavar="KIND[:PATH]",
-            group=_WHAT,
             help="Where a row runs: 'same' folder for all, an empty one ('fresh'), or a 'copy' or git "
             "'clone' of PATH, which may have fields of the row.",
         ),
     ] = "same"
     repeat: Annotated[
         int,
-        Option(
+        _what(
             "--repeat",
             min=1,
             max=1000,
             metavar="N",
-            group=_WHAT,
             help="Run each row N times; reports then contain pass@k for k from 1 to N.",
         ),
     ] = 1
     economy: Annotated[
         bool,
-        Option(
+        _what(
             "--economy",
-            group=_WHAT,
             help="Get answers at the provider's batch price, about half, each within a day.",
         ),
     ] = False
     shard: Annotated[
         str | None,
-        Option(
+        _what(
             "--shard",
             metavar="K/N",
-            group=_WHAT,
             help="Run only the K-th of N parts of the rows; auto/N takes K from the index of this array job.",
         ),
     ] = None
     score: Annotated[
         list[str] | None,
-        Option(
+        _what(
             "--score",
             metavar="NAME=COMMAND",
-            group=_WHAT,
             help="Score each answer at the end, as 'amplifier batch score' does; repeatable.",
         ),
     ] = None
     cache: Annotated[
         bool,
-        Option(
+        _what(
             "--cache",
-            group=_WHAT,
             help="Reuse answers to identical requests, also of other batches that ran with --cache.",
         ),
     ] = False
     max_cost_row: Annotated[
         str | None,
-        Option(
+        _limit(
             "--max-cost-row",
             metavar="DOLLARS",
-            group=_LIMITS,
             help="Stop a row when it has cost this much.",
         ),
     ] = None
@@ -227,95 +221,85 @@ class BatchOptions(NamedTuple):
 
     workers: Annotated[
         int | None,
-        Option(
+        _limit(
             "--workers",
             "-w",
             min=1,
             max=1000,
             metavar="N",
-            group=_LIMITS,
             help=f"Rows to run at a time. [default: that of the batch, {DEFAULT_WORKERS} for a new one]",
         ),
     ] = None
     max_cost: Annotated[
         str | None,
-        Option(
+        _limit(
             "--max-cost",
             metavar="DOLLARS",
-            group=_LIMITS,
             help="Stop when all rows together have cost this much; 'none' for no limit.",
         ),
     ] = None
     max_forecast: Annotated[
         str | None,
-        Option(
+        _limit(
             "--max-forecast",
             metavar="DOLLARS",
-            group=_LIMITS,
             help="Stop after the first rows if all rows together will cost more than this; 'none' for no limit.",
         ),
     ] = None
     stop_after: Annotated[
         str | None,
-        Option(
+        _limit(
             "--stop-after",
             metavar="N|X%",
-            group=_LIMITS,
             help="Stop when this many rows have failed; 'none' for no limit.",
         ),
     ] = None
     deadline: Annotated[
         str | None,
-        Option(
+        _limit(
             "--deadline",
             metavar="TIME",
-            group=_LIMITS,
             help="With --economy: pay the normal price for requests without an answer after 6h, 1d, …",
         ),
     ] = None
     waiting: Annotated[
         int | None,
-        Option(
+        _limit(
             "--waiting",
             min=1,
             max=100_000,
             metavar="N",
-            group=_LIMITS,
             help="With --economy: rows in one batch. [default: 1000]",
         ),
     ] = None
     engine: Annotated[
         Literal["local", "ray"] | None,
-        Option(
+        _engine(
             "--engine",
-            group=_ENGINE,
             help="Where rows run: on this machine, or on a Ray cluster. [default: local]",
         ),
     ] = None
     address: Annotated[
         str | None,
-        Option(
+        _engine(
             "--address",
             metavar="HOST:PORT",
-            group=_ENGINE,
             help="The Ray cluster; 'auto' for the one on this machine. [default: $RAY_ADDRESS, or a local Ray]",
         ),
     ] = None
     cpus: Annotated[
         float | None,
-        Option(
+        _engine(
             "--cpus",
             metavar="N",
-            group=_ENGINE,
             help="With --engine ray: CPUs to request for a worker. [default: 1 for 8 rows]",
         ),
     ] = None
     resources: Annotated[
         str | None,
-        Option(
+        _engine(
             "--resources",
             metavar="NAME=N,…",
-            group=_ENGINE,
             help="With --engine ray: further resources of the nodes to request for a worker.",
         ),
     ] = None
