@@ -6,8 +6,8 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_300,
-    "amplifier_batch": 8_090,
+    "amplifier_app": 36_270,
+    "amplifier_batch": 8_060,
     "amplifier_core": 3_000,
     "amplifier_extras": 4_890,
     "amplifier_serve": 1_785,
