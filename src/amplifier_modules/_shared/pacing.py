@@ -44,12 +44,11 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from amplifier_modules._shared.http.client import enter_at_once
-from amplifier_modules._shared.http.errors import retry_after
+from amplifier_modules._shared.http.errors import parse_http_date, retry_after
 from amplifier_support.files import make_private_folder, open_private, try_lock
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import PACE, Enter, Turn
@@ -164,10 +163,11 @@ def _seconds_until(text: str, date: str | None, now: float) -> float | None:
     """The time until a moment by the clock of the service, if the answer has it."""
     try:
         moment = datetime.fromisoformat(text)
-        seen = now if date is None else parsedate_to_datetime(date).timestamp()
+        ends = moment.timestamp()
     except (ValueError, OverflowError):
         return None
-    return None if moment.tzinfo is None else moment.timestamp() - seen
+    seen = now if date is None else parse_http_date(date)
+    return None if moment.tzinfo is None or seen is None else ends - seen
 
 
 _USUAL = 0.05

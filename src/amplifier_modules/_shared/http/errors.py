@@ -30,7 +30,6 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable, Mapping
-from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, cast
 
@@ -197,7 +196,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         try:
             seconds = float(value) * unit
         except ValueError:
-            until, now = _timestamp(value), _timestamp(headers.get("date"))
+            until, now = parse_http_date(value), parse_http_date(headers.get("date"))
             if until is None:
                 continue
             seconds = until - (time.time() if now is None else now)
@@ -206,8 +205,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None
 
 
-def _timestamp(date: str | None) -> float | None:
-    """Seconds since 1970; None if it is not a date."""
+def parse_http_date(date: str | None) -> float | None:
+    """Return the seconds since 1970; None if it is not a date."""
+    # Most runs need no date, and this is a hundredth of a short one.
+    from email.utils import parsedate_to_datetime
+
     try:
         return None if date is None else parsedate_to_datetime(date).timestamp()
     except (ValueError, OverflowError):
