@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _BOM = b"\xef\xbb\xbf"
 _DEFAULT_EVENT = "message"
+_NAMED = re.compile(r"(?:\A|(?<=\n\n))event: (.+)\ndata: (.*)\n\n")
+_UNNAMED = re.compile(r"(?:\A|(?<=\n\n))data: (.*)\n\n")
 
 
 class SSEDecoder:
@@ -122,20 +125,15 @@ def text_or_none(value: Any) -> str | None:
 
 
 def _parse(data: bytes) -> list[tuple[str, str]]:
-    events: list[tuple[str, str]] = []
-    for raw in data.decode("utf-8", "replace").split("\n\n"):
-        # The two forms that model servers write, parsed without a loop over lines.
-        if raw.startswith("event: "):
-            name, _, value = raw.partition("\ndata: ")
-            if value and "\n" not in value and "\n" not in name:
-                events.append((name[7:] or _DEFAULT_EVENT, value))
-                continue
-        elif raw.startswith("data: ") and "\n" not in raw:
-            events.append((_DEFAULT_EVENT, raw[6:]))
-            continue
-        if raw and (event := _parse_lines(raw)):
-            events.append(event)
-    return events
+    text = data.decode("utf-8", "replace")
+    # The two forms that model servers write are parsed without a loop, if all events have the same.
+    if text.startswith("event: "):
+        events = _NAMED.findall(text)
+    else:
+        events = [(_DEFAULT_EVENT, value) for value in _UNNAMED.findall(text)]
+    if len(events) == text.count("\n\n"):
+        return events
+    return [event for raw in text.split("\n\n") if raw and (event := _parse_lines(raw))]
 
 
 def _parse_lines(raw: str) -> tuple[str, str] | None:
