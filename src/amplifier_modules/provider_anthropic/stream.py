@@ -109,7 +109,7 @@ class StreamAssembly(AnswerStream):
             if type(text) is not str:
                 raise TypeError(field)
             if text:
-                chunks.append(block.delta(text))
+                block.write(text, chunks)
         elif kind == "content_block_start":
             self._start(event, chunks)
         elif kind == "content_block_stop":
@@ -158,7 +158,7 @@ class StreamAssembly(AnswerStream):
         self._open[event["index"]] = block
         chunks.append(block.start())
         if text := content.get(kind) and text_in(content, kind):  # what comes with the start
-            chunks.append(block.delta(text))
+            block.write(text, chunks)
 
     def _finish(self, block: _Open | None, chunks: list[BlockChunk]) -> None:
         if block is None:

@@ -368,7 +368,7 @@ class ResponsesStream(OpenAIStream):
         elif kind == "response.reasoning_summary_part.added":
             block = self._open.get(Key(event["output_index"]))
             if block is not None and block.texts:
-                chunks.append(block.delta(_BETWEEN_SUMMARIES))
+                block.write(_BETWEEN_SUMMARIES, chunks)
         elif kind == "response.output_item.done":
             self._handle_done(event["item"], event["output_index"], chunks)
         elif kind in ("response.created", "response.in_progress"):
@@ -410,7 +410,7 @@ class ResponsesStream(OpenAIStream):
             block = self._start(key, kind)
             chunks.append(block.start())
         if text := text_in(event, "delta"):
-            chunks.append(block.delta(text))
+            block.write(text, chunks)
 
     def _handle_done(self, item: Item, at: int, chunks: list[BlockChunk]) -> None:
         if item["type"] == "message":
@@ -463,7 +463,7 @@ class ResponsesStream(OpenAIStream):
             del self._open[key]
             chunks.append(block.start())
         if text and not block.texts:  # a service that sends items whole
-            chunks.append(block.delta(text))
+            block.write(text, chunks)
         if finished is not None:
             self._finished[block.index] = finished
         content = finished

@@ -40,7 +40,7 @@ class StreamedBlock:
         name: The tool that is called.
     """
 
-    __slots__ = ("id", "index", "kind", "name", "texts")
+    __slots__ = ("_last", "id", "index", "kind", "name", "texts")
 
     def __init__(self, index: int, kind: str, *, id: str = "", name: str = "") -> None:
         self.index = index
@@ -48,6 +48,7 @@ class StreamedBlock:
         self.texts: list[str] = []
         self.id = id
         self.name = name
+        self._last: BlockChunk = {}
 
     @property
     def text(self) -> str:
@@ -62,6 +63,19 @@ class StreamedBlock:
         """Add a piece; returns its chunk."""
         self.texts.append(text)
         return {"type": _DELTA, "index": self.index, "block_type": self.kind, "delta": text}
+
+    def write(self, text: str, chunks: list[BlockChunk]) -> None:
+        """Add a piece to its last chunk if that is the last of `chunks`, otherwise as a new one.
+
+        The delta is a list of pieces until `AnswerStream.take` joins them.
+        """
+        if chunks and chunks[-1] is self._last:
+            self.texts.append(text)
+            self._last["delta"].append(text)
+        else:
+            self._last = self.delta(text)
+            self._last["delta"] = [text]
+            chunks.append(self._last)
 
     def end(self, block: dict[str, Any] | None) -> BlockChunk:
         """The chunk that ends it, with the finished block."""
@@ -149,7 +163,10 @@ class AnswerStream(ABC):
             # The next attempt would get the same from this service.
             failure = self._broken(f"sent {describe_invalid_event(error)}", retryable=False)
             failure.__cause__ = error
-        return merge_deltas(chunks), failure
+        for chunk in chunks:
+            if chunk["type"] == _DELTA:
+                chunk["delta"] = "".join(chunk["delta"])
+        return chunks, failure
 
     def take_whole(self, answer: Mapping[str, Any]) -> Iterator[BlockChunk]:
         """Yield the chunks of an answer that came whole. Raises as `relay` does."""
@@ -188,27 +205,6 @@ class AnswerStream(ABC):
     def _broken(self, what: str, *, retryable: bool = True) -> StreamError:
         text = f"{self._provider} {what}"
         return StreamError(text, provider=self._provider, model=self._model, retryable=retryable)
-
-
-def merge_deltas(chunks: list[BlockChunk]) -> list[BlockChunk]:
-    """Return the chunks of one read, with successive deltas of a block as one."""
-    if len(chunks) < 2:
-        return chunks
-    merged: list[BlockChunk] = []
-    texts: list[str] = []
-    for chunk in chunks:
-        is_delta = chunk["type"] == _DELTA
-        if texts:
-            if is_delta and chunk["index"] == merged[-1]["index"]:
-                texts.append(chunk["delta"])
-                continue
-            if len(texts) > 1:
-                merged[-1] = {**merged[-1], "delta": "".join(texts)}
-        texts = [chunk["delta"]] if is_delta else []
-        merged.append(chunk)
-    if len(texts) > 1:
-        merged[-1] = {**merged[-1], "delta": "".join(texts)}
-    return merged
 
 
 def find_tool_calls(content: list[dict[str, Any]]) -> list[ToolCall]:

@@ -425,7 +425,7 @@ class ChatStream(OpenAIStream):
             block = self._open = _Block(len(self._blocks), kind, refusal=refusal)
             self._blocks.append(block)
             chunks.append(block.start())
-        chunks.append(block.delta(text))
+        block.write(text, chunks)
 
     def _end_text(self, chunks: list[BlockChunk]) -> None:
         if self._open is not None:
@@ -451,7 +451,7 @@ class ChatStream(OpenAIStream):
         arguments = function.get("arguments")
         if arguments:
             text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-            chunks.append(block.delta(text))
+            block.write(text, chunks)
 
     def _find_block(self, call: dict[str, Any], function: dict[str, Any]) -> _Block | None:
         """The call a delta goes on with; None when it begins a new one."""
