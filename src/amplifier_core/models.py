@@ -239,9 +239,9 @@ class HookResult(_Model):
     user_message_level: Literal["info", "warning", "error"] = "info"
     user_message_source: str | None = None
     append_to_last_tool_result: bool = False
-    context_injections: list[ContextInjection] = Field(default_factory=list[ContextInjection])
+    context_injections: list[ContextInjection] = Field(default_factory=list)
     changes: list[tuple[str, dict[str, Any]]] = Field(
-        default_factory=list[tuple[str, dict[str, Any]]], exclude=True, repr=False
+        default_factory=list, exclude=True, repr=False
     )
 
     @field_validator("data", mode="before")
