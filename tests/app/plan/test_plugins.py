@@ -182,6 +182,33 @@ def test_no_part_leads_out_of_the_plugin(tmp_path: Path) -> None:
     assert "../outside/secret.md: it is outside the plugin" in plugin.left_out
 
 
+@pytest.mark.parametrize(
+    ("folder", "is_used"),
+    [
+        ("${PLUGIN_ROOT}/server", True),
+        ("${PLUGIN_DATA}", True),
+        ("${CLAUDE_PROJECT_DIR}", True),
+        ("server", True),
+        ("${PLUGIN_ROOT}/..", False),
+        ("${PLUGIN_ROOT}/link", False),
+        ("${HOME}", False),
+        ("../other", False),
+        ("/etc", False),
+    ],
+)
+def test_a_server_runs_in_no_folder_outside_of_its_plugin(
+    tmp_path: Path, folder: str, is_used: bool
+) -> None:
+    servers = {"s": {"command": "a", "cwd": folder}}
+    files = {"plugin.json": '{"name": "kit"}', "mcp.json": json.dumps({"mcpServers": servers})}
+    kit = write_files(tmp_path / "kit", files)
+    (kit / "link").symlink_to("/etc")
+    plugin = read_plugin(kit, "kit")
+    assert ("kit-s" in plugin.servers) is is_used
+    reasons = [] if is_used else [f"the MCP server s: its 'cwd' is outside the plugin: {folder}"]
+    assert list(plugin.left_out) == reasons
+
+
 def test_agents_whose_front_matter_is_not_yaml_are_read_line_by_line(tmp_path: Path) -> None:
     folder = write_plugin(tmp_path / "review")
     text = "---\nname: a\ndescription: Use it: often. Say: 'go'\ntools: Read\n---\nBody: here\n"

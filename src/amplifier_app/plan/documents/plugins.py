@@ -452,7 +452,17 @@ class _Reading:
         if any(name in json.dumps(config) for name in _DATA):
             self._keeps_data = True
             config["sandbox"] = {"write": [".", str(data_folder(plugin))]}
-        return self._filled(plugin, config), None
+        filled = self._filled(plugin, config)
+        if not self._may_run_in(filled.get("cwd", ".").replace("$$", "$"), plugin):
+            return None, f"its 'cwd' is outside the plugin: {config['cwd']}"
+        return filled, None
+
+    def _may_run_in(self, folder: str, plugin: str) -> bool:
+        """Return True for folders of the plugin, of its data and of the working directory."""
+        if not os.path.isabs(folder):
+            return ".." not in Path(os.path.normpath(folder)).parts and "${" not in folder
+        path, data = Path(os.path.realpath(folder)), os.path.realpath(data_folder(plugin))
+        return path.is_relative_to(self._folder) or path.is_relative_to(data)
 
     def _filled(self, plugin: str, value: Any) -> Any:
         if isinstance(value, str):
