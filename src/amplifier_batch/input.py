@@ -413,7 +413,9 @@ def _table(file: IO[str], name: str, delimiter: str) -> Iterator[tuple[Location,
     csv.field_size_limit(_LONGEST)
     lines = csv.reader(_lines(file, name), delimiter=delimiter, strict=True)
     try:
-        head = next(lines, [])
+        head = next(lines, None)
+        if head is None:
+            return
         if not head or len(set(head)) < len(head) or "" in head:
             raise ConfigError(
                 "the first line must name every column once", location=Location(name, 1)

@@ -74,7 +74,7 @@ class Replica:
     def __init__(self, root: Path, folders: Iterable[str] = (), *, known: bool = False) -> None:
         self.root = root
         self.folders = dict.fromkeys(folders)
-        self._known: dict[str, _State] = dict(self._scan()) if known else {}
+        self._known: dict[str, _State] = self._find_states() if known else {}
         self.expect_repairs()
 
     def expect_repairs(self) -> None:
@@ -91,8 +91,7 @@ class Replica:
         Raises:
             SessionError: A file cannot be read; also while the changes are taken.
         """
-        with self._errors("."):
-            now = dict(self._scan())
+        now = self._find_states()
         removed = self._known.keys() - now.keys()
         paths = [path for path, state in now.items() if state != self._known.get(path)]
         paths += (path for path in removed if _is_last(path, now, removed))
@@ -146,11 +145,17 @@ class Replica:
             yield
         except OSError as error:
             reason = describe_reason(error)
-            raise SessionError(f"cannot read {self.root / path}: {reason}") from error
+            raise SessionError(
+                f"cannot read {error.filename or self.root / path}: {reason}"
+            ) from error
+
+    def _find_states(self) -> dict[str, _State]:
+        with self._errors("."):
+            return dict(self._scan())
 
     def _scan(self) -> Iterator[tuple[str, _State]]:
         for folder in list(self.folders):
-            for place, folders, names in os.walk(self.root / folder):
+            for place, folders, names in os.walk(self.root / folder, onerror=_require_readable):
                 here = os.path.relpath(place, self.root)
                 for name in (*folders, *names, "."):
                     path = os.path.normpath(os.path.join(here, name))
@@ -193,6 +198,12 @@ def split_changes(changes: Iterable[Change]) -> Iterator[tuple[list[Change], boo
         size += len(change.get("data", "")) + len(json.dumps({**change, "data": ""}))
     if part:
         yield part, False
+
+
+def _require_readable(error: OSError) -> None:
+    """Raise the error of a folder that exists and cannot be listed."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _state(status: os.stat_result) -> _State:

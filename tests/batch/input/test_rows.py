@@ -132,6 +132,11 @@ def test_an_invalid_input_is_an_error_with_its_line(
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv", "a.txt"])
+def test_an_empty_file_has_no_rows(tmp_path: Path, name: str) -> None:
+    assert fields(write(tmp_path, name, "")) == []
+
+
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing/*.py"])
 def test_a_missing_input_is_an_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 from pathlib import Path
@@ -29,6 +30,27 @@ def contents(root: Path) -> dict[str, Any]:
         text = os.readlink(path) if path.is_symlink() else path.is_file() and path.read_text()
         found[str(path.relative_to(root))] = text, path.is_file() and os.access(path, os.X_OK)
     return found
+
+
+def test_a_folder_that_cannot_be_listed_is_reported(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = here / "work" / "a" / "hidden"
+    hidden.mkdir()
+    scandir = os.scandir
+
+    # Permissions do not keep root, who may run the tests, from listing it.
+    def refuse(path: Any) -> Any:
+        if Path(path) == hidden:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    replica = Replica(here, ["sessions/a", "work/a", "work/missing"])
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(SessionError, match=f"cannot read {hidden}: Permission denied"):
+        replica.changes()
+    with pytest.raises(SessionError, match="hidden"):
+        Replica(here, ["work/a"], known=True)
 
 
 def test_a_copy_follows_every_kind_of_change(here: Path) -> None:
