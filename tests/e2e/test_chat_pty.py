@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from amplifier_app.sessions.store import SessionStore
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
 from tests.support.screen import screen
@@ -177,7 +178,9 @@ def test_an_edited_prompt_replaces_the_one_that_failed(tmp_path: Path) -> None:
         terminal.ask(" edited", "one answer")
         terminal.ask("second", "Up edits it")
         terminal.ask("a new one", "another answer")
-        assert prompts(leave(terminal)) == ["first edited", "second", "a new one"]
+        session_id = leave(terminal)
+    assert prompts(session_id) == ["first edited", "second", "a new one"]
+    assert SessionStore().find(session_id).metadata["prompts"] == 3
 
 
 @pytest.mark.parametrize("typed", ["", "/retry"])

@@ -186,6 +186,28 @@ def test_a_failed_prompt_is_sent_to_another_model(tmp_path: Path, is_saved: bool
         assert [message["role"] for message in sent["messages"]] == ["user"]
 
 
+@pytest.mark.parametrize("command", ["/status", "/model claude-haiku-4-5"])
+def test_a_title_is_requested_again_after_a_command_that_was_faster(
+    tmp_path: Path, command: str
+) -> None:
+    with ScriptedLLM.running(["One.", "Two.", "Three."]) as server:
+        server.title = Reply("Too late", delay=60)
+        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
+        with Terminal("run", "--session", "s1", cwd=tmp_path, env=env) as terminal:
+            terminal.prompt()
+            terminal.ask("what is this", "One")
+            wait_until(lambda: len(server.titles) == 1)
+            terminal.ask(command, "claude-")
+            assert SessionStore().read("s1")[0]["title"] == "what is this"
+            server.title = "Explain it"
+            terminal.ask("thanks", "Two")
+            wait_until(lambda: SessionStore().read("s1")[0]["title"] == "Explain it")
+            terminal.ask("once more", "Three")
+            terminal.quit()
+        assert len(server.titles) == 2
+        assert b"what is this" in server.titles[1].raw
+
+
 def test_a_resumed_chat_sends_its_last_prompt_again_with_its_files(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("content of a\n")
     with ScriptedLLM.running(["One.", "Two."]) as server:

@@ -55,7 +55,6 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.checks import run_shell
 from amplifier_app.runtime.continuation import (
-    CONTINUE,
     build_conversation,
     last_prompt,
     prompt_to_continue,
@@ -65,6 +64,7 @@ from amplifier_app.runtime.observers.observer import FIRST, LAST, Level, Rendere
 from amplifier_app.runtime.status import read_status
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.sessions.backups import files_changed_since
+from amplifier_app.sessions.conversation import CONTINUE
 from amplifier_app.sessions.conversation import Conversation as Recorded
 from amplifier_app.sessions.store import SessionStore
 from amplifier_core.models import HookResult
@@ -444,7 +444,7 @@ class Conversation:
         self._upcoming: list[str] = []  # to run after the turn, in order
         self.files = PromptFiles(renderer)
         self._turn_runs = False
-        self._needs_title = session.saved is not None and not session.saved.steps
+        self._may_request_title = False
         self.find_obstacle: Callable[[], str | None] = lambda: None
         self._background = _Background.NO
         self.on_empty_line: str | None = None
@@ -594,11 +594,11 @@ class Conversation:
         return True
 
     async def _next_input(self) -> Sent | None:
-        """Return the next input; until it comes, the model may write the session's title."""
-        if not self._needs_title or not self.session.turn.response:
+        """Return the next input; until it comes after an answer, the model may write the session's title."""
+        if not self._may_request_title or not self.session.turn.response:
             return await self._inputs.get()
-        self._needs_title, self.renderer.retries.is_muted = False, True
-        request = asyncio.create_task(self.session.request_title(self.last_prompt or ""))
+        self._may_request_title, self.renderer.retries.is_muted = False, True
+        request = asyncio.create_task(self.session.request_title())
         try:
             return await self._inputs.get()
         finally:
@@ -655,7 +655,7 @@ class Conversation:
         following = await self.session.steering.begin(prompt)
         succeeded = False
         self.last_prompt = prompt
-        self._turn_runs, self.on_empty_line = True, None
+        self._turn_runs, self._may_request_title, self.on_empty_line = True, True, None
         for text in following:
             self._take(text)
         # Lines typed before the turn has begun are messages to it, too.

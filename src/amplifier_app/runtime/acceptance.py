@@ -160,6 +160,8 @@ class Attempts:
         self._session.turn = NO_TURN
         try:
             if answer is None:
+                # Feedback on an answer is no prompt of the user.
+                self._session.goes_on = self._session.goes_on or bool(self._turns)
                 await self._session.run(prompt)
             else:
                 self._session.turn = NO_TURN._replace(response=answer, status="success")

@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING, Any
 from amplifier_app.runtime.approvals import current_mode, policy_other_than_asking
 from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.turns.module_faults import read_messages
-from amplifier_app.sessions.conversation import Conversation
+from amplifier_app.sessions.conversation import CONTINUE, Conversation, goes_on
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.recording_context import answer_at_end
-from amplifier_app.sessions.waiting import ANSWERED
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
 _ANSWERING = ("assistant", "tool")
-
-CONTINUE = "Continue."
-"""The prompt that goes on with an unfinished one."""
 
 
 async def build_conversation(session: OpenSession) -> Conversation:
@@ -65,25 +61,28 @@ async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
     steered = session.steering.sent
     answered = [*messages]
     while _role(answered) == "user" and (
-        _content(answered[-1]) in (prompt, *steered) or _goes_on(answered[-1])
+        _content(answered[-1]) in (prompt, *steered) or goes_on(_content(answered[-1]))
     ):
         del answered[-1]
     unanswered = messages[len(answered) :]
     # Messages to the turn.
     kept = [
-        message for message in unanswered if _content(message) != prompt and not _goes_on(message)
+        message
+        for message in unanswered
+        if _content(message) != prompt and not goes_on(_content(message))
     ]
     is_unanswered = prompt in map(_content, unanswered)
     if len(kept) < len(unanswered):
         await session.context.set_messages(answered if is_unanswered else [*answered, *kept])
     if is_unanswered:
+        session.goes_on = True
         session.steering.following = [*map(_content, kept)]
         return prompt
     # Without the prompt in the conversation, an answer at its end belongs to an earlier one.
     asked = (
         message
         for message in reversed(answered)
-        if message.get("role") == "user" and not _goes_on(message)
+        if message.get("role") == "user" and not goes_on(_content(message))
     )
     last = next((text for text in map(_content, asked) if text not in steered), None)
     is_known = prompt == CONTINUE or (isinstance(last, str) and last.startswith(prompt))
@@ -128,12 +127,6 @@ async def last_prompt(session: OpenSession, recorded: Conversation) -> LastPromp
 async def finished_answer(session: OpenSession) -> str | None:
     """The answer to the last prompt, if the model has given it; None if the prompt is unfinished."""
     return answer_at_end(await read_messages(session.session))
-
-
-def _goes_on(message: dict[str, Any]) -> bool:
-    """Return True for a prompt that only goes on with an earlier one."""
-    content = _content(message)
-    return content == CONTINUE or (isinstance(content, str) and content.startswith(ANSWERED))
 
 
 def _content(message: dict[str, Any]) -> Any:

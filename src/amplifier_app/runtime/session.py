@@ -30,6 +30,7 @@ from amplifier_app.runtime.steering import Steering, Stopping
 from amplifier_app.runtime.turns.module_faults import blaming, checked_answer, read_messages
 from amplifier_app.runtime.turns.turn import NO_TURN, Status, TurnResult, Usage
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
+from amplifier_app.sessions.conversation import goes_on
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sessions.summary import short_id
@@ -175,6 +176,7 @@ class OpenSession:
         active: Its sub-sessions with a running turn.
         stopping: Stops its running turn.
         asks_at_limits: See `ask_at_limits`.
+        goes_on: Whether the next prompt belongs to an earlier one, and is not counted.
         unsaved: Its sub-sessions by id, if it is not saved; see `amplifier_app.runtime.spawning`.
         saved: The saved session; None with ``save=False``.
         facts: Profile, provider, model and tools, for display.
@@ -228,6 +230,7 @@ class OpenSession:
         self.unsaved: dict[str, Any] = {}
         self._images: list[AttachedImage] = []
         self.asks_at_limits = False
+        self.goes_on = False
         self._task: asyncio.Task[str] | None = None
         self.budget: BudgetRecord
         if saved is not None:
@@ -362,8 +365,9 @@ class OpenSession:
         self._usage.merge(self.recorder.usage)
         self.recorder.begin()
         self.renderer.turn_started()
-        if self._record is not None and not self._record.saved.metadata.get("title"):
-            self._record.take_title(redacted_text(self.session.coordinator, prompt))
+        if self._record is not None:
+            self._record.begin_prompt(prompt, is_counted=not (self.goes_on or goes_on(prompt)))
+        self.goes_on = False
         if not self._runs_for_parent:
             self.session.coordinator.cancellation.reset()
         if self._adjustment is not None:
@@ -441,24 +445,30 @@ class OpenSession:
                 **self._state().as_metadata(),
             )
 
-    async def request_title(self, prompt: str) -> None:
-        """Replace the title, the start of a prompt, by one that the model writes for the last turn.
+    async def request_title(self) -> None:
+        """Replace the title, the start of a prompt, by one that the model writes; call it after an answer.
 
-        Without a context that can request one, or if the request fails, the title stays as it is.
+        Without a context that can request one, or if the request fails or is cancelled, the title stays
+        as it is. A call after the next answer requests it again, a few times at most.
         """
         request = getattr(self.context, "suggest_title", None)
         is_local = LOCAL in read_capabilities(first_provider(self.session)[1])
         if request is None or self._record is None or is_local or self.sources.offline:
             return
-        title, before = "", self.usage.tokens
+        if not self._record.begin_title_request():
+            return
+        title: str | None = ""
         # A module may raise anything, and a title is worth no message.
         with contextlib.suppress(Exception):
             try:
-                title = str(await request(prompt, self.turn.response) or "")
-                title = redacted_text(self.session.coordinator, title)
+                prompts = SessionFolder(self._record.saved.path).conversation().prompts
+                asked = "\n\n".join(dict.fromkeys(prompt.text for prompt in prompts))
+                title = await request(asked, self.turn.response)
+                if title is not None:
+                    title = redacted_text(self.session.coordinator, str(title))
             finally:
                 # A request without an answer may cost something, too.
-                if title or self.usage.tokens != before:
+                if title is not None:
                     self._record.save_title(title, self.usage.tokens, self.budget.as_dict())
 
     def _state(self) -> State:

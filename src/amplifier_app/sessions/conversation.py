@@ -21,6 +21,17 @@ from amplifier_support.usage import token_count
 
 Message = dict[str, Any]
 
+CONTINUE = "Continue."
+"""The prompt that goes on with an unfinished one."""
+
+ANSWERED = "The user has answered what waited for approval."
+"""The beginning of the prompt with the answers."""
+
+
+def goes_on(content: Any) -> bool:
+    """Return True for the content of a prompt that only goes on with an earlier one."""
+    return isinstance(content, str) and (content == CONTINUE or content.startswith(ANSWERED))
+
 
 class Call(NamedTuple):
     """A tool call.

@@ -56,8 +56,8 @@ def write_metadata(path: Path, metadata: dict[str, Any], *, durable: bool = True
     Raises:
         SessionError: It cannot be written; the old metadata is unchanged.
     """
-    # Published modules read `turn_count`.
-    data = {**metadata, "turn_count": metadata.get("prompts", 0)}
+    # Published modules read `turn_count`, and expect that the running turn is not in it.
+    data = {"turn_count": 0, **metadata}
     write_private(path / "metadata.json", json_text(data) + "\n", durable=durable)
 
 

@@ -73,7 +73,7 @@ def _require_free(target: Path) -> None:
         raise AlreadyExists(target.name)
 
 
-_OF_THE_SOURCE = ("usage", "spent", "parent", "agent", "depth", "spawned_with")
+_OF_THE_SOURCE = ["usage", "spent", "parent", "agent", "depth", "spawned_with", "title_requests"]
 """Metadata that a fork does not take over: it has used nothing yet and works for no other session."""
 
 _FORK = re.compile(r"\AFork at step \d+: ")
@@ -127,6 +127,7 @@ def fork_session(
         "created": now(),
         "updated": now(),
         "prompts": taken.prompts,
+        "turn_count": taken.prompts,
         "forked_from": point,
         **({} if "parent" in facts else _titles(metadata, taken.steps)),
         **facts,

@@ -153,7 +153,7 @@ _IS_VALID: Mapping[str, Callable[[object], bool]] = {
     **dict.fromkeys(("created", "updated"), lambda value: utc_time(value) is not None),
     **dict.fromkeys(("project", "profile", "plan_digest", "provider", "parent"), _is_text),
     **dict.fromkeys(("title", "name", "model", "mode", "module_mode", "agent"), _or_none(_is_text)),
-    **dict.fromkeys(("prompts", "depth"), _is_count),
+    **dict.fromkeys(("prompts", "turn_count", "depth", "title_requests"), _is_count),
     "usage": _mapping_check(_is_count),
     # Null until a turn has ended, with an orchestrator that does not count.
     "spent": _or_none(_mapping_check(_is_scalar)),

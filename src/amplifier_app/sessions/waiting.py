@@ -28,6 +28,7 @@ from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.file_writing import read_records
 from amplifier_app.base.redact import redactor
+from amplifier_app.sessions.conversation import ANSWERED
 from amplifier_app.sessions.summary import WAITING_FILE, time_text
 from amplifier_support import journal
 from amplifier_support.files import make_private_folder, system_errors_as, write_private
@@ -37,9 +38,6 @@ _KEY_FILE, _USED_FILE = "waiting.key", "waiting.used.jsonl"
 
 WEEK = 7 * 24 * 3600.0
 """Seconds an answer counts, unless its user chooses another time."""
-
-ANSWERED = "The user has answered what waited for approval."
-"""The beginning of the prompt with the answers."""
 
 Decision = Literal["allow", "deny", "answer"]
 

@@ -50,12 +50,13 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import Approvals, Policy
-from amplifier_app.runtime.continuation import CONTINUE, finished_answer, prompt_to_continue
+from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
 from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession, ToolSelection
 from amplifier_app.runtime.turns.turn import EventHandler
+from amplifier_app.sessions.conversation import CONTINUE
 from amplifier_app.sessions.lock import InUse
 from amplifier_app.sessions.waiting import prompt_of_answers
 from amplifier_batch.answer_cache import AnswerCache, Exchange

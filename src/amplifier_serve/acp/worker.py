@@ -89,7 +89,6 @@ class Worker:
         self._leave = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
         self._reopening = asyncio.Lock()
-        self._needs_title = False
         self._titling: asyncio.Task[None] | None = None
         self._changes: set[asyncio.Task[Any]] = set()
         self._updates = Updates(self._update)
@@ -209,7 +208,6 @@ class Worker:
             self._mounting = asyncio.create_task(
                 mount_servers(session, self._servers, self._updates)
             )
-            self._needs_title = session.saved is not None and not session.saved.steps
             opened.set_result(session)
             await self._leave.wait()
             self._mounting.cancel()
@@ -280,9 +278,8 @@ class Worker:
                 return {"stopReason": "cancelled"}
             turn.stop = lambda: session.stop(immediate=True)
             result = await session.run(text)
-            if self._needs_title and session.turn.response:
-                self._needs_title = False
-                self._titling = asyncio.create_task(self._request_title(session, text))
+            if session.turn.response:
+                self._titling = asyncio.create_task(self._request_title(session))
             usage = count_tokens(session)
             answer = {"stopReason": self._stop_reason(session, result)}
             return {**answer, "usage": usage} if usage else answer
@@ -301,11 +298,11 @@ class Worker:
         finally:
             self._updates.prompt_ended()
 
-    async def _request_title(self, session: OpenSession, prompt: str) -> None:
+    async def _request_title(self, session: OpenSession) -> None:
         """Let the model write the session's title, until the next prompt comes."""
         self._updates.retries.is_muted = True
         try:
-            await session.request_title(prompt)
+            await session.request_title()
         finally:
             self._updates.retries.is_muted = False
         self._updates.send_title()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.runtime.continuation import CONTINUE, prompt_to_continue
+from amplifier_app.runtime.continuation import prompt_to_continue
+from amplifier_app.sessions.conversation import CONTINUE
 from amplifier_modules.context_simple.manager import SimpleContextManager
 
 BEFORE = [{"role": "user", "content": "first"}, {"role": "assistant", "content": "answer"}]
@@ -47,4 +48,6 @@ async def test_an_unanswered_prompt_is_sent_again_and_a_begun_one_continued(
         steering=SimpleNamespace(sent=[]),
     )
     assert await prompt_to_continue(session, prompt) == sent
+    # A prompt that is sent again was counted before.
+    assert getattr(session, "goes_on", False) == (prompt in [m["content"] for m in messages[left:]])
     assert await context.get_messages() == messages[:left]

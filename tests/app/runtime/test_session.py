@@ -46,17 +46,19 @@ async def test_modules_find_the_capabilities_of_the_session(tmp_path: Path) -> N
 async def test_turns_share_one_conversation_saved_as_it_grows(tmp_path: Path) -> None:
     context = {"module": "context-simple", "config": {"titles": "model"}}
     setup = {"orchestrator": "loop-streaming", "context": context}
-    # The second request for a title is answered without one, and counts.
-    replies = ["one", "**A** title" + " *a" * 50_000, "two", ""]
+    # The first request for a title is answered without one, and counts.
+    replies = ["one", "", "two", "**A** title" + " *a" * 50_000, "three"]
     plan = load(plan=mock_plan(tmp_path, replies, session=setup, instruction="be brief"))
     async with open_session(plan, session_id="s1") as session:
         assert (await session.run("first")).response == "one"
         assert roles(session) == ["system", "user", "assistant"]
         async with asyncio.timeout(5):
-            await session.request_title("first")
-        assert SessionStore().read("s1")[0]["title"].startswith("A title *a")
+            await session.request_title()
+        assert SessionStore().read("s1")[0]["title"] == "first"
         assert (await session.run("second")).response == "two"
-        await session.request_title("second")
+        await session.request_title()
+        assert session.usage.calls == 4
+        await session.request_title()
         assert session.usage.calls == 4
     metadata, messages = SessionStore().read("s1")
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]

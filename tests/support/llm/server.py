@@ -110,7 +110,7 @@ class ScriptedLLM:
         self.models = list(models) if models is not None else None
         self.listing = listing
         self.requests: list[Request] = []
-        self.title = ""
+        self.title: Answer = ""
         self.titles: list[Request] = []
         self.batches = Batches(self._answer_alone)
         self._on_request = on_request

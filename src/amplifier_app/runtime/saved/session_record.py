@@ -15,6 +15,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.module_modes import module_mode_to_save, restore_module_mode
+from amplifier_app.runtime.observers.subscriptions import redacted_text
 from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_app.sessions.folder import SavedSession, SessionFolder, make_title
 from amplifier_app.sessions.recording_context import (
@@ -131,6 +132,9 @@ _MAX_PROMPT = 10_000
 _MAX_TITLE = 1_000
 """Characters of the model's answer that a title is made from."""
 
+_MAX_TITLE_REQUESTS = 3
+"""Requests for a title until one is answered, in the whole session."""
+
 Remark: TypeAlias = tuple[Literal["info", "warning"], str]
 """Level and text of a notice."""
 
@@ -183,7 +187,11 @@ class SessionRecord:
         self.saved = saved
         self.is_resumable = resumed
         self._unrecorded: list[dict[str, Any]] = []
-        self._title: str | None = None
+        self._begun: dict[str, Any] = {}
+        # A conversation that began without requests for a title has its title from elsewhere.
+        self._title_requests: int = (
+            saved.metadata.get("title_requests", 0) if saved.steps else _MAX_TITLE_REQUESTS
+        )
         self._coordinator: Any = None
 
     async def restore(self, coordinator: Any) -> list[Remark]:
@@ -228,10 +236,11 @@ class SessionRecord:
             self._unrecorded.pop(0)
         self.saved.append(record)
         self.is_resumable = True
-        if self._title is not None:
-            self.saved.metadata["title"], self._title = self._title, None
+        if self._begun:
+            begun, self._begun = self._begun, {}
+            self.saved.metadata |= begun
             if "row" not in self.saved.metadata:
-                self.saved.update(durable=False)
+                self.saved.update(durable=False, **begun)
         if (replicate := REPLICATE.of(self._coordinator)) is not None:
             await replicate(self.saved.path)
 
@@ -257,12 +266,16 @@ class SessionRecord:
             changes = {"budget": budget} if budget else {}
             self.saved.update(spent=dict(spent), durable=False, **changes)
 
-    def take_title(self, prompt: str) -> None:
-        """Save the start of a prompt as the title with its first message: the program may be killed before it ends.
+    def begin_prompt(self, prompt: str, *, is_counted: bool) -> None:
+        """Count a prompt, and title the session, with its first message: the program may be killed later.
 
-        That of a row, which is found by its id, is saved with its first answer.
+        For a row, which is found by its id, both are saved with its first answer.
         """
-        self._title = make_title(redact(prompt[:_MAX_PROMPT]))
+        before: dict[str, Any] = self.saved.metadata
+        self._begun = {"prompts": (before.get("prompts") or 0) + is_counted}
+        if not before.get("title"):
+            text = redacted_text(self._coordinator, prompt)
+            self._begun["title"] = make_title(redact(text[:_MAX_PROMPT]))
 
     def save_turn(
         self, usage: Mapping[str, int], answered: Iterable[tuple[str, str]], **facts: Any
@@ -279,15 +292,24 @@ class SessionRecord:
         """
         if not self.is_resumable or not self.saved.size:
             return
-        before: dict[str, Any] = dict(self.saved.metadata)
+        before: dict[str, Any] = {**self.saved.metadata, **self._begun}
+        self._begun = {}
         self.saved.update(
-            prompts=(before.get("prompts") or 0) + 1,
+            prompts=before["prompts"],
+            turn_count=(before.get("turn_count") or 0) + 1,
             usage=dict(usage),
             **self._price_files(answered),
             **module_mode_to_save(self._coordinator, before),
             **facts,
             durable=False,
         )
+
+    def begin_title_request(self) -> bool:
+        """Count a request for a title; return False if there is to be none."""
+        # A name is from the user, or from a module of the plan.
+        is_due = self._title_requests > 0 and "name" not in self.saved.metadata
+        self._title_requests -= is_due
+        return is_due
 
     def save_title(self, title: str, usage: Mapping[str, int], spent: Any) -> None:
         """Save a title that the model has written, if any, and what the session has used with it.
@@ -296,8 +318,10 @@ class SessionRecord:
             SessionError: The session cannot be written.
         """
         title = make_title(title[:_MAX_TITLE].strip(" \n\"'“”«»."))
-        # A name is from the user, or from a module of the plan.
+        if title:
+            self._title_requests = 0
         changes = {"title": title} if title and "name" not in self.saved.metadata else {}
+        changes |= {"title_requests": self._title_requests}
         self.saved.update(usage=dict(usage), spent=spent, durable=False, **changes)
 
     def _price_files(self, answered: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class ContextConfig(ModuleConfig):
             without one.
         summary_model: Model that writes summaries and titles, instead of the provider's default.
         titles: Source of the title of a chat's session: the first `prompt`, or the `model`, which is
-            asked after its first answer.
+            asked after its first answers, until it has written one.
         auto_compact: If false, return the whole history until `compact()` is called.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +41,29 @@ def test_session_creates_and_then_resumes_the_same_id(plan: Path) -> None:
     assert prompts("mine") == ["one", "two"]
 
 
-def test_a_killed_prompt_gives_its_session_a_title(tmp_path: Path) -> None:
+def test_a_killed_prompt_counts_and_gives_its_session_a_title(tmp_path: Path) -> None:
     plan = held_plan(tmp_path, ["one", "two"])
     process = start_amplifier("run", "-f", plan, "--session", "mine", "**Find** the fault")
     wait_until(lambda: saved_title("mine"), process=process)
     process.kill()
     process.communicate()
     let_go(tmp_path)
-    for _ in range(2):
+    for count in (1, 2):
         (listed,) = json.loads(run_amplifier("session", "list", "--output", "json").stdout)
-        assert listed["title"] == "Find the fault"
+        assert (listed["title"], listed["prompts"]) == ("Find the fault", count)
         done = run_amplifier("run", "--resume", "mine", "and its cause")
         assert done.code == 0, done.stderr
+
+
+def test_only_prompts_of_the_user_are_counted(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["one", "two", "three"], checks=[{"run": "false"}])
+    options = ("--session", "mine", "--retries", "1")
+    assert run_amplifier("run", "-f", plan, *options, "first").code == 9
+    assert prompts("mine")[0] == "first"
+    assert len(prompts("mine")) == 2
+    assert SessionStore().read("mine")[0]["prompts"] == 1
+    assert run_amplifier("run", "--resume", "mine", "Continue.").code == 9
+    assert SessionStore().read("mine")[0]["prompts"] == 1
 
 
 def saved_title(session_id: str) -> str | None:
@@ -208,6 +220,16 @@ def test_continue_is_short_for_run_with_the_option(tmp_path: Path) -> None:
     assert ids[0] == ids[1]
     nothing = run_amplifier("continue", "two", cwd=tmp_path.parent)
     assert (nothing.code, nothing.stdout) == (6, "")
+
+
+def test_the_command_to_resume_works_as_it_is_printed(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [{"text": "the first half", "finish_reason": "length"}])
+    cut = run_amplifier("run", "-f", plan, "--session", "s", "go")
+    assert cut.code == 7
+    hint = next(line for line in cut.stderr.splitlines() if "Resume with: " in line)
+    _, *words = shlex.split(hint.partition("Resume with: ")[2])
+    assert run_amplifier(*words).code == 7
+    assert prompts("s") == ["go", "Continue."]
 
 
 NAMING_HOOK = '''
