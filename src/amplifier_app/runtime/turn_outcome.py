@@ -8,6 +8,7 @@ from amplifier_app.plan.tree.problems import as_clause
 from amplifier_app.runtime.budget_limits import SET_PRICES, describe_reached
 from amplifier_app.runtime.describe import count
 from amplifier_app.runtime.turns.turn import DeniedCall, LimitReached, TurnResult
+from amplifier_app.sessions.conversation import CONTINUE
 from amplifier_app.sessions.summary import short_id
 
 _RAISE_OPTIONS = {"max_tokens": "--max-tokens-total N", "max_cost": "--max-cost DOLLARS"}
@@ -27,6 +28,11 @@ _UNKNOWN_SPENT = {
 }
 
 
+def resume_command(session_id: str, *options: str) -> str:
+    """Return the command that goes on with the last prompt, whether stdin is a terminal or not."""
+    return " ".join(["amplifier run --resume", short_id(session_id), *options, f'"{CONTINUE}"'])
+
+
 def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | None) -> Outcome:
     """Return the outcome of a turn.
 
@@ -35,7 +41,7 @@ def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | 
         denied: The outcome if an approval request was denied in it; None if none was.
         session_id: The session to resume; None if it is not saved.
     """
-    resume = f"Resume with: amplifier run --resume {short_id(session_id)}" if session_id else None
+    resume = f"Resume with: {resume_command(session_id)}" if session_id else None
     if turn.status == "cancelled":
         return Outcome(Ending.INTERRUPTED, "the prompt was stopped", resume)
     if turn.status == "error":
@@ -110,4 +116,4 @@ def _raise(limit: LimitReached, session_id: str | None) -> str:
     option = _RAISE_OPTIONS.get(limit.name, f"--set session.budget.{limit.name}=N")
     if session_id is None:
         return f"Raise it with {option}."
-    return f"Raise it and resume with: amplifier run --resume {short_id(session_id)} {option}"
+    return f"Raise it and resume with: {resume_command(session_id, option)}"

@@ -28,9 +28,9 @@ from amplifier_app.runtime.acceptance import Attempts, Requirements
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.mount import Opening
-from amplifier_app.runtime.turn_outcome import outcome_of_turn
+from amplifier_app.runtime.turn_outcome import outcome_of_turn, resume_command
 from amplifier_app.runtime.turns.turn import TurnResult
-from amplifier_app.sessions.summary import RESULT_FILE, short_id
+from amplifier_app.sessions.summary import RESULT_FILE
 from amplifier_support.environment import without_secrets
 
 if TYPE_CHECKING:
@@ -284,8 +284,4 @@ class OneShot:
     @property
     def _resume_hint(self) -> str | None:
         session = self._session
-        return (
-            f"Resume with: amplifier run --resume {short_id(session.id)}"
-            if session.is_saved
-            else None
-        )
+        return f"Resume with: {resume_command(session.id)}" if session.is_saved else None

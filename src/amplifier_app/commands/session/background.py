@@ -21,6 +21,7 @@ from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.conversation import part_lines
 from amplifier_app.runtime.export.parts import Part, build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
+from amplifier_app.runtime.turn_outcome import resume_command
 from amplifier_app.sessions.background import SOCKET, is_running, read_result, restore_outcome
 from amplifier_app.sessions.conversation import Step
 from amplifier_app.sessions.folder import SessionFolder
@@ -143,7 +144,7 @@ def _find_outcome(folder: Path) -> Outcome | None:
         return OK
     if _is_active(folder):  # another one, which has begun meanwhile
         return None
-    hint = f"Resume it with: amplifier run --resume {short_id(folder.name)}"
+    hint = f"Resume it with: {resume_command(folder.name)}"
     return Outcome(Ending.SESSION, f"the run of session {folder.name} was killed", hint)
 
 
@@ -205,4 +206,4 @@ def stop(session_id: SessionArgument) -> None:
         # A session without a message is not kept.
         to_stderr("amplifier: stopped before it had begun")
         return
-    to_stderr(f"amplifier: stopped; resume it with: amplifier run --resume {short_id(folder.name)}")
+    to_stderr(f"amplifier: stopped; resume it with: {resume_command(folder.name)}")
