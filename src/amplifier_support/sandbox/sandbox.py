@@ -247,7 +247,11 @@ class Sandbox:
         closed = "".join(f" {line[0].upper()}{line[1:]}." for line in self.closed_folders)
         if self._shared.denied:
             closed += f" What rules deny is empty or unreadable: {', '.join(self._shared.denied)}."
-        return f"Commands run in a sandbox: they change files only in {where}{network}.{closed}"
+        private = "$TMPDIR" if "/tmp" in policy.write else "$TMPDIR and /tmp"
+        return (
+            f"Commands run in a sandbox: they change files only in {where}{network}. Only commands see "
+            f"their files in {private}, which are removed when the session ends.{closed}"
+        )
 
     @property
     def plan_files(self) -> tuple[str, ...]:

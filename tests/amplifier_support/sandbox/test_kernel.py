@@ -676,12 +676,16 @@ async def test_the_kernel_layer_needs_no_rights() -> None:
 def test_the_model_reads_what_commands_cannot_do(box: Box) -> None:
     assert box.sandbox().limits == (
         "Commands run in a sandbox: they change files only in the working directory and $TMPDIR, "
-        "and have no network."
+        "and have no network. Only commands see their files in $TMPDIR and /tmp, which are removed "
+        "when the session ends."
     )
-    wider = box.sandbox({"write": [".", "build"], "network": "all"})
-    assert wider.limits == (
-        "Commands run in a sandbox: they change files only in the working directory, build and "
-        "$TMPDIR."
+    wider = box.sandbox({"write": [".", "build", "/tmp"], "network": "all"})
+    assert wider.limits is not None
+    # Where `/tmp` is writable, it is the one that everyone sees.
+    assert wider.limits.startswith(
+        "Commands run in a sandbox: they change files only in the working directory, build, "
+        "/tmp and $TMPDIR. Only commands see their files in $TMPDIR, which are removed when the "
+        "session ends."
     )
     assert box.sandbox("off").limits is None
 
