@@ -143,7 +143,7 @@ class AddressPolicy:
         self,
         allow_hosts: Sequence[str] = (),
         allow_private: bool = False,
-        setting: str = "allow_hosts of tool-web",
+        setting: str = "allow_hosts in the tool's config",
     ) -> None:
         self._setting = setting
         self._rules = [read_rule(entry) for entry in allow_hosts]

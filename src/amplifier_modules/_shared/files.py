@@ -225,7 +225,7 @@ class PathGuard:
             return
         folded = tuple(part.casefold() for part in parts)
         if any(folded[: len(denied)] == denied for pair in self._denied for denied in pair):
-            raise ProtectedPath(f"{path!r} is denied by the tool's config")
+            raise ProtectedPath(f"{path!r} is denied by denied_write_paths in the tool's config")
         granted = max(
             (len(r.real) for r in self._roots if r.explicit and parts[: len(r.real)] == r.real),
             default=0,

@@ -566,11 +566,12 @@ class ApprovalHook:
             span: Its span, with which the tool makes sure of it.
         """
         check = tool_check(call.tool).of(self._coordinator)
-        if check is None or not call.changes_one_file:
-            return False
         # Another module may have replaced the tool that promises to fail.
-        if getattr(check, "__self__", None) is not self._coordinator.get("tools", call.tool):
+        is_own = getattr(check, "__self__", None) is self._coordinator.get("tools", call.tool)
+        if check is None or not is_own:
             return False
+        if not call.changes_one_file:
+            return await check(call.values, span)
         file = call.places[0].real
         # The error may quote the file.
         reading = self._call("read_file", {"file_path": file}, call.base)

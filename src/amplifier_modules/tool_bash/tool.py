@@ -6,7 +6,7 @@ import asyncio
 import errno
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,7 +36,12 @@ from amplifier_modules.tool_bash.shell import (
     with_notes,
 )
 from amplifier_support.process.commands import CommandError
-from amplifier_support.session_capabilities import START_BACKGROUND, tool_sandbox, tool_working_dir
+from amplifier_support.session_capabilities import (
+    START_BACKGROUND,
+    tool_check,
+    tool_sandbox,
+    tool_working_dir,
+)
 from amplifier_support.text import cut_text
 
 BACKGROUND_START = "bash:background_start"
@@ -258,7 +263,8 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
     """
     shell = Shell(coordinator, settings)
     background = Background(coordinator, shell, settings) if settings.max_background else None
-    tools: list[Any] = [BashTool(shell, settings, background)]
+    bash = BashTool(shell, settings, background)
+    tools: list[Any] = [bash]
     events = [TOOL_OUTPUT, SANDBOX_DENIED]
     if background is not None:
         tools += [BashOutputTool(background), BashKillTool(background)]
@@ -269,6 +275,7 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
         START_BACKGROUND.register(coordinator, background.start_own)
     for tool in tools:
         await coordinator.mount("tools", tool, name=tool.name)
+    tool_check("bash").register(coordinator, bash.check)
     tool_working_dir("bash").register(coordinator, lambda: shell.working_dir)
     tool_sandbox("bash").register(coordinator, lambda: shell.sandbox)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(events))
@@ -351,7 +358,9 @@ class BashTool:
             line: str = values["command"]
             if not line.strip() or "\0" in line:
                 raise InvalidInput("the command is empty or contains a NUL character")
-            self._check_denied(line)
+            if (pattern := self._find_denial(line)) is not None:
+                by = f"denied_commands in the tool's config ({pattern!r})"
+                raise DeniedCommand(f"the command is denied by {by}")
             if self._background is not None and values.get("run_in_background"):
                 self._background.check_room()
                 job = self._shell.job(line, values.get("working_directory"), traced=False)
@@ -363,12 +372,18 @@ class BashTool:
             where = f"{error.filename!r}: " if error.filename else ""
             return failure(error, f"{where}{error.strerror}")
 
-    def _check_denied(self, line: str) -> None:
+    async def check(self, input: Mapping[str, Any], span: str | None = None) -> bool:
+        """The capability `*.check`: true for a command that the config denies."""
+        return self._find_denial(str(input.get("command"))) is not None
+
+    def _find_denial(self, line: str) -> str | None:
+        """Return the pattern that denies a command."""
         for pattern in self._config.denied_commands:
             expression = re.escape(pattern).replace(r"\*", ".*")
             matcher = re.fullmatch if "*" in pattern else re.search
             if matcher(expression, line, re.IGNORECASE | re.DOTALL):
-                raise DeniedCommand(f"the command matches {pattern!r} in 'denied_commands'")
+                return pattern
+        return None
 
     def _timeout(self, values: dict[str, Any]) -> float:
         asked: float = values.get("timeout", self._config.timeout)

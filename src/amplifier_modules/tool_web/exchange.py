@@ -338,7 +338,7 @@ class Web:
 
     async def _follow_redirects(self, url: httpx.URL, headers: Mapping[str, str]) -> Answer:
         for _ in range(self._config.max_redirects + 1):
-            self._check_domain(url)
+            self.check(url)
             request = httpx.Request("GET", url, headers=self._headers(headers))
             answer = await self._exchange(await self._way_to(url), request)
             location = answer.headers.get("location")
@@ -347,17 +347,34 @@ class Web:
             url = _resolve_redirect(url, location)
         raise BadAnswer(f"{url} redirects more than {self._config.max_redirects} times")
 
+    def check(self, url: httpx.URL) -> None:
+        """Check what a URL shows without a lookup, which itself would be a request.
+
+        Raises:
+            Refused, RefusedAddress: It is not allowed, now or later.
+        """
+        self._check_domain(url)
+        host = url.host
+        # A name of this machine, whatever it resolves to.
+        address = "127.0.0.1" if is_loopback(str(url)) and not _is_address(host) else host
+        if _is_address(address):
+            self._policy.check(host, _port(url), address)
+
     def _check_domain(self, url: httpx.URL) -> None:
         host = url.netloc.decode("ascii").lower()
         for blocked in self._config.blocked_domains:
             if blocked.lower() in host:
-                raise Refused(f"{url.host} is blocked by {blocked!r} in 'blocked_domains'")
+                by = f"blocked_domains in the tool's config ({blocked!r})"
+                raise Refused(f"{url.host} is denied by {by}")
         allowed = [domain.lower() for domain in self._config.allowed_domains]
         names = (host, url.host.lower())
         if allowed and not any(
             name == domain or name.endswith(f".{domain}") for name in names for domain in allowed
         ):
-            raise Refused(f"{url.host} is not in 'allowed_domains': {', '.join(allowed)}")
+            raise Refused(
+                f"{url.host} is outside the domains this tool may use: {', '.join(allowed)} "
+                "(grant more with allowed_domains in the tool's config)"
+            )
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
         return {
@@ -420,9 +437,7 @@ class Web:
         # The proxy resolves the name itself: here it is only checked. A name this machine cannot
         # resolve is refused too, as its address is unknown.
         try:
-            await self._allowed_addresses(
-                url.host, url.port or (443 if url.scheme == "https" else 80)
-            )
+            await self._allowed_addresses(url.host, _port(url))
         except OSError as error:
             raise Unreachable(
                 f"{url.host} is not requested through the proxy: its name cannot be resolved "
@@ -437,6 +452,10 @@ class Web:
         if proxy not in self._proxied:
             self._proxied[proxy] = httpx.AsyncHTTPTransport(verify=trusted_context(), proxy=proxy)
         return self._proxied[proxy]
+
+
+def _port(url: httpx.URL) -> int:
+    return url.port or (443 if url.scheme == "https" else 80)
 
 
 def _is_address(host: str) -> bool:

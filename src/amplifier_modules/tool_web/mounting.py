@@ -7,6 +7,7 @@ from typing import Any
 
 from amplifier_modules._shared.module.declaration import LazyTool
 from amplifier_modules.tool_web.config import FETCH, MODULE_ID, SEARCH, WEB_EVENTS, WebConfig
+from amplifier_support.session_capabilities import tool_check
 
 
 async def mount(coordinator: Any, settings: WebConfig) -> Callable[[], Awaitable[None]]:
@@ -33,5 +34,7 @@ async def mount(coordinator: Any, settings: WebConfig) -> Callable[[], Awaitable
 
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(WEB_EVENTS))
     for offer in (FETCH, SEARCH) if settings.search is not None else (FETCH,):
-        await coordinator.mount("tools", LazyTool(offer, create), name=offer.name)
+        tool = LazyTool(offer, create)
+        await coordinator.mount("tools", tool, name=offer.name)
+        tool_check(offer.name).register(coordinator, tool.check)
     return close

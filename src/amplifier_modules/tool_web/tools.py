@@ -44,6 +44,7 @@ from amplifier_modules.tool_web.exchange import (
     read_url,
     system_resolver,
 )
+from amplifier_support.addresses import RefusedAddress
 from amplifier_support.environment import minimal_environment
 from amplifier_support.files import make_private_folder, write_atomically
 from amplifier_support.named_tuple import NamedTuple
@@ -441,6 +442,10 @@ class WebTool(CheckedTool):
             raise Offline(f"{self.name} is unavailable: this session runs offline")
         return ToolResult(output=await self.text(values))
 
+    async def check(self, input: Mapping[str, Any], span: str | None = None) -> bool:
+        """The capability `*.check`: true if a call fails without a request, whenever it is made."""
+        return bool(OFFLINE.of(self._coordinator))
+
     @abstractmethod
     async def text(self, values: dict[str, Any]) -> str:
         """The output for valid input."""
@@ -458,6 +463,13 @@ class WebFetch(WebTool):
         super().__init__(coordinator, config)
         self._web = web
         self._pages = PageCache(self._folder(), web.identity, session_secrets(coordinator))
+
+    async def check(self, input: Mapping[str, Any], span: str | None = None) -> bool:
+        try:
+            self._web.check(read_url(str(input.get("url"))))
+        except (Refused, RefusedAddress):
+            return True
+        return await super().check(input, span)
 
     async def text(self, values: dict[str, Any]) -> str:
         started = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,53 @@ def test_a_rule_of_a_plan_can_name_hosts(tmp_path: Path) -> None:
         call = f"web_fetch: {url}"
         done = run_amplifier("policy", "test", "-f", "plan.yaml", call, cwd=tmp_path)
         assert (done.code, by in done.stdout + done.stderr) == (code, True), done.stdout
+
+
+def test_a_call_that_its_tool_refuses_is_not_asked_about(tmp_path: Path) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    refused = [
+        ("write_file", {"path": "../outside", "content": "x"}),
+        ("web_fetch", {"url": "http://localhost:8000/x"}),
+        ("web_fetch", {"url": "http://[::1]/"}),
+        ("web_fetch", {"url": "http://169.254.169.254/latest"}),
+        ("web_fetch", {"url": "ftp://a.example/x"}),
+        ("web_fetch", {"url": "https://other.example/"}),
+        ("bash", {"command": "touch made; SHUTDOWN now"}),
+        ("web_fetch", {"url": "https://evil.a.example/"}),
+    ]
+    asked = [
+        ("web_fetch", {"url": "https://a.example/"}),
+        ("web_fetch", {"url": "http://127.0.0.1:9/"}),
+        ("bash", {"command": "touch made"}),
+    ]
+    file = plan(tmp_path, refused + asked)
+    document = yaml.safe_load(file.read_text())
+    document["tools"] = [
+        {"module": "tool-filesystem"},
+        {"module": "tool-bash", "config": {"denied_commands": ["shutdown"]}},
+        {
+            "module": "tool-web",
+            "config": {
+                "allowed_domains": ["a.example", "localhost", "127.0.0.1", "169.254.169.254"],
+                "blocked_domains": ["evil"],
+                "allow_hosts": ["127.0.0.1:9"],
+            },
+        },
+    ]
+    file.write_text(yaml.safe_dump(document))
+    done = run_amplifier("run", "-f", file, "go", "--output", "json", cwd=work, home=home)
+    denied = {call["id"]: call["reason"] for call in json.loads(done.stdout)["denied"]}
+    # Also those that the tool refused by itself.
+    assert list(denied) == [f"c{n}" for n in range(len(refused + asked))]
+    assert [n for n in range(len(denied)) if "needs approval" in denied[f"c{n}"]] == [8, 9, 10]
+    assert "an address of this machine" in denied["c1"]
+    # The same reason has the same words, whatever the tool.
+    of_config = "denied by {} in the tool's config ({!r})"
+    assert of_config.format("denied_commands", "shutdown") in denied["c6"]
+    assert of_config.format("blocked_domains", "evil") in denied["c7"]
+    outside = r" is outside the (folders|domains) this tool may use: .*\(grant more with \w+ in the"
+    assert all(re.search(outside, denied[call]) for call in ("c0", "c5")), denied
 
 
 def test_a_call_that_cannot_succeed_is_not_asked_about(tmp_path: Path) -> None:

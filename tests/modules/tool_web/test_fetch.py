@@ -417,7 +417,7 @@ async def test_configured_domains_apply_to_redirects() -> None:
                 assert "there" in read_text(await web.fetch(at(first, "away")))
             async with tools(cache="off", allow_hosts=HOSTS, allowed_domains=["e.test"]) as web:
                 assert (
-                    "not in 'allowed_domains'"
+                    "outside the domains this tool may use: e.test"
                     in to_exception(await web.fetch(at(first)))["message"]
                 )
         assert len(server.requests) == 1

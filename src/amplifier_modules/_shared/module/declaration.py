@@ -107,6 +107,13 @@ class LazyTool:
 
     async def execute(self, input: dict[str, Any]) -> Any:
         """Run the tool; see `CheckedTool.execute`."""
+        return await self._created().execute(input)
+
+    async def check(self, input: Mapping[str, Any], span: str | None = None) -> bool:
+        """The capability `*.check`, for a tool that has it."""
+        return await self._created().check(input, span)
+
+    def _created(self) -> Any:
         if self._tool is None:
             self._tool = self._create(self.name)
-        return await self._tool.execute(input)
+        return self._tool
