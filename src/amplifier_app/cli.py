@@ -184,11 +184,6 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
 
     # Compiled code of pydantic imports it when it is loaded, and turns a Ctrl-C there into a crash.
     import datetime  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    import functools
-    import typing
-
-    # typing compiles each annotation that is a string; those of the packages below are mostly equal.
-    typing.__dict__["compile"] = functools.cache(compile)
 
     from amplifier_app.base.signals import raise_noted_signal, raise_on_signals, signal_behind
     from amplifier_app.base.slow_steps import report_slow_steps
