@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import ForwardRef
 
 import jsonschema
 import pytest
@@ -29,13 +28,6 @@ def test_the_version_is_one_line(argv: list[str]) -> None:
     assert done.code == 0
     assert done.stdout.startswith("amplifier ")
     assert done.stdout.count("\n") == 1
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="annotations are compiled when needed")
-def test_equal_annotations_are_compiled_once() -> None:
-    main(["--version"])
-    first, second = ForwardRef("list[int]"), ForwardRef("list[int]")
-    assert first.__forward_code__ is second.__forward_code__
 
 
 def test_every_command_is_in_a_group_of_the_help() -> None:
