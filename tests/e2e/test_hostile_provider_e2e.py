@@ -11,7 +11,7 @@ from tests.support.cli import run_amplifier
 from tests.support.thorough import Scale
 
 _NOT_FOR_USERS = re.compile(r"Traceback \(|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-SOME = ("calls: deep", "exit 0", "cancelled", "blocks: endless", "generator exit")
+SOME = ("calls: deep", "exit 0", "cancelled", "blocks: endless", "blocks: type is a list")
 
 
 def problems(folder: Path, source: Path, case: str, *, streams: bool) -> list[str]:

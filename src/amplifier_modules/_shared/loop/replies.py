@@ -25,6 +25,7 @@ from amplifier_modules._shared.history.values import (
     parse_arguments,
     plain_block,
     plain_usage,
+    read_kind,
 )
 from amplifier_modules._shared.loop.results import warn_of_ignored
 from amplifier_support.fields import read_field, to_mapping
@@ -58,7 +59,7 @@ async def find_calls(provider: Any, response: Any, blocks: list[dict[str, Any]])
     if inspect.isawaitable(items):
         items = await items
     if items is None or (parse is None and not items):
-        items = [block for block in blocks if block.get("type") in CALL_TYPES]
+        items = [block for block in blocks if read_kind(block) in CALL_TYPES]
     return [_call(item) for item in cast("Iterable[Any]", items or ())]
 
 
@@ -155,7 +156,7 @@ def _with_calls(
     placed: set[str] = set()
     result: list[dict[str, Any]] = []
     for block in blocks:
-        if block.get("type") not in CALL_TYPES:
+        if read_kind(block) not in CALL_TYPES:
             result.append(block)
             continue
         waiting = by_given_id[str(block.get("id") or "")]
