@@ -84,8 +84,9 @@ def _remove_abandoned(place: str) -> None:
 
 def _remove(path: str) -> None:
     def unlock(function: object, failed: str, error: object) -> None:
-        # A command may have made a folder read-only; the mode of a link cannot be changed.
-        for folder in (os.path.dirname(failed), failed):
+        # A command may have made a folder read-only; the mode of a link cannot be changed. What `path`
+        # itself is in, often /tmp, is not ours.
+        for folder in (failed,) if failed == path else (os.path.dirname(failed), failed):
             with contextlib.suppress(OSError):
                 if os.path.isdir(folder) and not os.path.islink(folder):
                     os.chmod(folder, 0o700)
