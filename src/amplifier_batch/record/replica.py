@@ -144,10 +144,8 @@ class Replica:
         try:
             yield
         except OSError as error:
-            reason = describe_reason(error)
-            raise SessionError(
-                f"cannot read {error.filename or self.root / path}: {reason}"
-            ) from error
+            unread = error.filename or self.root / path
+            raise SessionError(f"cannot read {unread}: {describe_reason(error)}") from error
 
     def _find_states(self) -> dict[str, _State]:
         with self._errors("."):
