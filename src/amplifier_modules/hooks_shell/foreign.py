@@ -40,6 +40,8 @@ _TAKES_TEXT = ("UserPromptSubmit", "SessionStart")
 """Events whose plain output is for the model."""
 
 _SOURCES = {"session:start": "startup", "session:resume": "resume"}
+_PLAIN = re.compile(r"[A-Za-z0-9_|]+")
+"""Matchers that are names; both programs search for any other one in the name of the tool."""
 _ASYNC = re.compile(r'\{"async":\s*true')
 ROOTS = ("CLAUDE_PLUGIN_ROOT", "PLUGIN_ROOT")
 PROJECT = "CLAUDE_PROJECT_DIR"
@@ -71,7 +73,10 @@ class ForeignHook(ShellHook):
         tool = data.get("tool_name")
         if not self.on.endswith(("ToolUse", "Failure")) or not self.matcher:
             return True
-        return any(re.fullmatch(self.matcher, name) for name in _names(str(tool), self.format))
+        names = _names(str(tool), self.format)
+        if _PLAIN.fullmatch(self.matcher):
+            return not set(names).isdisjoint(self.matcher.split("|"))
+        return any(re.search(self.matcher, name) for name in names)
 
     def write_input(
         self, event: str, data: Mapping[str, Any], session_id: str, folder: str
@@ -136,6 +141,10 @@ class ForeignHook(ShellHook):
         if decision in ("deny", "block"):
             return self.refuse(reason or "")._replace(message=message)
         if decision == "ask":
+            if specific.get("updatedInput") is not None:
+                raise InvalidAnswer(
+                    "it asks about a call and changes it, which cannot be done here"
+                )
             return Answer("ask", reason, message=message)
         if decision not in (None, "allow", "approve", "defer"):
             raise InvalidAnswer(f"its decision is {decision!r}, which is none")

@@ -177,6 +177,32 @@ def test_a_guard_that_fails_refuses(tmp_path: Path) -> None:
     assert done.code == 8
 
 
+@pytest.mark.parametrize("form", ["claude", "codex"])
+def test_matchers_are_names_or_searched_for_in_the_name(tmp_path: Path, form: Format) -> None:
+    runs = ("Bash", "Read|Bash", "^Ba", ".*as", "ash$", "[B]as")
+    others = ("Bas", "ash|Read", "^ash", "bash", "mcp__.*")
+    hooks = {
+        "PreToolUse": [
+            {"matcher": pattern, "hooks": [{"type": "command", "command": f"touch ran-{number}"}]}
+            for number, pattern in enumerate((*runs, *others))
+        ]
+    }
+    done, _ = run(tmp_path, form, hooks, ToolCall("bash", {"command": "true"}))
+    assert done.code == 0, done.stderr
+    ran = {path.name for path in (tmp_path / "work").glob("ran-*")}
+    assert ran == {f"ran-{number}" for number in range(len(runs))}
+
+
+def test_a_question_about_a_changed_call_is_refused(tmp_path: Path) -> None:
+    answer = {"permissionDecision": "ask", "updatedInput": {"command": "touch safe"}}
+    command = f"echo '{json.dumps({'hookSpecificOutput': answer})}'"
+    hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": command}]}]}
+    done, bodies = run(tmp_path, "claude", hooks, ToolCall("bash", {"command": "touch made"}))
+    assert "asks about a call and changes it" in results(bodies)[0]
+    assert not (tmp_path / "work/made").exists()
+    assert done.code == 8
+
+
 def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
     hooks = {
         "PreToolUse": [
