@@ -273,9 +273,12 @@ class _Place:
         output = SocketOutput(connection)
         peer = Peer(output.fd, output, handle, closed="the terminal has left")
         self._outputs[peer] = output
+        if self._is_over:  # Others have time to read the rest, and no one waits for this one.
+            output.close()
         try:
             await peer.serve()
         finally:
+            await peer.cancel_all()  # It does not get a place that it waits for.
             del self._outputs[peer]
             self._watched.peers.discard(peer)
             if self._writer is peer:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from amplifier_app.base.json_rpc import Peer
+from amplifier_app.base.json_rpc import Handle, Peer, RpcError
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.run.attended import SocketOutput, _Place
 
@@ -41,12 +42,45 @@ async def test_a_terminal_that_reads_slowly_gets_everything(
     await asyncio.wait_for(output.sent.wait(), 60)
 
 
-async def test_the_terminal_that_types_gets_the_number_of_questions_that_wait(
-    tmp_path: Path,
-) -> None:
-    session: Any = None  # It has no part in what is asked.
-    watched: Any = SimpleNamespace(peers=set())
-    place = _Place(session, watched)
+class Place:
+    """The place of a run that asks, and connections to it."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        steering = SimpleNamespace(take_back=list[str])
+        session: Any = SimpleNamespace(steering=steering)
+        watched: Any = SimpleNamespace(peers=set(), saved=SimpleNamespace(size=0))
+        self.place = _Place(session, watched)
+        self._address = str(folder / "socket")
+        self._stack = stack
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(self._address)
+        listener.listen()
+        listener.setblocking(False)
+        self.accepting = asyncio.create_task(self.place.accept(listener))
+
+    def connect(self) -> socket.socket:
+        connection = self._stack.enter_context(socket.socket(socket.AF_UNIX))
+        connection.connect(self._address)
+        return connection
+
+    def join(self, handle: Handle) -> tuple[Peer, socket.socket]:
+        connection = self.connect()
+        peer = Peer(connection.fileno(), Output(connection.fileno()), handle)
+        serving = asyncio.create_task(peer.serve())
+        self.place._serving.add(serving)  # Kept, and waited for, like the other end of it.
+        return peer, connection
+
+
+@pytest.fixture
+async def run(tmp_path: Path) -> AsyncIterator[Place]:
+    with ExitStack() as stack:
+        run = Place(tmp_path, stack)
+        yield run
+        run.accepting.cancel()
+        await asyncio.wait_for(run.place.close(), 10)
+
+
+async def test_the_terminal_that_types_gets_the_number_of_questions_that_wait(run: Place) -> None:
     received: asyncio.Queue[Any] = asyncio.Queue()
     answers: asyncio.Queue[str] = asyncio.Queue()
 
@@ -54,31 +88,62 @@ async def test_the_terminal_that_types_gets_the_number_of_questions_that_wait(
         received.put_nowait((method, params.get("count")))
         return answers.get() if method == "ask" else None
 
-    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as connection:
-        listener.bind(str(tmp_path / "socket"))
-        listener.listen()
-        listener.setblocking(False)
-        accepting = asyncio.create_task(place.accept(listener))
-        connection.connect(str(tmp_path / "socket"))
-        peer = Peer(connection.fileno(), Output(connection.fileno()), handle)
-        serving = asyncio.create_task(peer.serve())
-        await peer.request("attach", {})
-        questions = [
-            asyncio.create_task(place.ask(f"question {number}?", ["Allow", "Deny"], None))
-            for number in range(3)
-        ]
-        while await received.get() != ("ask", None):
-            pass
-        while await received.get() != ("waiting", 2):
-            pass
-        for _ in questions:
-            answers.put_nowait("Allow")
-        assert await asyncio.gather(*questions) == ["Allow"] * 3
-        while await received.get() != ("waiting", 0):
-            pass
-        accepting.cancel()
-        connection.shutdown(socket.SHUT_RDWR)
-        await asyncio.wait([accepting, serving, *place._serving])
+    peer, _ = run.join(handle)
+    await peer.request("attach", {})
+    questions = [
+        asyncio.create_task(run.place.ask(f"question {number}?", ["Allow", "Deny"], None))
+        for number in range(3)
+    ]
+    while await received.get() != ("ask", None):
+        pass
+    while await received.get() != ("waiting", 2):
+        pass
+    for _ in questions:
+        answers.put_nowait("Allow")
+    assert await asyncio.gather(*questions) == ["Allow"] * 3
+    while await received.get() != ("waiting", 0):
+        pass
+
+
+async def test_a_terminal_that_leaves_before_it_gets_the_place_does_not_keep_it(
+    run: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_app.commands.run.attended._ALIVE_SECONDS", 0.2)
+    pinged = asyncio.Event()
+
+    def stopped(method: str, params: dict[str, Any]) -> Any:
+        if method == "ping":
+            pinged.set()
+            return asyncio.get_running_loop().create_future()  # never an answer
+        return None
+
+    first, _ = run.join(stopped)
+    await first.request("attach", {})
+    second, connection = run.join(lambda method, params: None)
+    place = second.request("attach", {})
+    await pinged.wait()
+    connection.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(RpcError):
+        await place
+    await asyncio.sleep(0.5)
+    third, _ = run.join(lambda method, params: "Allow")
+    assert await third.request("attach", {}) == {}
+    assert await run.place.ask("question?", ["Allow", "Deny"], None) == "Allow"
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"jsonrpc":"2.0","id":1,"meth'])
+async def test_a_terminal_that_never_leaves_does_not_delay_the_end(run: Place, sent: bytes) -> None:
+    run.connect().sendall(sent)
+    while not run.place._outputs:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    (unread,) = run.place._outputs.values()
+    unread.write_bytes(LINE)
+    closing = asyncio.create_task(run.place.close())
+    while not run.place._is_over:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    # While the first has time to read the rest, another one comes.
+    run.connect().sendall(sent)
+    await asyncio.wait_for(closing, 10)
 
 
 async def test_a_terminal_that_reads_nothing_is_disconnected_when_its_buffer_is_full(
