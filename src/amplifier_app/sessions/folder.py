@@ -126,6 +126,9 @@ class SavedSession:
             # Until the lock was held, another process could create it.
             if create and not is_remnant(path):
                 raise AlreadyExists(self.id)
+            if not create and is_remnant(path):  # What is saved now could lack a plan later.
+                hint = f"Start it again: amplifier run --session {self.id}"
+                raise SessionError(f"the creation of session {self.id} was interrupted", hint=hint)
             remove_unfinished(path)
             _remove_old_result(path / RESULT_FILE)
             self.metadata: dict[str, Any] = read_metadata(path).values

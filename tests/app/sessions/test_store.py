@@ -145,6 +145,8 @@ def test_an_id_is_free_again_if_the_creation_of_its_session_was_killed(
     for name in ("lock", "transcript.jsonl", "plan.yaml", ".amplifier-0123456789abcdef.tmp")[:step]:
         (path / name).write_text("" if name == "transcript.jsonl" else "{}")
     assert not store.get("one")
+    with pytest.raises(SessionError, match="the creation of session one was interrupted"):
+        store.open("one")
     make(store, "one")
     assert store.read("one")[0]["project"] == "/p"
     assert store.get("one")

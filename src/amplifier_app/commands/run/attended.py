@@ -308,10 +308,8 @@ class _Place:
             try:
                 async with asyncio.timeout(_ALIVE_SECONDS):
                     await writer.request("ping", {})
-            except (
-                TimeoutError,
-                RpcError,
-            ):  # Its process is stopped, it does not read, or has left.
+            # Its process is stopped, it does not read, or has left.
+            except (TimeoutError, RpcError):
                 if self._writer is writer:
                     self._writer = None
                     self._outputs[writer].close()  # Fails what it was asked.
