@@ -129,6 +129,28 @@ async def test_the_session_of_a_row_waits_for_the_disk_only_where_it_must(
     assert "s1" not in names
 
 
+async def test_what_counts_against_a_limit_is_on_disk_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(journal, "_sync_data", sync)
+    session_plan: dict[str, Any] = {"orchestrator": "loop-streaming", "context": "context-simple"}
+    session_plan["budget"] = {"max_tokens": 100_000}
+    path = mock_plan(tmp_path, ["one"], session=session_plan)
+    async with open_session(load(plan=path), session_id="s1") as session:
+        synced.clear()
+        await session.run("first")
+        # Its folder, which has the name of the new metadata, and then the answer.
+        assert "s1" in synced
+        assert "transcript.jsonl" in synced[synced.index("s1") :]
+        assert SessionStore().read("s1")[0]["spent"]["steps"] == 1
+
+
 async def test_two_processes_cannot_open_one_session(tmp_path: Path) -> None:
     plan = load(plan=mock_plan(tmp_path, ["one"]))
     async with open_session(plan, session_id="s1"):

@@ -264,7 +264,9 @@ class SessionRecord:
         if self.is_resumable:
             budget = {**(self.saved.metadata.get("budget") or {}), **raised}
             changes = {"budget": budget} if budget else {}
-            self.saved.update(spent=dict(spent), durable=False, **changes)
+            # What a row has used is in the ledger of its batch, too.
+            durable = "row" not in self.saved.metadata
+            self.saved.update(spent=dict(spent), durable=durable, **changes)
 
     def begin_prompt(self, prompt: str, *, is_counted: bool) -> None:
         """Count a prompt, and title the session, with its first message: the program may be killed later.
