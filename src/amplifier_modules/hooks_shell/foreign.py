@@ -142,9 +142,7 @@ class ForeignHook(ShellHook):
             return self.refuse(reason or "")._replace(message=message)
         if decision == "ask":
             if specific.get("updatedInput") is not None:
-                raise InvalidAnswer(
-                    "it asks about a call and changes it, which cannot be done here"
-                )
+                raise InvalidAnswer("it asks about a call that it changes, which is not supported")
             return Answer("ask", reason, message=message)
         if decision not in (None, "allow", "approve", "defer"):
             raise InvalidAnswer(f"its decision is {decision!r}, which is none")

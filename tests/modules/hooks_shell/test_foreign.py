@@ -198,7 +198,7 @@ def test_a_question_about_a_changed_call_is_refused(tmp_path: Path) -> None:
     command = f"echo '{json.dumps({'hookSpecificOutput': answer})}'"
     hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": command}]}]}
     done, bodies = run(tmp_path, "claude", hooks, ToolCall("bash", {"command": "touch made"}))
-    assert "asks about a call and changes it" in results(bodies)[0]
+    assert "asks about a call that it changes" in results(bodies)[0]
     assert not (tmp_path / "work/made").exists()
     assert done.code == 8
 
