@@ -19,7 +19,7 @@ from amplifier_core.llm_errors import (
 from amplifier_core.models import Pricing
 from amplifier_modules._shared.loop.channel import error_data
 from amplifier_modules._shared.loop.replies import read_metadata
-from amplifier_support.fields import to_mapping
+from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
 from amplifier_support.text import lazy_pattern
@@ -91,10 +91,22 @@ class Answered(NamedTuple):
 
 
 class Switches:
-    """Finds the steps at which the answering model changes; outlives turns."""
+    """Finds the steps at which the answering model changes; outlives turns.
+
+    Attributes:
+        has_begun: False until `begin`.
+    """
 
     def __init__(self) -> None:
         self._reported: tuple[Any, ...] | None = None
+        self.has_begun = False
+
+    def begin(self, messages: Sequence[Any]) -> None:
+        """Begin after the stored messages: another model may have answered last, in another process."""
+        self.has_begun = True
+        last = next((m for m in reversed(messages) if read_field(m, "role") == "assistant"), None)
+        if read_metadata(last).get("switched"):
+            self._reported = ()  # Differs from every answer: hooks of this process know of none.
 
     def differs(self, answered: Answered) -> bool:
         """Return True if `answered` is to be reported: another model answers, or no longer does."""

@@ -26,7 +26,7 @@ from amplifier_modules._shared.loop.answered import (
 )
 from amplifier_modules._shared.loop.budget import Ticket
 from amplifier_modules._shared.loop.channel import Injection, TurnDenied, error_data
-from amplifier_modules._shared.loop.conversation import measure_size, request_view
+from amplifier_modules._shared.loop.conversation import measure_size, request_view, stored_messages
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import (
@@ -203,6 +203,8 @@ class Exchanges:
     async def _report_switch(self, reply: Reply) -> None:
         """Report that another model answers than before; a hook may refuse its answers."""
         answered, switches = reply.answered, self._loop.switches
+        if not switches.has_begun:
+            switches.begin(await stored_messages(self._parts.context))
         if switches.differs(answered):
             about = {**answered.as_event(), **reply.span.fields}
             await self._channel.emit_or_raise(PROVIDER_SWITCHED, about)

@@ -85,6 +85,19 @@ async def test_a_fallback_is_recorded_with_its_reason_and_end(
     assert (fallback["fallback_model"], fallback["until"]) == ("gpt-4o", "next_prompt")
 
 
+async def test_the_return_to_the_requested_model_is_reported_after_a_resume(
+    rig: Rig, llm_server: LLMServer
+) -> None:
+    first = await llm_server([Status(529), "Back again.", "Still here."])
+    async with two_providers(rig, first, await llm_server(["Instead."])):
+        await rig.run("go")
+        for _ in range(2):
+            await rig.run("go on")  # With a new loop, as in another process.
+    there, back = rig.of("provider:switched")
+    assert (there["model"], there["cause"]) == ("gpt-4o", "fallback")
+    assert (back["model"], back["cause"]) == ("claude-sonnet-4-5", None)
+
+
 async def test_a_model_that_the_service_chose_is_reported_once(
     rig: Rig, llm_server: LLMServer
 ) -> None:
