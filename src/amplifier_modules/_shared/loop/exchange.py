@@ -240,6 +240,7 @@ class Exchanges:
             except InvalidRequestError as error:
                 drop = parts.loop.answer_format.drop
                 if self._is_over() or not drop(request, target.name, model, error):
+                    parts.loop.checker.report_invalid_schemas(self._tools)
                     raise
                 logger.debug("%s refuses the schema of the answer: %s", target.name, error)
             span = span.again()

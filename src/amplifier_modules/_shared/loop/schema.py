@@ -12,7 +12,7 @@ import json
 import logging
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core._foreign import describe_foreign
@@ -83,6 +83,17 @@ class InputChecker:
             known = (tool, schema, _Schema(name, schema))
             self._compiled[id(tool)] = known
         return known[2].problem(arguments)
+
+    def report_invalid_schemas(self, tools: Mapping[str, Any]) -> None:
+        """Log each tool whose schema is not valid: a service that refused a request may not name it."""
+        from amplifier_modules._shared.loop.schema_validator import SchemaValidator, UnusableSchema
+
+        for name, tool in tools.items():
+            try:
+                SchemaValidator(self.schema(tool, name) or {})
+            except UnusableSchema as error:
+                text = "Tool %r has an input schema that is not valid (%s); services refuse it"
+                logger.warning(text, name, error)
 
     def schema(self, tool: Any, name: str) -> dict[str, Any] | None:
         """The schema of a tool's input, empty if it has none.

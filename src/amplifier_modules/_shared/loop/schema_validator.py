@@ -14,7 +14,7 @@ from amplifier_support.text import cut_text
 
 _MAX_PROBLEMS = 5
 _MAX_MESSAGE = 300
-_FAULTS = (jsonschema.SchemaError, Unresolvable, re.error)
+_FAULTS = (jsonschema.SchemaError, Unresolvable, re.error, RecursionError)
 
 
 class UnusableSchema(Exception):

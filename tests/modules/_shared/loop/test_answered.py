@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.loop.answered import is_same_model
 from tests.modules._shared.loop.rig import Rig, echo_tool
@@ -96,6 +97,25 @@ async def test_the_return_to_the_requested_model_is_reported_after_a_resume(
     there, back = rig.of("provider:switched")
     assert (there["model"], there["cause"]) == ("gpt-4o", "fallback")
     assert (back["model"], back["cause"]) == ("claude-sonnet-4-5", None)
+
+
+async def test_a_refused_request_names_tools_with_invalid_schemas(
+    rig: Rig, llm_server: LLMServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, rule in (("typo", {"type": "objekt"}), ("open", {"pattern": "("})):
+        tool = echo_tool(name)
+        tool.input_schema = {"type": "object", "properties": {"a": rule}}
+        rig.add_tool(tool)
+    rig.add_tool(echo_tool())
+    first = await llm_server([Status(400, message="tools.0.input_schema: JSON schema is invalid")])
+    async with two_providers(rig, first, await llm_server([])):
+        with pytest.raises(InvalidRequestError):
+            await rig.run("go")
+    typo, regex = (record.message for record in caplog.records if "schema" in record.message)
+    assert "Tool 'typo'" in typo
+    assert "'objekt' is not valid" in typo
+    assert "Tool 'open'" in regex
+    assert "'(' is not a 'regex'" in regex
 
 
 async def test_a_model_that_the_service_chose_is_reported_once(
