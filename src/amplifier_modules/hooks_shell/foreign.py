@@ -128,7 +128,10 @@ class ForeignHook(ShellHook):
         return Answer(context=reason or None)
 
     def _to_answer(self, fields: Mapping[str, Any], data: Mapping[str, Any]) -> Answer:
-        specific = to_mapping(fields.get("hookSpecificOutput"))
+        specific: Any = fields.get("hookSpecificOutput") or {}
+        if not isinstance(specific, dict):
+            raise InvalidAnswer("its 'hookSpecificOutput' is not an object")
+        specific = cast("dict[str, Any]", specific)
         message = _text(fields.get("systemMessage"))
         reason = _text(specific.get("permissionDecisionReason")) or _text(fields.get("reason"))
         context = _text(specific.get("additionalContext"))

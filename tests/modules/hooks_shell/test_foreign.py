@@ -169,8 +169,11 @@ def test_output_on_a_prompt_is_for_the_model(tmp_path: Path) -> None:
     assert "The branch is main." in json.dumps(bodies[0]["messages"])
 
 
-def test_a_guard_that_fails_refuses(tmp_path: Path) -> None:
-    hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": "exit 7"}]}]}
+@pytest.mark.parametrize(
+    "command", ["exit 7", 'echo \'{"hookSpecificOutput": [{"permissionDecision": "deny"}]}\'']
+)
+def test_a_guard_that_fails_refuses(tmp_path: Path, command: str) -> None:
+    hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": command}]}]}
     done, bodies = run(tmp_path, "claude", hooks, ToolCall("bash", {"command": "touch made"}))
     assert "which must allow it, failed" in results(bodies)[0]
     assert not (tmp_path / "work/made").exists()
