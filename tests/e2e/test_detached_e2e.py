@@ -167,6 +167,21 @@ def test_a_watcher_waits_for_a_run_that_has_not_opened_its_session(background: B
     assert (watcher.communicate(timeout=60)[0], watcher.returncode) == (b"", 7)
 
 
+def test_a_watcher_reports_a_session_that_was_removed(background: Background) -> None:
+    background.detach(held_plan(background.folder, ["late"]), "go")
+    watcher = start_amplifier("session", "join", ID, home=background.home, cwd=background.folder)
+    assert watcher.stdout is not None
+    watcher.stdout.readline()
+    os.kill(watcher.pid, signal.SIGSTOP)
+    background.kill()
+    wait_until(lambda: not is_locked(background.session / "lock"))
+    assert background.amplifier("session", "delete", ID, "--yes").code == 0
+    os.kill(watcher.pid, signal.SIGCONT)
+    _, stderr = watcher.communicate(timeout=60)
+    assert f"{ID} was removed".encode() in stderr
+    assert watcher.returncode == 6
+
+
 def test_a_watcher_goes_on_with_the_next_run_of_the_session(background: Background) -> None:
     background.detach(held_plan(background.folder, ["one"]), "go")
     watcher = start_amplifier("session", "join", ID, home=background.home, cwd=background.folder)

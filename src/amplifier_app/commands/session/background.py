@@ -141,7 +141,7 @@ def _find_outcome(folder: Path) -> Outcome | None:
     if (result := read_result(folder)) is not None:
         return restore_outcome(result)
     if not (folder / RESULT_FILE).exists():
-        return OK
+        return OK if folder.exists() else Outcome(Ending.SESSION, f"{folder} was removed")
     if _is_active(folder):  # another one, which has begun meanwhile
         return None
     hint = f"Resume it with: {resume_command(folder.name)}"
