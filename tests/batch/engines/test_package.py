@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -106,3 +107,9 @@ def test_a_name_that_is_not_text_is_reported(project: Path, in_git: bool) -> Non
     with pytest.raises(ConfigError, match=r"caf.*its name is not UTF-8") as caught:
         asyncio.run(packed(project))
     assert "Rename it" in str(caught.value.hint)
+
+
+def test_a_node_needs_no_installer() -> None:
+    program = "import sys; sys.modules['uv'] = None; import amplifier_batch.engines.package"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -36,7 +36,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import uv
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -187,6 +186,8 @@ def find_uv() -> str:
     Raises:
         SourceError: It is missing.
     """
+    import uv  # Nodes of a Ray cluster do not have it.
+
     try:
         # It calls `sysconfig`, whose first call is not thread-safe before Python 3.12.
         with _finding:
