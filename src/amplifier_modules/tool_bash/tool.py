@@ -275,7 +275,7 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
         START_BACKGROUND.register(coordinator, background.start_own)
     for tool in tools:
         await coordinator.mount("tools", tool, name=tool.name)
-    tool_check("bash").register(coordinator, bash.check)
+    tool_check(bash.name).register(coordinator, bash.check)
     tool_working_dir("bash").register(coordinator, lambda: shell.working_dir)
     tool_sandbox("bash").register(coordinator, lambda: shell.sandbox)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(events))

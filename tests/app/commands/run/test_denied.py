@@ -18,7 +18,7 @@ SERVER = Path(__file__).parents[3] / "extras" / "tool_mcp" / "raw_server.py"
 ASK = [
     ("bash", {"command": "touch made"}),
     ("write_file", {"file_path": "made", "content": "x"}),
-    ("web_fetch", {"url": "http://127.0.0.1:9/"}),
+    ("web_fetch", {"url": "http://pages.example/"}),
     ("mcp_things_echo", {"text": "hello"}),
     ("task", {"agent": "worker", "instruction": "Work."}),
 ]
