@@ -6,11 +6,11 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_300,
+    "amplifier_app": 36_305,
     "amplifier_batch": 8_060,
     "amplifier_core": 3_000,
     "amplifier_extras": 4_890,
-    "amplifier_serve": 1_785,
+    "amplifier_serve": 1_780,
     "amplifier_kit": 4_670,
     "amplifier_modules": 19_475,
     "amplifier_support": 5_815,

@@ -597,14 +597,13 @@ class Conversation:
         """Return the next input; until it comes after an answer, the model may write the session's title."""
         if not self._may_request_title or not self.session.turn.response:
             return await self._inputs.get()
-        self._may_request_title, self.renderer.retries.is_muted = False, True
+        self._may_request_title = False
         request = asyncio.create_task(self.session.request_title())
         try:
             return await self._inputs.get()
         finally:
             request.cancel()
             await asyncio.wait({request})
-            self.renderer.retries.is_muted = False
 
     def _returned(self, text: str) -> bool:
         """Return a prompt to the input line if it mentions files that cannot be added."""

@@ -458,6 +458,7 @@ class OpenSession:
         if not self._record.begin_title_request():
             return
         title: str | None = ""
+        self.renderer.retries.is_muted = True
         # A module may raise anything, and a title is worth no message.
         with contextlib.suppress(Exception):
             try:
@@ -467,6 +468,7 @@ class OpenSession:
                 if title is not None:
                     title = redacted_text(self.session.coordinator, str(title))
             finally:
+                self.renderer.retries.is_muted = False
                 # A request without an answer may cost something, too.
                 if title is not None:
                     self._record.save_title(title, self.usage.tokens, self.budget.as_dict())

@@ -300,11 +300,7 @@ class Worker:
 
     async def _request_title(self, session: OpenSession) -> None:
         """Let the model write the session's title, until the next prompt comes."""
-        self._updates.retries.is_muted = True
-        try:
-            await session.request_title()
-        finally:
-            self._updates.retries.is_muted = False
+        await session.request_title()
         self._updates.send_title()
 
     async def _end_titling(self) -> None:
