@@ -587,10 +587,6 @@ class HookRegistry:
             return {event: [entry.name for entry in self._by_event.get(event, ())]}
         return {key: [entry.name for entry in entries] for key, entries in self._by_event.items()}
 
-    def count_handlers(self) -> dict[str, int]:
-        """Return the number of handlers by event."""
-        return {event: len(entries) for event, entries in self._by_event.items()}
-
     def set_default_fields(self, **fields: Any) -> None:
         """Set fields to add to every event that does not have them; replaces earlier defaults."""
         self._defaults = fields

@@ -137,8 +137,8 @@ def _mounted(kind: str, coordinator: ModuleCoordinator) -> dict[str, Any]:
 
 
 def _registered(coordinator: ModuleCoordinator) -> dict[tuple[str, str], int]:
-    handlers = coordinator.hooks.count_handlers()
-    counts = {("a handler of", event): count for event, count in handlers.items()}
+    handlers = coordinator.hooks.list_handlers()
+    counts = {("a handler of", event): len(names) for event, names in handlers.items()}
     counts.update({("the capability", n): 1 for n in coordinator.to_dict()["capabilities"]})
     counts.update({("a contribution to", n): len(c) for n, c in coordinator.channels.items()})
     return counts
