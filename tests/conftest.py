@@ -84,8 +84,8 @@ def pytest_collection() -> Generator[None, Any, Any]:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Send one report of a test that passes from its worker instead of five messages.
 
-    Unless an option shows the others: each costs both processes as much as an empty test. Its duration
-    includes that of its fixtures.
+    Unless an option shows the others: each costs both processes as much as an empty test. The
+    duration it reports covers setup and teardown as well.
     """
     options = item.config.option
     if options.verbose > 0 or options.xmlpath or not hasattr(item.config, "workerinput"):

@@ -160,7 +160,7 @@ class Attempts:
         self._session.turn = NO_TURN
         try:
             if answer is None:
-                # Feedback on an answer is no prompt of the user.
+                # The user did not write the feedback that checks give.
                 self._session.goes_on = self._session.goes_on or bool(self._turns)
                 await self._session.run(prompt)
             else:

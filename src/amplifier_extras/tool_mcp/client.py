@@ -42,8 +42,12 @@ ResultT = TypeVar("ResultT")
 ExtensionResultT = TypeVar("ExtensionResultT", bound=Result)
 
 _MAX_PAGES = 50
-_MAX_ENTRIES, _MAX_CHARACTERS, _MAX_TOOL = 5000, 16_000_000, 1_000_000
-"""Tools or skills of a server, their characters as JSON, those of one tool."""
+_MAX_ENTRIES = 5000
+"""Tools, or skills, that one server may list."""
+_MAX_CHARACTERS = 16_000_000
+"""Characters that all of them may have together."""
+_MAX_TOOL = 1_000_000
+"""Characters that one tool may have as JSON."""
 _MAX_SHOWN = 200
 """Characters of an invalid name or URI in a message."""
 # The SDK's messages, worded as a server's response, when there was none.
