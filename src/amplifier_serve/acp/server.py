@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from typing import Any
 
 from amplifier_app.base.errors import SessionError
@@ -125,7 +125,7 @@ class Server:
         self._uses_files = uses_files
         self._workers: dict[str, Worker] = {}
         self._processes: set[Worker] = set()
-        self._client_files: Mapping[str, Any] = {}
+        self._client: dict[str, Any] = {"files": {}, "terminals": False}
         self.peer = Peer(source, output, self._handle)
 
     async def serve(self) -> None:
@@ -165,7 +165,11 @@ class Server:
             "description": "Run 'amplifier init' in a terminal",
         }
         client = to_mapping(params.get("clientCapabilities"))
-        self._client_files = to_mapping(client.get("fs")) if self._uses_files else {}
+        self._client = {
+            "files": to_mapping(client.get("fs")) if self._uses_files else {},
+            # The client's own terminals would run commands outside the sandbox.
+            "terminals": to_mapping(client.get("_meta")).get("terminal_output") is True,
+        }
         if to_mapping(client.get("auth")).get("terminal"):
             setup |= {"type": "terminal", "args": ["init"]}
         return {
@@ -205,8 +209,8 @@ class Server:
         # It may end by itself at any time.
         asyncio.ensure_future(worker.wait()).add_done_callback(lambda _: self._forget(worker))
         try:
-            plan = {"request": self._request.as_data(), "files": self._client_files}
-            result = await worker.peer.request("open", {"method": method, "params": params, **plan})
+            opening = {"method": method, "params": params, "request": self._request.as_data()}
+            result = await worker.peer.request("open", opening | self._client)
         except BaseException:
             await worker.close()
             raise

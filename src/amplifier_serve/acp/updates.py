@@ -66,6 +66,7 @@ class Updates(EventStream):
         session: The open session; None before there is one.
         running: The input of each tool call in progress, by its id.
         unsaved: See `amplifier_support.session_capabilities.EditorFiles`.
+        has_terminals: Whether the editor shows the output of a command in a terminal.
     """
 
     is_for_people = True
@@ -76,9 +77,11 @@ class Updates(EventStream):
         self.session: OpenSession | None = None
         self.running: dict[str, tuple[str, Any]] = {}
         self.unsaved: Mapping[str, str] = {}
+        self.has_terminals = False
         self._held: list[str] = []
         self._is_prompting = False
         self._diffs: dict[str, Any] = {}
+        self._terminals: set[str] = set()
         self._title: str | None = None
         self._used: int | None = None
 
@@ -121,6 +124,7 @@ class Updates(EventStream):
         self._is_prompting = False
         self.running.clear()
         self._diffs.clear()
+        self._terminals.clear()
         self._send_usage()
         self.send_title()
 
@@ -174,6 +178,10 @@ class Updates(EventStream):
         if "content" in call:  # Its text comes from a file, too.
             call |= self.redacted_input("", {"content": call["content"]})
             self._diffs[id] = call["content"]
+        elif call["kind"] == "execute" and self.has_terminals:
+            self._terminals.add(id)
+            call["content"] = [{"type": "terminal", "terminalId": id}]
+            call["_meta"] = {"terminal_info": {"terminal_id": id}}
         self.send("tool_call", {"toolCallId": id, "status": "in_progress", **call})
 
     def describe_call(self, name: str, input: Any) -> dict[str, Any]:
@@ -220,8 +228,20 @@ class Updates(EventStream):
         id = str(peek(data, "tool_call_id"))
         self.running.pop(id, None)
         diff = self._diffs.pop(id, None) if success else None
-        update = {"toolCallId": id, "status": "completed" if success else "failed"}
-        update |= {"content": diff or _result_content(output), "rawOutput": _cut(output)}
+        update: dict[str, Any] = {
+            "toolCallId": id,
+            "status": "completed" if success else "failed",
+            "rawOutput": _cut(output),
+        }
+        if id in self._terminals:
+            self._terminals.remove(id)
+            code = 0 if success else peek(peek(result_in(data), "error"), "exit_code")
+            update["_meta"] = {
+                "terminal_output": {"terminal_id": id, "data": _cut(output)},
+                "terminal_exit": {"terminal_id": id, "exit_code": code, "signal": None},
+            }
+        else:
+            update["content"] = diff or _result_content(output)
         self.send("tool_call_update", update)
 
 

@@ -146,9 +146,11 @@ class Worker:
         method, arguments = params["method"], params["params"]
         request = Request.from_data(params["request"])
         if method != "session/new":
-            request = request._replace(resume=arguments["sessionId"])
+            # One without a prompt ends, unsaved, when it is opened again, and keeps its id.
+            request = request._replace(session=arguments["sessionId"])
         self._servers = read_servers(arguments.get("mcpServers"))
         self._files = params["files"]
+        self._updates.has_terminals = params["terminals"]
         request, notice = without_untrusted_project(request)
         if notice:
             self._updates.hold(notice)

@@ -129,6 +129,23 @@ def test_a_loaded_session_shows_its_tool_calls_and_images(tmp_path: Path) -> Non
         assert sorted(contents) == ["image", "text"]
 
 
+def test_an_editor_that_can_shows_the_output_of_commands_in_a_terminal(tmp_path: Path) -> None:
+    lines = ("echo one; exit 3", "echo two")
+    replies = [{"tool_calls": [{"name": "bash", "input": {"command": line}}]} for line in lines]
+    with running("-f", mock_plan(tmp_path, [*replies, "done"], tools=["tool-bash"])) as editor:
+        session = editor.open(tmp_path, {"terminal": True, "_meta": {"terminal_output": True}})
+        editor.prompt(session, "go")
+        calls, ends = editor.wait_for("tool_call", 2), editor.wait_for("tool_call_update", 2)
+    for call, end, line, code in zip(calls, ends, ("one", "two"), (3, 0), strict=True):
+        id = call["toolCallId"]
+        assert call["content"] == [{"type": "terminal", "terminalId": id}]
+        assert call["_meta"] == {"terminal_info": {"terminal_id": id}}
+        output, exit = end["_meta"]["terminal_output"], end["_meta"]["terminal_exit"]
+        assert output["terminal_id"] == exit["terminal_id"] == id
+        assert output["data"].startswith(f"{line}\n")
+        assert (exit["exit_code"], exit["signal"], "content" in end) == (code, None, False)
+
+
 def test_two_sessions_run_at_once_in_directories_of_their_own(tmp_path: Path) -> None:
     call = {"name": "read_file", "input": {"file_path": "name.txt"}}
     plan = held_plan(tmp_path, [{"tool_calls": [call]}, "done"], tools=["tool-filesystem"])
@@ -149,6 +166,8 @@ def test_two_sessions_run_at_once_in_directories_of_their_own(tmp_path: Path) ->
 def test_a_closed_session_is_kept_and_a_deleted_one_is_not(tmp_path: Path) -> None:
     with running("-f", mock_plan(tmp_path, ["one"])) as editor:
         session = editor.open(tmp_path)
+        # It has no message yet.
+        editor.call("session/resume", sessionId=session, cwd=str(tmp_path), mcpServers=[])
         editor.prompt(session, "first")
         editor.call("session/close", sessionId=session)
         with pytest.raises(Refused, match="is not open here") as refused:
