@@ -369,11 +369,7 @@ class Mounting:
             return
         coordinator = self._session.coordinator
         if unpinned := await check_pins(coordinator, lock.pins, self._plan):
-            why = "pin with: amplifier plan lock"
-            if coordinator.parent_id is not None:
-                why = "locks do not pin what agents add"
-            text = f"not pinned by the lock: {', '.join(unpinned)}; {why}"
-            self._renderer.notice(text, "warning", "session")
+            self._renderer.notice(unpinned, "warning", "session")
 
     def _require_chosen(self) -> None:
         """Refuse to ask another provider than the one the user chose."""
@@ -499,14 +495,14 @@ async def find_pins(plan: ResolvedPlan) -> Pins:
     if not entries:
         return {}
     async with mount_entries(plan, entries, runs_commands=True) as coordinator:
-        pins = await _collect_pins(coordinator)
+        pins = await collect_pins(coordinator)
     for name, parts in pins.items():
         if PIN_PROBLEM in parts:
             raise ConfigError(f"cannot pin {name}: {parts[PIN_PROBLEM]}")
     return pins
 
 
-async def _collect_pins(coordinator: Any) -> Pins:
+async def collect_pins(coordinator: Any) -> Pins:
     """Return what the mounted modules of a session bring."""
     pins: dict[str, Mapping[str, str]] = {}
     for contribution in await coordinator.collect_contributions(PIN_CHANNEL):
@@ -514,7 +510,7 @@ async def _collect_pins(coordinator: Any) -> Pins:
     return dict(sorted(pins.items()))
 
 
-async def check_pins(coordinator: Any, locked: Pins | None, plan: ResolvedPlan) -> list[str]:
+async def check_pins(coordinator: Any, locked: Pins | None, plan: ResolvedPlan) -> str:
     """Compare what the modules of a session bring with the lock.
 
     Args:
@@ -523,21 +519,21 @@ async def check_pins(coordinator: Any, locked: Pins | None, plan: ResolvedPlan) 
             its modules bring are compared.
 
     Returns:
-        The names that the lock does not pin.
+        A warning that names what the lock does not pin; empty if it pins everything.
 
     Raises:
         ConfigError: Something differs.
     """
-    pins = await _collect_pins(coordinator)
-    if locked is None:
-        return [*pins]
-    unpinned: list[str] = []
-    if coordinator.parent_id is not None:
-        unpinned = [name for name in pins if name not in locked]
-        locked = {name: parts for name, parts in locked.items() if name in pins}
-        pins = {name: parts for name, parts in pins.items() if name in locked}
-    from amplifier_app.sources.plan_lock import drift_error, pin_differences
+    pins = await collect_pins(coordinator)
+    is_agent = coordinator.parent_id is not None
+    unpinned = [name for name in pins if locked is None or (is_agent and name not in locked)]
+    if locked is not None:
+        from amplifier_app.sources.plan_lock import drift_error, pin_differences
 
-    if differences := pin_differences(locked, pins):
-        raise drift_error(map(str, differences), plan)
-    return unpinned
+        if is_agent:
+            locked = {name: parts for name, parts in locked.items() if name in pins}
+            pins = {name: parts for name, parts in pins.items() if name in locked}
+        if differences := pin_differences(locked, pins):
+            raise drift_error(map(str, differences), plan)
+    why = "locks do not pin what agents add" if is_agent else "pin with: amplifier plan lock"
+    return f"not pinned by the lock: {', '.join(unpinned)}; {why}" if unpinned else ""

@@ -38,7 +38,14 @@ from amplifier_app.runtime.capabilities import (
     register_trusted_dir,
     set_stored_keys,
 )
-from amplifier_app.runtime.mount import LimitedLoader, Opening, read_mount_timeout, reason_with_key
+from amplifier_app.runtime.mount import (
+    LimitedLoader,
+    Opening,
+    check_pins,
+    collect_pins,
+    read_mount_timeout,
+    reason_with_key,
+)
 from amplifier_app.runtime.mount_problems import import_package, mount_problem
 from amplifier_app.runtime.sandbox import (
     check_sandbox,
@@ -302,6 +309,7 @@ class _Checker:
                 else:
                     self.modules.append(await self._mount(module, result))
             self._check_price()
+            await self._check_pins()
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLEANUP_SECONDS):
@@ -494,6 +502,17 @@ class _Checker:
             message = f"cannot enforce {address}: {name} has no price for {priced}"
             problem = Problem(message, self._plan.origin(address), as_clause(SET_PRICES))
             self._found.append(Finding("plan", problem))
+
+    async def _check_pins(self) -> None:
+        """Wait for the plan's servers, which log why one does not start, and compare with the lock, as a run would."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._opening.deadline):
+                if self._sources.lock is None:
+                    await collect_pins(self._session.coordinator)
+                else:
+                    locked = self._sources.lock.pins
+                    text = await check_pins(self._session.coordinator, locked, self._plan)
+                    self.warnings += [text] if text else []
 
     def _register_sandbox(self) -> None:
         try:

@@ -14,6 +14,7 @@ from typing import Any
 from amplifier_app.base.errors import Location, ModuleError
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.runtime.cost_report import model_prices
+from amplifier_app.runtime.mount import collect_pins
 from amplifier_app.runtime.request_sections import (
     find_module_place,
     find_tool_entry,
@@ -115,6 +116,8 @@ async def weigh_request(plan: ResolvedPlan, sources: AppModuleSourceResolver) ->
     """
     stand_ins = _StandIns()
     async with open_session(plan, save=False, sources=sources, adjustment=stand_ins) as session:
+        # This waits for the servers of the plan.
+        await collect_pins(session.session.coordinator)
         tools = dict(session.session.coordinator.get("tools"))
         await session.run(PROMPT)
         if not stand_ins.sent:

@@ -98,6 +98,13 @@ def test_each_of_12_changed_fields_ends_a_locked_run(
     assert "amplifier plan lock" in done.stderr
 
 
+def test_a_check_refuses_a_changed_tool_like_a_locked_run(machine: Machine) -> None:
+    machine.offer(changed("title", value="1st"))
+    done = machine("plan", "check", "--locked")
+    assert done.code == 78
+    assert "first title First → 1st" in done.stderr
+
+
 def test_an_invalid_tool_is_named_and_not_pinned(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.offer({"name": "first", "inputSchema": {"type": "array"}})
@@ -119,13 +126,23 @@ def test_keys_in_another_order_are_no_change(machine: Machine) -> None:
     assert machine("plan", "lock", "--check").code == 0
 
 
-def test_a_server_that_does_not_answer_cannot_be_pinned(tmp_path: Path) -> None:
+def test_a_server_that_does_not_start_cannot_be_pinned_and_a_check_warns_of_it(
+    tmp_path: Path,
+) -> None:
     config = {"servers": {"files": {"command": "/nowhere"}}, "wait": 0}
     mock_plan(tmp_path, ["done"], tools=[{"module": "tool-mcp", "config": config}])
     done = run_amplifier("plan", "lock", "-f", "plan.yaml", cwd=tmp_path)
     assert done.code == 78
     assert "cannot pin mcp files: " in done.stderr
     assert not (tmp_path / "plan.lock.json").exists()
+
+    # A run goes on without it.
+    unavailable = "MCP server files is unavailable: program '/nowhere' not found"
+    check = ("plan", "check", "-f", "plan.yaml")
+    done = run_amplifier(*check, cwd=tmp_path)
+    assert (done.code, done.stderr.count(unavailable)) == (0, 1)
+    done = run_amplifier(*check, "--tokens", "--output", "json", cwd=tmp_path)
+    assert (done.code, done.stdout.count(unavailable)) == (0, 1)
 
 
 def test_a_remote_server_is_left_out_of_an_offline_run_but_cannot_be_pinned(tmp_path: Path) -> None:

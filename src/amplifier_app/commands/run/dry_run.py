@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -20,6 +20,9 @@ from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.render.report import plan_module_lines, plan_verdict, weight_lines
 from amplifier_app.render.table import OutputOption
+from amplifier_app.render.text import StderrNotices
+from amplifier_app.runtime.observers.notices import show_logs
+from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.plan_check import CheckReport, as_json, check_plan, to_report
 from amplifier_app.runtime.request_weight import weigh_request
 from amplifier_app.sources.resolver import resolver_for
@@ -105,9 +108,9 @@ def dry_run(
 
 
 def _report(request: Request, invocation: Invocation, weigh: bool) -> CheckReport:
-    if not invocation.verbose:
-        # The report contains the reasons that matter.
-        logging.getLogger().addHandler(logging.NullHandler())
+    notices = _Warnings()
+    renderer = StderrNotices(quiet=False) if invocation.verbose else notices
+    logs = show_logs(renderer, verbose=invocation.verbose)
     try:
         chosen = choose(request, invocation.stdout, lenient=True)
     except PlanError as error:
@@ -124,4 +127,25 @@ def _report(request: Request, invocation: Invocation, weigh: bool) -> CheckRepor
             report = report._replace(weight=await weigh_request(chosen.plan, sources))
         return report
 
-    return run_loop(check())
+    report = run_loop(check())
+    logs.show_held(module.reason for module in report.modules)
+    # With --tokens modules are mounted twice.
+    return report._replace(warnings=(*report.warnings, *notices.list_new(report.warnings)))
+
+
+class _Warnings(Renderer):
+    """Collects what modules and servers log for the report."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: dict[str, None] = {}
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        self._texts[message] = None
+
+    def list_new(self, known: Sequence[str]) -> Iterator[str]:
+        """Yield the texts whose reason no warning of `known`, which has a line, ends with."""
+        for text in self._texts:
+            reason = text.rpartition(": ")[2]
+            if not any(warning.endswith(reason) for warning in known):
+                yield text
