@@ -6,10 +6,10 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_325,
+    "amplifier_app": 36_340,
     "amplifier_batch": 8_060,
     "amplifier_core": 3_000,
-    "amplifier_extras": 4_890,
+    "amplifier_extras": 4_900,
     "amplifier_serve": 1_800,
     "amplifier_kit": 4_670,
     "amplifier_modules": 19_475,

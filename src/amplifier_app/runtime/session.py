@@ -292,6 +292,9 @@ class OpenSession:
         SPAWN.register(coordinator, self._spawn)
         RESUME.register(coordinator, self._resume)
         self.budget = BudgetRecord(coordinator, self._record)
+        # With a lock, the lock decides what is accepted.
+        if self._record is not None and (self.sources.lock is None or not self.sources.lock.pins):
+            self._record.restore_accepted(coordinator)
         await self.mounting.mount()
         if self._adjustment is not None:
             if not self._runs_for_parent:

@@ -455,11 +455,12 @@ class Hub(Listener):
         self._config = config
         self._mounted: dict[str, dict[str, MountedTool]] = {}
         self._offers: dict[str, Offers] = {}
+        self._digests: dict[str, dict[str, str]] = {}
         self._skills: dict[str, ServerSkills] = {}
         self._is_pinned = False
         self._left_out: set[str] = set()
         accepted = ACCEPTED_TOOLS.of(coordinator)
-        self._accepted: dict[Any, dict[str, Any]] = {} if accepted is None else accepted
+        self._accepted: dict[str, dict[str, str]] = {} if accepted is None else accepted
         ACCEPTED_TOOLS.register(coordinator, self._accepted)
         self._logs: list[ErrorLog] = []
         self._started = False
@@ -568,10 +569,11 @@ class Hub(Listener):
     async def _take(self, server: Server, offers: Offers) -> None:
         """Mount what a server offers, except for what it has changed."""
         self._offers[server.name] = offers
-        self._accepted.setdefault(_identity(server), _by_name(offers))
+        digests = self._digests[server.name] = _digests(offers)
+        self._accepted.setdefault(_identity(server), dict(digests))
         await self._mount(server.name, self._build_tools(server, offers))
         if refused := [shorten(name) for name in self._list_refused(server)]:
-            text = "MCP server %s has changed since it was started; these are refused: %s"
+            text = "MCP server %s has changed since the session began; these are refused: %s"
             logger.warning(
                 f"{text}; to use them: /mcp accept %s",
                 *(server.name, ", ".join(refused), server.name),
@@ -582,7 +584,7 @@ class Hub(Listener):
         offers = self._offers[server.name]
         others = [other for other in offers.skills if other.uri != skill.uri]
         if len(others) == len(offers.skills) and not self._is_pinned:
-            self._accepted[_identity(server)].setdefault(skill.uri, skill)
+            self._accepted[_identity(server)].setdefault(skill.uri, _digest(skill))
         if skill not in offers.skills:
             await self._take(server, offers._replace(skills=[*others, skill]))
 
@@ -645,9 +647,8 @@ class Hub(Listener):
         """Use the tools of a server as they are now; False if the server does not exist or has no changes."""
         for server in self._servers:
             if server.name == name and any(self._list_refused(server)):
-                offers = self._offers[name]
-                self._accepted[_identity(server)] = _by_name(offers)
-                await self._mount(name, self._build_tools(server, offers))
+                self._accepted[_identity(server)] = dict(self._digests[name])
+                await self._mount(name, self._build_tools(server, self._offers[name]))
                 return True
         return False
 
@@ -666,9 +667,7 @@ class Hub(Listener):
             return
         for tool in offers.tools:
             if _is_wanted(tool.name, server.config):
-                for key, value in tool.model_dump(
-                    mode="json", by_alias=True, exclude_none=True
-                ).items():
+                for key, value in _definition(tool).items():
                     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
                     yield f"{tool.name} {key}", text
         for skill in offers.skills:
@@ -679,15 +678,13 @@ class Hub(Listener):
     # -- tools -------------------------------------------------------------------------
 
     def _list_refused(self, server: Server) -> Iterator[str]:
-        """Tools and skills that the server has added or changed since it was first connected, or accepted."""
-        offers = self._offers.get(server.name)
+        """Tools and skills that the server has added or changed since the session accepted it."""
         accepted = self._accepted.get(_identity(server), {})
-        for name, offer in _by_name(offers).items() if offers is not None else ():
-            is_tool = not isinstance(offer, ServedSkill)
-            if accepted.get(name) != offer and not (
-                is_tool and not _is_wanted(name, server.config)
-            ):
-                yield name
+        for name, digest in self._digests.get(server.name, {}).items():
+            if accepted.get(name) != digest:
+                skills = self._offers[server.name].skills
+                if _is_wanted(name, server.config) or any(skill.uri == name for skill in skills):
+                    yield name
 
     def _build_tools(self, server: Server, offers: Offers) -> dict[str, MountedTool]:
         """A server's tools by their mounted names."""
@@ -794,14 +791,31 @@ class Hub(Listener):
         return LocalWay(config, self._coordinator, log)
 
 
-def _identity(server: Server) -> tuple[Any, ...]:
+def _identity(server: Server) -> str:
     """Return what tells a server from another one that a sub-agent has under the same name."""
-    return server.name, server.config.command, *server.config.args, server.config.url
+    way = [server.config.command, server.config.args, server.config.url]
+    return f"{server.name} {_hash(way)}"
 
 
-def _by_name(offers: Offers) -> dict[str, Any]:
-    tools = {tool.name: tool for tool in offers.tools}
-    return {**tools, **{skill.uri: skill for skill in offers.skills}}
+def _digests(offers: Offers) -> dict[str, str]:
+    """Return a digest of each tool and skill, by its name or URI."""
+    tools = {tool.name: _digest(tool) for tool in offers.tools}
+    return {**tools, **{skill.uri: _digest(skill) for skill in offers.skills}}
+
+
+def _digest(offer: Any) -> str:
+    if isinstance(offer, ServedSkill):
+        files = {path: file.digest for path, file in offer.files.items()}
+        return _hash([offer.frontmatter, files])
+    return _hash(_definition(offer))
+
+
+def _definition(tool: Any) -> dict[str, Any]:
+    return tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _is_wanted(name: str, config: ServerConfig) -> bool:

@@ -32,7 +32,7 @@ from amplifier_core._foreign import describe_exception
 from amplifier_support.fields import to_mapping
 from amplifier_support.journal import parse
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.session_capabilities import REPLICATE
+from amplifier_support.session_capabilities import ACCEPTED_TOOLS, REPLICATE
 from amplifier_support.working_folder import working_folder
 
 _MOST = 100
@@ -194,6 +194,19 @@ class SessionRecord:
         )
         self._coordinator: Any = None
 
+    def restore_accepted(self, coordinator: Any) -> None:
+        """Give servers what the session has accepted of them: what they have changed since is refused."""
+        accepted = ACCEPTED_TOOLS.of(coordinator)
+        if accepted is None:
+            ACCEPTED_TOOLS.register(coordinator, accepted := {})
+        for server, digests in to_mapping(self.saved.metadata.get("accepted_tools")).items():
+            accepted.setdefault(server, dict(to_mapping(digests)))
+
+    def _accepted(self) -> dict[str, Any]:
+        accepted = self._coordinator and ACCEPTED_TOOLS.of(self._coordinator)
+        copy = {server: dict(digests) for server, digests in (accepted or {}).items()}
+        return {"accepted_tools": copy} if copy else {}
+
     async def restore(self, coordinator: Any) -> list[Remark]:
         """Restore the messages of the context and the mode, and record the context from now on.
 
@@ -274,7 +287,7 @@ class SessionRecord:
         For a row, which is found by its id, both are saved with its first answer.
         """
         before: dict[str, Any] = self.saved.metadata
-        self._begun = {"prompts": (before.get("prompts") or 0) + is_counted}
+        self._begun = {"prompts": (before.get("prompts") or 0) + is_counted, **self._accepted()}
         if not before.get("title"):
             text = redacted_text(self._coordinator, prompt)
             self._begun["title"] = make_title(redact(text[:_MAX_PROMPT]))
@@ -302,6 +315,7 @@ class SessionRecord:
             usage=dict(usage),
             **self._price_files(answered),
             **module_mode_to_save(self._coordinator, before),
+            **self._accepted(),
             **facts,
             durable=False,
         )
@@ -342,7 +356,10 @@ class SessionRecord:
         return {"prices": files} if files else {}
 
     def close(self) -> None:
-        """Delete the session if it was never used."""
+        """Delete the session if it was never used; otherwise save what was accepted since the last turn."""
+        accepted = self._accepted()
         if not self.is_resumable:
             with contextlib.suppress(SessionError):
                 remove_folder(self.saved.path)
+        elif self.saved.metadata | accepted != self.saved.metadata:
+            self.saved.update(**accepted)
