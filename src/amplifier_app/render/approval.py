@@ -36,7 +36,7 @@ _SHORTEST_RANGE = 24
 _KEY_COLUMN = 8
 _OPTIONS = ("session", "always", "outside")
 """Words in the options of a request besides yes and no."""
-_ACTIONS = {"edit_file": "Edit", "write_file": "Write", "bash": "Run", "web_fetch": "Read"}
+_ACTIONS = {"edit_file": "Edit", "write_file": "Write", "bash": "Run", "web_fetch": "Fetch"}
 _PATHS = ("file_path", "path", "filename")
 _TOKENS = re.compile(
     r"""(?P<string>'[^']*'|"(?:[^"\\]|\\.)*")|(?P<risky>[;&|<>()`]+|\$\(|\$\{?\w+\}?|\\[ux]\w+)"""
