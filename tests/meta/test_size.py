@@ -12,7 +12,7 @@ CODE_LINES = {
     "amplifier_extras": 4_900,
     "amplifier_serve": 1_800,
     "amplifier_kit": 4_670,
-    "amplifier_modules": 19_475,
+    "amplifier_modules": 19_490,
     "amplifier_support": 5_815,
 }
 

@@ -150,7 +150,7 @@ class ForeignHook(ShellHook):
         if decision not in (None, "allow", "approve", "defer"):
             raise InvalidAnswer(f"its decision is {decision!r}, which is none")
         changed = self._changes(specific, data)
-        return Answer(context=None if changed else context, data=changed, message=message)
+        return Answer(context=context, data=changed, message=message)
 
     def _changes(
         self, specific: Mapping[str, Any], data: Mapping[str, Any]

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,8 @@ class ShellHooks:
             logger.warning("a hook is left out: %s", problem)
         sandbox = command_sandbox(coordinator, config.sandbox) if self._hooks else None
         self._runner = ProcessRunner(sandbox)
-        self._listening: dict[tuple[int, str], Callable[[], None]] = {}
+        self._listening: dict[tuple[int, str], list[Callable[[], None]]] = {}
+        self._contexts: dict[tuple[str, Any], HookResult] = {}  # of answers that also change data
         named = {name for hook in self._hooks for name in listed(hook.event)}
         self.listen(name for name in named if not set("*?[") & set(name))
 
@@ -162,18 +164,22 @@ class ShellHooks:
         for name in names:
             for number, hook in enumerate(self._hooks):
                 if (number, name) not in self._listening and hook.means_event(name):
-                    # One handler for each: the registry passes changes on to the next one, and
-                    # stops at the first that denies.
-                    self._listening[number, name] = self._coordinator.hooks.register(
-                        name,
-                        partial(self._decide, hook),
-                        priority=self._config.priority,
-                        name=f"{MODULE_ID}:{hook.title}",
-                    )
+                    # For each: the registry passes changes on to the next one, and stops at the
+                    # first that denies. A result changes data or has a text, so a second handler
+                    # gives the text.
+                    self._listening[number, name] = [
+                        self._coordinator.hooks.register(
+                            name,
+                            handler,
+                            priority=self._config.priority,
+                            name=f"{MODULE_ID}:{hook.title}",
+                        )
+                        for handler in (partial(self._decide, hook), self._give_context)
+                    ]
 
     async def close(self) -> None:
         """Stop listening and kill what commands left running; a second call does nothing."""
-        for unregister in self._listening.values():
+        for unregister in chain(*self._listening.values()):
             unregister()
         self._listening.clear()
         await self._runner.close()
@@ -212,6 +218,9 @@ class ShellHooks:
             logger.debug("%s: %s", MODULE_ID, hook.title, exc_info=True)
             problem = f"it could not be run ({type(error).__name__}: {error})"
         return await self._failed(hook, event, held, Answered(None, b"", b"", None, 0.0), problem)
+
+    def _give_context(self, event: str, data: Any) -> HookResult | None:
+        return self._contexts.pop((event, raw_data(data).get("tool_call_id")), None)
 
     async def _on_event(self, hook: ShellHook, event: str, held: dict[str, Any]) -> HookResult:
         if not hook.means_data(held):
@@ -255,13 +264,15 @@ class ShellHooks:
                 context_injection_role="user",
                 **spoken,
             )
-            if event not in _UNANSWERED and not answer.goes_on:
+            if event in _UNANSWERED or answer.goes_on:
+                await self._coordinator.process_hook_result(injected, event, MODULE_ID)
+            elif answer.data:
+                self._contexts[event, held.get("tool_call_id")] = injected
+            else:
                 return injected
-            await self._coordinator.process_hook_result(injected, event, MODULE_ID)
             if answer.goes_on:
                 return HookResult(action="modify", data={**held, "goes_on": True})
-            return HookResult()
-        if spoken:
+        elif spoken:
             # The registry drops messages of answers without consequences.
             await self._coordinator.process_hook_result(HookResult(**spoken), event, MODULE_ID)
         if answer.data:

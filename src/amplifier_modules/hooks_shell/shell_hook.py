@@ -139,8 +139,6 @@ def _to_answer(fields: dict[str, Any]) -> Answer:
         if not isinstance(text, str):
             raise InvalidAnswer(f"its {name!r} is {type(text).__name__}, not text")
     answer = Answer(_DECISIONS[decision], data=data, **fields)
-    if answer.data and answer.context:
-        raise InvalidAnswer("its answer has both 'data' and 'context'; they are mutually exclusive")
     if answer.decision != "continue" and (answer.data or answer.context):
         raise InvalidAnswer(
             f"its answer has 'data' or 'context', which have no effect with '{decision}'"

@@ -169,7 +169,6 @@ FAILING = {
     "odd reason": (saying({"reason": 5}), "its 'reason' is int"),
     "odd data": (saying({"data": [1]}), "its 'data' is list"),
     "ids": (saying({"data": {"tool_call_id": "c2"}}), "tool_call_id"),
-    "both": (saying({"data": {"a": 1}, "context": "b"}), "mutually exclusive"),
     "unused": (saying({"decision": "ask", "data": {"a": 1}}), "have no effect"),
     "flood": ("yes", "more than 1048576 bytes"),
     "hangs": ("sleep 100", "within 0.5 s"),

@@ -56,7 +56,7 @@ import json, sys
 given = json.load(sys.stdin)["tool_input"]
 given["command"] = given["command"].replace("old.txt", "new.txt")
 print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow",
-      "updatedInput": given}}))
+      "updatedInput": given, "additionalContext": "old.txt has become new.txt"}}))
 """
 ADD_CONTEXT = r"""
 import json, sys
@@ -154,13 +154,15 @@ def test_guards_refuse_the_same_calls(tmp_path: Path, form: Format) -> None:
     assert not {"a.env", "a.txt"} & made
 
 
-def test_a_call_is_changed_and_still_subject_to_the_rules(tmp_path: Path) -> None:
+def test_a_call_is_changed_with_a_text_for_the_model_and_still_subject_to_the_rules(tmp_path: Path) -> None:
     hooks = {"PreToolUse": [matcher("Bash", "rewrite.py")]}
-    done, _ = run(tmp_path, "claude", hooks, ToolCall("bash", {"command": "touch old.txt"}))
+    calls = [ToolCall("bash", {"command": f"touch {name}old.txt"}) for name in "ab"]
+    done, bodies = run(tmp_path, "claude", hooks, *calls)
     assert done.code == 0, done.stderr
     made = {path.name for path in (tmp_path / "work").iterdir()}
-    assert "new.txt" in made
-    assert "old.txt" not in made
+    assert made.issuperset(["anew.txt", "bnew.txt"])
+    assert not made.intersection(["aold.txt", "bold.txt"])
+    assert json.dumps(bodies[1]).count("old.txt has become new.txt") == 2
 
 
 def test_output_on_a_prompt_is_for_the_model(tmp_path: Path) -> None:
