@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import errno
 import json
+import re
 import shlex
 from typing import Any
 
@@ -253,4 +254,18 @@ def _llm_outcome(error: Exception, text: str) -> Outcome:
         hint = f"{later} another model: --model NAME, --provider NAME."
         return Outcome(Ending.UNAVAILABLE, text, hint, error.retry_after)
     hint = "Use another model (--model NAME), or run again with -v for the details."
+    if isinstance(error, llm.InvalidRequestError):
+        hint = _schema_hint(text) or hint
     return Outcome(Ending.PROVIDER, text, hint)
+
+
+def _schema_hint(text: str) -> str | None:
+    """Return advice about a schema that a service refuses; None if it refuses something else."""
+    if "schema" not in text.lower():
+        return None
+    if match := re.search(r"function '([^']+)'|\btools[.\[]\d|\binput_schema\b", text):
+        name = f" {match[1]!r}" if match[1] else ""
+        return f"Fix the input schema of the tool{name}, or leave the tool out: --tools NAME,NAME."
+    if re.search(r"response_format|output_config|output_format|text\.format", text):
+        return "Fix the schema of the answer (--schema): the service does not support all of it."
+    return None

@@ -154,7 +154,9 @@ def test_guards_refuse_the_same_calls(tmp_path: Path, form: Format) -> None:
     assert not {"a.env", "a.txt"} & made
 
 
-def test_a_call_is_changed_with_a_text_for_the_model_and_still_subject_to_the_rules(tmp_path: Path) -> None:
+def test_a_call_is_changed_with_a_text_for_the_model_and_still_subject_to_the_rules(
+    tmp_path: Path,
+) -> None:
     hooks = {"PreToolUse": [matcher("Bash", "rewrite.py")]}
     calls = [ToolCall("bash", {"command": f"touch {name}old.txt"}) for name in "ab"]
     done, bodies = run(tmp_path, "claude", hooks, *calls)

@@ -263,6 +263,18 @@ def test_a_conversation_that_is_too_long_is_retried_once_shortened(tmp_path: Pat
         (Status(429, headers={"retry-after": "0"}), ["rate limit (429)", "--model NAME"]),
         (Status(429, headers={"retry-after": "600"}), ["Retry in 10 minutes", "--model NAME"]),
         (Status(400), ["refused the request (400)", "--model NAME"]),
+        (
+            Status(400, message="tools.0.custom.input_schema: JSON schema is invalid"),
+            ["Fix the input schema of the tool, or leave the tool out: --tools"],
+        ),
+        (
+            Status(400, message="Invalid schema for function 'bash': array schema missing items"),
+            ["Fix the input schema of the tool 'bash', or"],
+        ),
+        (
+            Status(400, message="output_config.format.schema: Schema is too complex"),
+            ["Fix the schema of the answer (--schema)"],
+        ),
         (Reset(), ["closed the connection: connection reset by peer", "can be reached from here"]),
         (Status(200, "<html>"), ["answered with text/html", "no proxy or login page answers"]),
     ],
