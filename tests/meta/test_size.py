@@ -10,7 +10,7 @@ CODE_LINES = {
     "amplifier_batch": 8_060,
     "amplifier_core": 3_000,
     "amplifier_extras": 4_900,
-    "amplifier_serve": 1_800,
+    "amplifier_serve": 1_850,
     "amplifier_kit": 4_670,
     "amplifier_modules": 19_490,
     "amplifier_support": 5_815,

@@ -44,6 +44,8 @@ KINDS = {
 }
 _MAX_OUTPUT = 100_000
 """Characters of a result."""
+_LIVE_OUTPUT = 4000
+"""Characters shown of the output of a call that is running."""
 _STATES = ("pending", "in_progress", "completed")
 _TOKENS = {
     "totalTokens": "total_tokens",
@@ -81,12 +83,14 @@ class Updates(EventStream):
         self._held: list[str] = []
         self._is_prompting = False
         self._diffs: dict[str, Any] = {}
-        self._terminals: set[str] = set()
+        self._spans: dict[Any, str] = {}
+        self._output: dict[str, str] = {}
         self._title: str | None = None
         self._used: int | None = None
 
     def handlers(self) -> dict[str, EventHandler]:
-        return {**super().handlers(), "approval:mode_changed": self._on_mode}
+        own = {"approval:mode_changed": self._on_mode, "tool:output": self._on_output}
+        return {**super().handlers(), **own}
 
     # Messages
 
@@ -124,7 +128,8 @@ class Updates(EventStream):
         self._is_prompting = False
         self.running.clear()
         self._diffs.clear()
-        self._terminals.clear()
+        self._spans.clear()
+        self._output.clear()
         self._send_usage()
         self.send_title()
 
@@ -179,7 +184,6 @@ class Updates(EventStream):
             call |= self.redacted_input("", {"content": call["content"]})
             self._diffs[id] = call["content"]
         elif call["kind"] == "execute" and self.has_terminals:
-            self._terminals.add(id)
             call["content"] = [{"type": "terminal", "terminalId": id}]
             call["_meta"] = {"terminal_info": {"terminal_id": id}}
         self.send("tool_call", {"toolCallId": id, "status": "in_progress", **call})
@@ -215,6 +219,39 @@ class Updates(EventStream):
             return input
         return redact("tool:pre", {"tool_name": name, "tool_input": input})["tool_input"]
 
+    def _on_tool_start(self, event: str, data: dict[str, Any]) -> None:
+        self._spans[peek(data, "span_id")] = str(peek(data, "tool_call_id"))
+        super()._on_tool_start(event, data)
+
+    def _on_output(self, event: str, data: dict[str, Any]) -> None:
+        """Show what a running call has written: all of it in a terminal, otherwise its end."""
+        id, text = self._find_running(data), str(peek(data, "text") or "")
+        if id is None or not text:
+            return
+        update: dict[str, Any] = {"toolCallId": id, "status": "in_progress"}
+        if self._is_in_terminal(id):
+            skipped = peek(data, "skipped")
+            note = f"[{skipped:,} characters left out]\n" if skipped else ""
+            self._output[id] = text
+            update["_meta"] = {"terminal_output": {"terminal_id": id, "data": note + text}}
+        else:
+            self._output[id] = (self._output.get(id, "") + text)[-_LIVE_OUTPUT:]
+            update["content"] = _result_content(self._output[id])
+        self.send("tool_call_update", update)
+
+    def _find_running(self, data: dict[str, Any]) -> str | None:
+        span, tool = peek(data, "span_id"), peek(data, "tool_name")
+        if span is not None:
+            id = self._spans.get(span)
+            return id if id in self.running else None
+        # Tools of other authors do not know their span.
+        ids = [id for id, (name, _) in self.running.items() if name == tool]
+        return ids[0] if len(ids) == 1 else None
+
+    def _is_in_terminal(self, id: str) -> bool:
+        name, _ = self.running[id]
+        return self.has_terminals and KINDS.get(name) == "execute"
+
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
         self._tool_end(data, has_succeeded(result_in(data)), describe.shown_result(data))
 
@@ -226,18 +263,19 @@ class Updates(EventStream):
 
     def _tool_end(self, data: dict[str, Any], success: bool, output: str) -> None:
         id = str(peek(data, "tool_call_id"))
+        is_in_terminal = id in self.running and self._is_in_terminal(id)
         self.running.pop(id, None)
+        written = self._output.pop(id, "")
         diff = self._diffs.pop(id, None) if success else None
         update: dict[str, Any] = {
             "toolCallId": id,
             "status": "completed" if success else "failed",
             "rawOutput": _cut(output),
         }
-        if id in self._terminals:
-            self._terminals.remove(id)
+        if is_in_terminal:
             code = 0 if success else peek(peek(result_in(data), "error"), "exit_code")
             update["_meta"] = {
-                "terminal_output": {"terminal_id": id, "data": _cut(output)},
+                "terminal_output": {"terminal_id": id, "data": _cut(_rest(output, written))},
                 "terminal_exit": {"terminal_id": id, "exit_code": code, "signal": None},
             }
         else:
@@ -259,6 +297,15 @@ def count_tokens(session: OpenSession) -> dict[str, int]:
 def _result_content(text: str) -> list[dict[str, Any]]:
     """The content of a tool call that has this result."""
     return [{"type": "content", "content": text_block(_cut(text))}] if text else []
+
+
+def _rest(output: str, written: str) -> str:
+    """What follows the last line that was shown already, such as a note on the sandbox."""
+    last = written.rstrip("\n").rpartition("\n")[2]
+    if not last:
+        return output
+    rest = output.rpartition(last)[2]
+    return rest.removeprefix("\n") if written.endswith("\n") else rest
 
 
 def _cut(text: str) -> str:

@@ -129,21 +129,34 @@ def test_a_loaded_session_shows_its_tool_calls_and_images(tmp_path: Path) -> Non
         assert sorted(contents) == ["image", "text"]
 
 
-def test_an_editor_that_can_shows_the_output_of_commands_in_a_terminal(tmp_path: Path) -> None:
-    lines = ("echo one; exit 3", "echo two")
-    replies = [{"tool_calls": [{"name": "bash", "input": {"command": line}}]} for line in lines]
-    with running("-f", mock_plan(tmp_path, [*replies, "done"], tools=["tool-bash"])) as editor:
-        session = editor.open(tmp_path, {"terminal": True, "_meta": {"terminal_output": True}})
-        editor.prompt(session, "go")
-        calls, ends = editor.wait_for("tool_call", 2), editor.wait_for("tool_call_update", 2)
-    for call, end, line, code in zip(calls, ends, ("one", "two"), (3, 0), strict=True):
-        id = call["toolCallId"]
-        assert call["content"] == [{"type": "terminal", "terminalId": id}]
-        assert call["_meta"] == {"terminal_info": {"terminal_id": id}}
-        output, exit = end["_meta"]["terminal_output"], end["_meta"]["terminal_exit"]
-        assert output["terminal_id"] == exit["terminal_id"] == id
-        assert output["data"].startswith(f"{line}\n")
-        assert (exit["exit_code"], exit["signal"], "content" in end) == (code, None, False)
+@pytest.mark.parametrize("has_terminals", [True, False], ids=["terminal", "text"])
+def test_an_editor_shows_the_output_of_a_command_as_it_comes(
+    tmp_path: Path, has_terminals: bool
+) -> None:
+    line = "echo one; while [ ! -e seen ]; do sleep 0.05; done; echo two; exit 3"
+    replies = [{"tool_calls": [{"name": "bash", "input": {"command": line}}]}, "done"]
+    with running("-f", mock_plan(tmp_path, replies, tools=["tool-bash"])) as editor:
+        session = editor.open(tmp_path, {"_meta": {"terminal_output": has_terminals}})
+        prompt = editor.begin_prompt(session, "go")
+        first = editor.wait_for("tool_call_update")[0]
+        (tmp_path / "seen").touch()
+        prompt.result(60)
+        (call,) = editor.wait_for("tool_call")
+        *live, end = editor.wait_for("tool_call_update", 2)
+    id = call["toolCallId"]
+    assert (first["status"], end["status"]) == ("in_progress", "failed")
+    assert end["rawOutput"].startswith("one\ntwo\n")
+    if not has_terminals:
+        assert first["content"][0]["content"]["text"] == "one\n"
+        assert end["content"][0]["content"]["text"] == end["rawOutput"]
+        return
+    assert call["content"] == [{"type": "terminal", "terminalId": id}]
+    assert call["_meta"] == {"terminal_info": {"terminal_id": id}}
+    outputs = [update["_meta"]["terminal_output"] for update in (*live, end)]
+    assert {output["terminal_id"] for output in outputs} == {id}
+    assert "".join(output["data"] for output in outputs) == end["rawOutput"]
+    assert end["_meta"]["terminal_exit"] == {"terminal_id": id, "exit_code": 3, "signal": None}
+    assert not any("content" in update for update in (*live, end))
 
 
 def test_two_sessions_run_at_once_in_directories_of_their_own(tmp_path: Path) -> None:
