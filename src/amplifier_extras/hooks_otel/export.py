@@ -12,11 +12,12 @@ import os
 import re
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import (
     BatchSpanProcessor,
@@ -291,6 +292,9 @@ class OtlpMetrics:
         self._logger.addFilter(self._complaints)
         exporter = OTLPMetricExporter(**otlp_settings(config, "metrics"))
         reader = PeriodicExportingMetricReader(exporter)
+        if not _names_instance(config):
+            # A series has one writer, but a process may have several sessions.
+            resource = resource.merge(Resource({SERVICE_INSTANCE_ID: str(uuid.uuid4())}))
         self._provider = MeterProvider([reader], resource, shutdown_on_exit=False)
         meter = self._provider.get_meter("amplifier")
         self._seconds: dict[str, Any] = {
@@ -341,6 +345,11 @@ class OtlpMetrics:
         """Send what is left."""
         self._provider.shutdown()
         self._logger.removeFilter(self._complaints)
+
+
+def _names_instance(config: OtelConfig) -> bool:
+    variable = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return SERVICE_INSTANCE_ID in config.resource or SERVICE_INSTANCE_ID in variable
 
 
 class _First(logging.Filter):

@@ -43,6 +43,9 @@ _SPAN_DIGITS = 16
 _open_sessions: dict[str, SpanContext] = {}
 """Spans of the sessions in this process: a sub-agent's session finds its parent's trace here."""
 
+_open_metrics: dict[str, tuple[OtelConfig, OtlpMetrics]] = {}
+"""Metrics of these sessions; a sub-agent adds to those of its parent."""
+
 
 @dataclass
 class Operation:
@@ -209,8 +212,14 @@ class Telemetry:
         self._config = config
         self._pipeline = Pipeline(config, WORKING_DIR.of(coordinator) or os.getcwd())
         self._metrics: OtlpMetrics | None = None
+        self._has_own_metrics = False
         if config.metrics and config.exporter == "otlp":
-            self._metrics = OtlpMetrics(config, self._pipeline.resource)
+            theirs, metrics = _open_metrics.get(coordinator.parent_id or "", (None, None))
+            self._has_own_metrics = metrics is None or theirs != config
+            if metrics is None or self._has_own_metrics:
+                metrics = OtlpMetrics(config, self._pipeline.resource)
+            self._metrics = metrics
+            _open_metrics[coordinator.session_id] = config, metrics
         self._copy = LogCopy(Redactor(session_secrets(coordinator)), config.max_content_chars)
         parent = coordinator.parent_id
         around = event_ids()
@@ -260,7 +269,9 @@ class Telemetry:
         for key in list(self._open)[::-1]:
             self._end(key, {"amplifier.unfinished": True})
         self._trace.end({}, failed=self._failed)
-        await self._pipeline.close(None if self._metrics is None else self._metrics.close)
+        _open_metrics.pop(self._coordinator.session_id, None)
+        ends = self._metrics.close if self._metrics is not None and self._has_own_metrics else None
+        await self._pipeline.close(ends)
 
     # -- the session and its turns -----------------------------------------------------
 

@@ -22,6 +22,8 @@ class Collector:
         spans: Every span.
         resources: Attributes of each resource.
         metrics: Every metric.
+        series: The last point of each series of a histogram, as a backend keeps it: resource, name and
+            attributes → count.
         status: What each request is answered with; 0 answers nothing until `release`.
     """
 
@@ -30,6 +32,7 @@ class Collector:
         self.spans: list[Any] = []
         self.resources: list[dict[str, Any]] = []
         self.metrics: list[Any] = []
+        self.series: dict[str, int] = {}
         self.status = 200
         self.release = threading.Event()
         self.url = ""
@@ -43,7 +46,13 @@ class Collector:
         else:
             request = ExportMetricsServiceRequest.FromString(body)
             for group in request.resource_metrics:
-                self.metrics += [m for scope in group.scope_metrics for m in scope.metrics]
+                metrics = [m for scope in group.scope_metrics for m in scope.metrics]
+                self.metrics += metrics
+                resource = attributes(group.resource)
+                for metric in metrics:
+                    for point in metric.histogram.data_points:
+                        series = str((sorted(resource.items()), metric.name, attributes(point)))
+                        self.series[series] = point.count
 
     def named(self, name: str) -> Any:
         """The one span of this name."""

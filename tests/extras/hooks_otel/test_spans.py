@@ -381,6 +381,28 @@ async def test_metrics_are_sent_if_wanted(collector: Collector, tmp_path: Path) 
     assert sum(point.count for point in by_name[first_chunk].histogram.data_points) == 2
 
 
+@pytest.mark.parametrize("resource", [{}, {"service.instance.id": "pod-1"}])
+async def test_metrics_of_a_sub_agent_and_another_session_do_not_replace_each_other(
+    collector: Collector, tmp_path: Path, resource: dict[str, str]
+) -> None:
+    more = {"metrics": True, "resource": resource}
+    async with session(["one", "two"], tmp_path, endpoint=collector.url, **more) as opened:
+        await opened.execute("go")
+        parent = {"parent_id": opened.session_id}
+        async with session(
+            ["sub"], tmp_path, more=parent, endpoint=collector.url, **more
+        ) as sub_agent:
+            await sub_agent.execute("go")
+        if not resource:
+            await converse(collector, tmp_path, **more)
+        await opened.execute("go")
+    chats = [span for span in collector.spans if span.name.startswith("chat ")]
+    counted = [
+        count for series, count in collector.series.items() if "client.operation.duration" in series
+    ]
+    assert sum(counted) == len(chats) == (3 if resource else 5)
+
+
 async def test_tokens_are_counters_for_those_who_opt_in(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
