@@ -7,6 +7,12 @@ from typing import Any
 
 import yaml
 
+SMALL = """\
+session: {orchestrator: loop-basic, context: context-simple}
+providers: [provider-mock]
+"""
+"""A plan to extend where modules are mounted, with few of them."""
+
 
 def mock_plan(folder: Path, replies: list[Any], *, name: str = "plan.yaml", **more: Any) -> Path:
     """A plan whose provider answers `replies`; `more` are sections of the plan.

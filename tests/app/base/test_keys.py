@@ -15,7 +15,7 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import Address, Environment, KeyStore, environment, fill_environment
-from tests.support.cli import run_amplifier, start_python
+from tests.support.cli import run_amplifier, run_python, start_python
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.small_disk import file_size_limit
 from tests.support.terminal import Terminal
@@ -52,22 +52,18 @@ def entry(value: Any = KEY, where: str = "file", **more: Any) -> dict[str, Any]:
     return {"version": 1, "keys": {"ANTHROPIC_API_KEY": {"where": where, "value": value, **more}}}
 
 
+HEAD = "import os, sys\nfrom amplifier_app.base.keys import *\nstore = KeyStore()\n"
+
+
 def child(code: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs `code`, which has `store` of the home and `arguments`, in a process of its own."""
-    head = "import sys\nfrom amplifier_app.base.keys import *\nstore = KeyStore()\n"
-    return subprocess.run(
-        [sys.executable, "-c", head + code, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        **options,
-    )
+    return run_python(HEAD + code, *arguments, **options)
 
 
 # -- the file --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
+@pytest.mark.parametrize("umask", [0o000, 0o777])
 def test_only_the_owner_can_read_it_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     store = KeyStore(tmp_path / "home" / "keys")
     before = os.umask(umask)
@@ -110,18 +106,14 @@ def test_a_key_can_be_replaced_and_forgotten(store: KeyStore) -> None:
         store.read("A_KEY")
 
 
-@pytest.mark.parametrize("name", ["", "1A", "A-B", "A B", "A=B", "A\n"])
-def test_an_invalid_variable_name_is_refused(store: KeyStore, name: str) -> None:
-    with pytest.raises(ConfigError, match="not a valid variable name"):
-        store.store(name, KEY)
-    assert not store.file.exists()
-
-
-@pytest.mark.parametrize("value", ["", "two words", "line\nbreak", "tab\t", "ключ", "a\x00b"])
-def test_an_invalid_key_is_refused_and_not_repeated(store: KeyStore, value: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        store.store("A_KEY", value)
-    assert not value or value not in str(refused.value)
+def test_invalid_names_and_keys_are_refused_and_not_repeated(store: KeyStore) -> None:
+    for name in ("", "1A", "A-B", "A\n"):
+        with pytest.raises(ConfigError, match="not a valid variable name"):
+            store.store(name, KEY)
+    for value in ("", "two words", "line\nbreak", "ключ", "a\x00b"):
+        with pytest.raises(ConfigError) as refused:
+            store.store("A_KEY", value)
+        assert not value or value not in str(refused.value)
     assert not store.file.exists()
 
 
@@ -178,9 +170,10 @@ def test_a_file_of_a_newer_version_is_left_alone(home: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text('{"version": 2, "vault": {}}')
     file.chmod(0o600)
-    done = run_amplifier("run", "--profile", "mock", "hi")
-    assert done.code == 78
-    assert "newer version" in done.stderr
+    for use in (environment, lambda: KeyStore().store("A_KEY", KEY)):
+        with pytest.raises(ConfigError, match="newer version"):
+            use()
+    assert "vault" in file.read_text()
 
 
 @pytest.mark.parametrize("planted", ["file", "folder", "lock", "fifo"])
@@ -206,9 +199,8 @@ def test_planted_links_are_not_followed(home: Path, tmp_path: Path, planted: str
     if planted == "folder":
         assert str(refused.value).startswith(f"cannot use {folder}: it is a link or not a folder")
     if planted != "lock":
-        done = run_amplifier("run", "--profile", "mock", "hi")
-        assert done.code == 78
-        assert "keys" in done.stderr
+        with pytest.raises(ConfigError):
+            environment()
     assert victim.read_bytes() == before
     assert mode(victim) == 0o644
 
@@ -216,9 +208,9 @@ def test_planted_links_are_not_followed(home: Path, tmp_path: Path, planted: str
 def test_a_file_that_others_can_write_is_not_used(home: Path) -> None:
     KeyStore().store("A_KEY", KEY)
     KeyStore().file.chmod(0o666)
-    done = run_amplifier("run", "--profile", "mock", "hi")
-    assert done.code == 78
-    assert "chmod 600" in done.stderr
+    with pytest.raises(ConfigError) as refused:
+        environment()
+    assert "chmod 600" in str(refused.value)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to be root")
@@ -232,15 +224,14 @@ def test_a_file_of_another_user_is_not_used(tmp_path: Path) -> None:
     for folder in (home, *home.parents):
         if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o055)
-    code = "import os\nos.setuid(65534)\nprint(dict(store.names()))"
-    done = child(code, env={**os.environ, "AMPLIFIER_HOME": str(home)})
+    code = "os.setuid(65534)\nprint(dict(store.names()))"
+    done = child(code, env={"AMPLIFIER_HOME": str(home)})
     assert "belongs to another user" in done.stderr
 
 
 def test_two_processes_that_store_at_once_both_succeed(home: Path) -> None:
     code = "for n in range(20): store.store(f'{sys.argv[1]}_{n}_KEY', sys.argv[1])"
-    head = "import sys\nfrom amplifier_app.base.keys import *\nstore = KeyStore()\n"
-    writers = [start_python(head + code, name) for name in "ABC"]
+    writers = [start_python(HEAD + code, name) for name in "ABC"]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     assert len(KeyStore().names()) == 60
 
@@ -265,9 +256,7 @@ def test_a_key_goes_to_the_keyring_where_there_is_one(home: Path, keyring_file: 
     done = child("print(store.read('A_KEY'))")
     assert done.stdout == KEY + "\n"
     # Two homes do not share their entries.
-    other = child(
-        "print(store.read('A_KEY'))", env={**os.environ, "AMPLIFIER_HOME": str(home / "x")}
-    )
+    other = child("print(store.read('A_KEY'))", env={"AMPLIFIER_HOME": str(home / "x")})
     assert "KeyError" in other.stderr
 
 
@@ -484,5 +473,6 @@ def test_without_a_stored_key_nothing_is_imported_and_one_file_is_opened(home: P
         "looked = [str(p) for p in opened if 'keys' in str(p)]\n"
         "print(sorted(new), len(set(looked)))"
     )
-    done = child(code)
+    command = [sys.executable, "-c", HEAD + code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout == "[] 1\n", done.stderr

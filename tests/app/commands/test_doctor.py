@@ -91,20 +91,38 @@ def test_each_line_has_its_state_and_is_followed_by_a_fix(home: Path) -> None:
     assert lines[-1].startswith("1 failed, ")
 
 
-def test_missing_git_is_a_warning(path_without_git: Path) -> None:
-    found = diagnosed(env={"PATH": str(path_without_git), **DEMO})
-    assert found.done.code == 0
+def test_missing_git_proxies_and_certificates_are_reported_without_passwords(
+    path_without_git: Path,
+) -> None:
+    login = f"http://user:{KEY}@127.0.0.1:3128"
+    env = {"HTTPS_PROXY": login, "http_proxy": f"user:{KEY}@127.0.0.1:3128", "NO_PROXY": "a,b"}
+    path = {"PATH": str(path_without_git), "SSL_CERT_FILE": "/not/there.pem"}
+    found = diagnosed(env={**env, **path, **DEMO})
     assert found.state("git") == "warn"
     assert "install git" in found.text("git")
+    text = found.text("proxies")
+    assert "HTTPS_PROXY=http://***@127.0.0.1:3128" in text
+    assert "HTTP_PROXY=***@127.0.0.1:3128" in text
+    assert "NO_PROXY=a,b" in text
+    assert found.state("certificates") == "fail"
 
 
-def test_an_old_git_is_a_warning(path_without_git: Path) -> None:
+def test_an_old_git_and_invalid_or_overriding_variables_are_warnings(
+    path_without_git: Path,
+) -> None:
     git = path_without_git / "git"
     git.write_text("#!/bin/sh\necho git version 2.17.1\n")
     git.chmod(0o755)
-    found = diagnosed(env={"PATH": f"{path_without_git}:{os.environ['PATH']}"})
+    KeyStore().store("OPENAI_API_KEY", KEY)
+    env = {"OPENAI_API_KEY": KEY + "x", "ANTHROPIC_API_KEY": f'"{KEY}"'}
+    found = diagnosed(env={"PATH": f"{path_without_git}:{os.environ['PATH']}", **env})
+    assert found.done.code == 0
     assert found.state("git") == "warn"
     assert "2.17.1" in found.text("git")
+    assert found.state("keys") == "warn"
+    assert "unset OPENAI_API_KEY" in found.text("keys")
+    assert found.state("anthropic") == "warn"
+    assert "set ANTHROPIC_API_KEY to the key" in found.text("anthropic")
 
 
 def test_an_encoding_other_than_utf_8_is_a_warning() -> None:
@@ -112,17 +130,6 @@ def test_an_encoding_other_than_utf_8_is_a_warning() -> None:
     found = diagnosed(env={**env, "PYTHONIOENCODING": None})
     assert found.state("encoding") == "warn"
     assert "LC_ALL" in found.text("encoding")
-
-
-def test_proxies_are_shown_without_their_passwords() -> None:
-    login = f"http://user:{KEY}@127.0.0.1:3128"
-    env = {"HTTPS_PROXY": login, "http_proxy": f"user:{KEY}@127.0.0.1:3128", "NO_PROXY": "a,b"}
-    found = diagnosed(env={**env, "SSL_CERT_FILE": "/not/there.pem"})
-    text = found.text("proxies")
-    assert "HTTPS_PROXY=http://***@127.0.0.1:3128" in text
-    assert "HTTP_PROXY=***@127.0.0.1:3128" in text
-    assert "NO_PROXY=a,b" in text
-    assert found.state("certificates") == "fail"
 
 
 # -- storage ---------------------------------------------------------------------------------
@@ -157,20 +164,6 @@ def test_a_damaged_key_file_fails_and_is_not_changed() -> None:
     assert found.state("keys") == "fail"
     assert "damaged" in found.text("keys")
     assert store.file.read_bytes() == before
-
-
-def test_a_variable_that_overrides_a_stored_key_is_a_warning() -> None:
-    KeyStore().store("OPENAI_API_KEY", KEY)
-    found = diagnosed(env={"OPENAI_API_KEY": KEY + "x"})
-    assert found.state("keys") == "warn"
-    assert "unset OPENAI_API_KEY" in found.text("keys")
-
-
-@pytest.mark.parametrize("value", [f'"{KEY}"', f"{KEY} {KEY}"])
-def test_an_invalid_key_in_a_variable_is_a_warning(value: str) -> None:
-    found = diagnosed(env={"ANTHROPIC_API_KEY": value})
-    assert found.state("anthropic") == "warn"
-    assert "set ANTHROPIC_API_KEY to the key" in found.text("anthropic")
 
 
 def test_a_key_that_cannot_be_sent_fails_and_is_not_shown() -> None:
@@ -211,6 +204,8 @@ def test_linked_sessions_fail_and_readable_ones_are_a_warning(home: Path, tmp_pa
     (home / "sessions").mkdir()
     (home / "sessions").chmod(0o755)
     found = diagnosed()
+    assert found.state("providers") == "fail"
+    assert "amplifier init" in found.text("providers")
     assert found.state("sessions") == "warn"
     assert "chmod 700" in found.text("sessions")
     (home / "sessions").rmdir()
@@ -255,12 +250,6 @@ def test_an_untrusted_project_is_a_warning_and_is_skipped(tmp_path: Path) -> Non
 
 
 # -- providers -------------------------------------------------------------------------------
-
-
-def test_a_setup_without_a_provider_fails_and_names_the_next_step() -> None:
-    found = diagnosed()
-    assert found.state("providers") == "fail"
-    assert "amplifier init" in found.text("providers")
 
 
 def test_no_provider_is_contacted_without_online() -> None:

@@ -35,12 +35,6 @@ def settings(home: Path) -> Path:
     return home / "settings.yaml"
 
 
-@pytest.fixture(params=VARIABLES)
-def name(request: pytest.FixtureRequest) -> str:
-    """A provider."""
-    return request.param
-
-
 def init(*options: str, key: str | None = KEY, **more: Any) -> Finished:
     piped = ("--key-stdin",) if key is not None else ()
     done = run_amplifier(
@@ -68,7 +62,7 @@ def providers(settings: Path) -> list[dict[str, Any]]:
 # -- setting up ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o077])
+@pytest.mark.parametrize(("name", "umask"), [("anthropic", 0o000), ("openai", 0o077)])
 def test_a_key_from_a_pipe_is_tested_stored_and_used(
     name: str, umask: int, home: Path, settings: Path
 ) -> None:
@@ -97,20 +91,22 @@ def test_a_key_from_a_pipe_is_tested_stored_and_used(
     assert stat.S_IMODE((home / "keys").stat().st_mode) == 0o700
 
 
-def test_a_key_of_the_environment_is_left_there(name: str, home: Path) -> None:
+def test_a_key_of_the_environment_is_left_there(home: Path) -> None:
     with ScriptedLLM.running(["ready"], api_key=KEY) as server:
-        env = {VARIABLES[name]: KEY}
+        env = {"OPENAI_API_KEY": KEY}
         url = ("--base-url", server.base_url)
-        done = init("-p", name, *url, "-m", "test-model", key=None, env=env)
+        done = init("-p", "openai", *url, "-m", "test-model", key=None, env=env)
     assert done.code == 0, done.stderr
     assert KeyStore().names() == {}
     assert all(KEY.encode() not in data for _, data in everything(home).values())
 
 
-def test_a_variable_that_overrides_a_new_key_is_a_warning() -> None:
-    done = init("-p", "openai", "--no-test", env={"OPENAI_API_KEY": "another"})
+def test_variables_that_override_what_is_stored_are_warnings() -> None:
+    env = {"OPENAI_API_KEY": "another", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
+    done = init("-p", "openai", "--base-url", "http://127.0.0.1:8", "--no-test", env=env)
     assert done.code == 0
     assert "OPENAI_API_KEY is set and takes precedence" in done.stderr
+    assert "OPENAI_BASE_URL is set to another address" in done.stderr
 
 
 def test_the_least_that_is_asked_writes_the_key_alone(settings: Path) -> None:
@@ -137,7 +133,7 @@ def test_the_embedded_model_can_be_what_is_asked_first(settings: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "status", "code"),
-    [("anthropic", 401, 4), ("openai", 404, 5), ("anthropic", 429, 75), ("openai", 500, 75)],
+    [("anthropic", 401, 4), ("openai", 404, 5), ("anthropic", 429, 75)],
 )
 def test_a_test_that_fails_saves_nothing_and_has_its_code(
     name: str, status: int, code: int, home: Path
@@ -152,22 +148,21 @@ def test_a_test_that_fails_saves_nothing_and_has_its_code(
 
 
 def test_a_refused_connection_saves_nothing_and_no_test_saves_anyway(
-    name: str, home: Path, settings: Path
+    home: Path, settings: Path
 ) -> None:
     with closed_port() as port:
-        options = ("-p", name, "--base-url", f"http://127.0.0.1:{port}", "-m", "test-model")
+        options = ("-p", "openai", "--base-url", f"http://127.0.0.1:{port}", "-m", "test-model")
         assert init(*options).code == 75
         assert everything(home) == {}
         assert init(*options, "--no-test").code == 0
-    assert providers(settings)[0]["module"] == f"provider-{name}"
-    assert list(KeyStore().names()) == [VARIABLES[name]]
+    assert providers(settings)[0]["module"] == "provider-openai"
+    assert list(KeyStore().names()) == ["OPENAI_API_KEY"]
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ((), "--provider"),
-        (("--yes",), "--provider"),
         (("--provider", "anthropic"), "amplifier init --provider anthropic --key-stdin"),
         (("--provider", "openai", "--base-url", "localhost:80"), "http://"),
         (("--provider", "local", "--base-url", "http://x"), "does not take an address"),
@@ -187,7 +182,7 @@ def test_what_cannot_be_is_a_usage_error_and_no_question(
     assert everything(home) == {}
 
 
-@pytest.mark.parametrize("piped", ["   \n", f"two {KEY}\n", "ключ\n", "\x00\n"])
+@pytest.mark.parametrize("piped", ["   \n", f"two {KEY}\n"])
 def test_an_invalid_key_is_refused_and_not_printed(piped: str, home: Path) -> None:
     done = run_amplifier("init", "-p", "openai", "--no-test", "--key-stdin", stdin=piped.encode())
     assert done.code == 2
@@ -216,7 +211,6 @@ def test_a_pipe_that_stays_open_behind_the_key_is_not_waited_for() -> None:
 def test_a_key_is_never_an_argument() -> None:
     done = run_amplifier("init", "-p", "openai", "--key", KEY)
     assert done.code == 2
-    assert "--key" not in run_amplifier("init", "--help").stdout.replace("--key-", "")
 
 
 # -- the settings ----------------------------------------------------------------------------
@@ -289,9 +283,8 @@ def write_plan(folder: Path, name: str, config: dict[str, Any]) -> Path:
     return file
 
 
-def test_a_plan_uses_the_stored_key_at_the_address_it_was_stored_for(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_plan_uses_the_stored_key_at_the_address_it_was_stored_for(tmp_path: Path) -> None:
+    name = "anthropic"
     with ScriptedLLM.running(["hello"] * 2, api_key=KEY) as server:
         set_up(name, server)
         for config in ({}, {"api_key": f"${{{VARIABLES[name]}}}"}):
@@ -299,6 +292,7 @@ def test_a_plan_uses_the_stored_key_at_the_address_it_was_stored_for(
             assert (done.code, done.stdout) == (0, "hello\n"), done.stderr
 
 
+@pytest.mark.parametrize("name", VARIABLES)
 def test_a_plan_with_another_address_gets_the_stored_key_only_if_it_names_it(
     name: str, tmp_path: Path
 ) -> None:
@@ -320,8 +314,8 @@ def test_a_plan_with_another_address_gets_the_stored_key_only_if_it_names_it(
         assert server.requests == []
 
 
-def test_variables_that_are_set_take_the_place_of_the_stored_key_and_address(name: str) -> None:
-    variable = VARIABLES[name]
+def test_variables_that_are_set_take_the_place_of_the_stored_key_and_address() -> None:
+    name, variable = "openai", "OPENAI_API_KEY"
     with (
         ScriptedLLM.running([]) as server,
         ScriptedLLM.running(["hello"], api_key="mine", require_key=True) as other,
@@ -348,13 +342,6 @@ def test_another_instance_has_a_key_of_its_own(settings: Path) -> None:
     assert KeyStore().names() == {"HOUSE_LLM_API_KEY": ("file", None)}
 
 
-def test_a_variable_with_another_address_is_a_warning() -> None:
-    env = {"OPENAI_BASE_URL": "http://127.0.0.1:9"}
-    done = init("-p", "openai", "--base-url", "http://127.0.0.1:8", "--no-test", env=env)
-    assert done.code == 0
-    assert "OPENAI_BASE_URL is set to another address" in done.stderr
-
-
 def test_the_one_that_was_set_up_last_is_asked_first() -> None:
     with ScriptedLLM.running(["one", "two", "ready", "three"]) as server:
         url = ("--base-url", server.base_url, "--no-test", "-m", "m")
@@ -367,41 +354,30 @@ def test_the_one_that_was_set_up_last_is_asked_first() -> None:
         assert server.completions[-1].path.endswith("chat/completions")
 
 
-@pytest.mark.parametrize("profile", ["mock"])
-def test_a_profile_that_leaves_providers_out_still_does(profile: str) -> None:
+def test_a_profile_that_leaves_providers_out_still_does() -> None:
     with ScriptedLLM.running(["from the server"]) as server:
         options = ("--base-url", server.base_url, "-m", "m", "--no-test")
         assert init("-p", "openai", *options).code == 0
-        done = run_amplifier("run", "--profile", profile, "hi")
+        done = run_amplifier("run", "--profile", "mock", "hi")
         assert done.code == 0, done.stderr
         assert server.requests == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "providers: [\n",
-        "sessoin: {}\n",
-        # The entry is the same as another by an alias, so it cannot be changed alone.
-        "x-mine: &mine {module: provider-openai}\nproviders: [*mine]\n",
-    ],
-)
 def test_settings_that_cannot_be_changed_stay_and_no_key_is_stored(
-    text: str, settings: Path, home: Path
+    settings: Path, home: Path
 ) -> None:
-    settings.write_text(text)
-    done = init("-p", "openai", "-m", "new", "--no-test")
-    assert done.code == 78
-    assert "settings.yaml:" in done.stderr
-    assert settings.read_text() == text
-    assert KeyStore().names() == {}
-    assert all(KEY.encode() not in data for _, data in everything(home).values())
-
-
-def test_settings_that_cannot_be_changed_leave_the_old_key(settings: Path) -> None:
-    KeyStore().store("OPENAI_API_KEY", "the-old-key")
-    settings.write_text("x-mine: &mine {module: provider-openai}\nproviders: [*mine]\n")
-    assert init("-p", "openai", "-m", "new", "--no-test").code == 78
+    # In the last, the entry is the same as another by an alias, so it cannot be changed alone.
+    alias = "x-mine: &mine {module: provider-openai}\nproviders: [*mine]\n"
+    for text in ("providers: [\n", "sessoin: {}\n", alias):
+        if text == alias:
+            KeyStore().store("OPENAI_API_KEY", "the-old-key")
+        settings.write_text(text)
+        done = init("-p", "openai", "-m", "new", "--no-test")
+        assert done.code == 78
+        assert "settings.yaml:" in done.stderr
+        assert settings.read_text() == text
+        assert list(KeyStore().names()) == (["OPENAI_API_KEY"] if text == alias else [])
+        assert all(KEY.encode() not in data for _, data in everything(home).values())
     assert KeyStore().read("OPENAI_API_KEY") == "the-old-key"
 
 

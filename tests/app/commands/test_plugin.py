@@ -198,7 +198,6 @@ def test_a_marketplace_is_listed_and_nothing_of_it_runs(home: Path) -> None:
         ("./missing", "./market/missing is not a plugin"),
         ({"source": "npm", "package": "x"}, '"npm"'),
         ({"source": "command", "command": "touch ran"}, "cannot be used"),
-        ({"source": "archive", "url": "/etc"}, "cannot be used"),
         ({"source": "url", "url": "http://example.invalid/x"}, "over 'http' are not allowed"),
         (None, "cannot be used"),
     ],
@@ -247,9 +246,7 @@ def test_removing_deletes_the_data_it_has_kept(home: Path) -> None:
     ("words", "code", "message"),
     [
         (("add", "nothing"), 2, "there is no folder"),
-        (("add", "home.txt"), 2, "there is no folder"),
         (("add", "git+file:///nowhere/at/all@v1", "--yes"), 3, "/nowhere/at/all"),
-        (("add", "review@nowhere", "--yes"), 2, "there is no folder"),
         (("add", "review@review", "--yes"), 78, "marketplace.json"),
         (("show", "revue"), 2, "there is no plugin 'revue', and no folder of that name"),
         (("show", "./revue"), 2, "there is no folder './revue'"),
@@ -326,8 +323,9 @@ def test_a_run_leaves_plugins_or_skills_out(home: Path) -> None:
             return json.dumps(server.completions[0].body["tools"])
 
     assert "triage" in offered()
-    assert "triage" not in offered("--no-skills")
-    assert "review:reviewer" in offered("--no-skills")
+    without_skills = offered("--no-skills")
+    assert "triage" not in without_skills
+    assert "review:reviewer" in without_skills
     write_files(folder, {"skills/second/SKILL.md": SKILL.format(name="second")})
     without = offered("--no-plugins")
     assert "triage" not in without

@@ -104,13 +104,8 @@ def test_a_trusted_project_provides_its_settings_profiles_and_modules(project: P
 def test_trust_ends_with_any_change_and_the_change_is_shown(project: Path) -> None:
     amplifier(project, "trust", "--yes")
     append(project / "README.md")
-    for name in (
-        ".amplifier/settings.yaml",
-        ".amplifier/profiles/ours.yaml",
-        ".amplifier/modules/tool-inside/tool_inside.py",
-        "tools/outside/tool_outside.py",
-    ):
-        assert amplifier(project, "run", "hi").code == 0
+    assert amplifier(project, "run", "hi").code == 0
+    for name in (".amplifier/settings.yaml", ".amplifier/modules/tool-inside/tool_inside.py"):
         append(project / name, "\n# changed\n")
         done = amplifier(project, "run", "hi")
         assert done.code == 78, name
@@ -121,6 +116,7 @@ def test_trust_ends_with_any_change_and_the_change_is_shown(project: Path) -> No
         assert f"+++ {name}" in looked.stdout
         assert "+# changed" in looked.stdout
         assert "inside of the project" not in looked.stdout
+        # Looking at it trusts nothing.
         assert amplifier(project, "run", "hi").code == 78
         assert amplifier(project, "trust", "--yes").code == 0
     assert amplifier(project, "run", "hi").code == 0
@@ -132,13 +128,9 @@ def test_the_option_trusts_for_one_run(project: Path) -> None:
     assert amplifier(project, "run", "hi").code == 78
 
 
-def test_the_options_are_mutually_exclusive(project: Path) -> None:
-    assert amplifier(project, "run", "--trust", "--no-project", "hi").code == 2
-
-
 def test_an_unreadable_project_is_not_trusted_by_any_option(project: Path) -> None:
     (project / ".amplifier/out").symlink_to("/")
-    for arguments in (("run", "--trust", "hi"), ("trust", "--yes"), ("trust", "--show")):
+    for arguments in (("run", "--trust", "hi"), ("trust", "--yes")):
         done = amplifier(project, *arguments)
         assert done.code == 78
         assert "is a link out of the project" in done.stderr
@@ -195,20 +187,7 @@ def test_files_changed_during_a_run_are_not_imported(project: Path) -> None:
     assert "EVIL" not in done.stderr + done.stdout
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("run", "hi"),
-        ("run", "--dry-run"),
-        ("plan", "check"),
-        ("module", "show", "tool-inside"),
-        ("module", "validate", "tool-inside"),
-    ],
-    ids=" ".join,
-)
-def test_no_byte_code_of_a_project_runs_or_is_written(
-    project: Path, command: tuple[str, ...]
-) -> None:
+def test_no_byte_code_of_a_project_runs_or_is_written(project: Path) -> None:
     source = project / ".amplifier/modules/tool-inside/tool_inside.py"
     evil = project / "evil.py"
     evil.write_text(f"open({str(project / 'EVIL')!r}, 'w')\n{source.read_text()}")
@@ -216,29 +195,31 @@ def test_no_byte_code_of_a_project_runs_or_is_written(
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     py_compile.compile(str(evil), cfile=str(cached), invalidation_mode=mode)
     amplifier(project, "trust", "--yes")
-    done = amplifier(project, *command, env={"PYTHONDONTWRITEBYTECODE": None})
-    assert done.code == 0, done.stdout + done.stderr
-    assert not (project / "EVIL").exists()
-    assert list(project.rglob("*.pyc")) == [cached]
+    for command in (
+        ("run", "hi"),
+        ("plan", "check"),
+        ("module", "show", "tool-inside"),
+        ("module", "validate", "tool-inside"),
+    ):
+        done = amplifier(project, *command, env={"PYTHONDONTWRITEBYTECODE": None})
+        assert done.code == 0, done.stdout + done.stderr
+        assert not (project / "EVIL").exists(), command
+        assert list(project.rglob("*.pyc")) == [cached], command
 
 
-@pytest.mark.parametrize("command", [("run", "hi"), ("module", "show", "tool-file")])
-def test_files_next_to_a_single_file_module_are_not_run(
-    tmp_path: Path, command: tuple[str, ...]
-) -> None:
-    proof, optional = (
-        tmp_path / "proof",
-        "try:\n    import colorsys, beside\nexcept ImportError: ...",
-    )
+def test_files_next_to_a_single_file_module_are_not_run(tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+    optional = "try:\n    import colorsys, beside\nexcept ImportError: ..."
     settings = "profile: mock\ntools: [{module: tool-file, source: ../tools/one.py}]\n"
     files = {".amplifier/settings.yaml": settings, "tools/one.py": optional + tool("file")}
     project = write_files(tmp_path / "one", files)
     assert amplifier(project, "trust", "--yes").code == 0
     evil = f"open({str(proof)!r}, 'w').close()\n"
     write_files(project, {"tools/beside.py": evil, "tools/colorsys.py": evil})
-    done = amplifier(project, *command)
-    assert done.code == 0, done.stderr
-    assert not proof.exists()
+    for command in (("run", "hi"), ("module", "show", "tool-file")):
+        done = amplifier(project, *command)
+        assert done.code == 0, done.stderr
+        assert not proof.exists(), command
 
 
 def test_a_folder_added_after_the_review_is_not_used(project: Path) -> None:
@@ -295,13 +276,10 @@ def test_a_session_keeps_its_project_wherever_it_is_resumed(session: str, elsewh
     assert transcript(done).count("inside ran") == 2
 
 
-@pytest.mark.parametrize(
-    "name", [".amplifier/modules/tool-inside/tool_inside.py", "tools/outside/tool_outside.py"]
-)
 def test_a_session_runs_nothing_that_changed_unseen(
-    project: Path, session: str, elsewhere: Path, name: str
+    project: Path, session: str, elsewhere: Path
 ) -> None:
-    append(project / name, "print('EVIL')\n")
+    append(project / "tools/outside/tool_outside.py", "print('EVIL')\n")
     done = amplifier(elsewhere, "run", "--resume", session, "again")
     assert done.code == 78
     assert f"{project} has changed since it was trusted" in done.stderr
@@ -353,16 +331,9 @@ def test_a_session_started_without_a_project_stays_without(project: Path, tmp_pa
 # -- the command --------------------------------------------------------------------------
 
 
-def test_show_does_not_change_trust(project: Path) -> None:
-    done = amplifier(project, "trust", "--show")
-    assert done.code == 0
-    assert "not trusted" in done.stdout
-    assert "+profile: ours" in done.stdout
-    assert TrustStore().records() == []
-
-
 def test_json_has_everything(project: Path) -> None:
     shown = json.loads(amplifier(project, "trust", "--show", "--output", "json").stdout)
+    assert TrustStore().records() == []
     assert shown["project"] == str(project)
     assert (shown["trusted"], shown["always"], shown["trusted_hash"]) == (False, False, None)
     names = [file["name"] for file in shown["files"]]
@@ -391,6 +362,8 @@ def test_the_list_shows_the_state_of_each_project(project: Path, tmp_path: Path)
         "gone": "gone",
         "same": "trusted",
     }
+    assert amplifier(project, "trust", str(tmp_path / "gone"), "--revoke").code == 0
+    assert len(TrustStore().records()) == 3
 
 
 def test_a_revoked_project_is_not_trusted(project: Path) -> None:
@@ -400,13 +373,6 @@ def test_a_revoked_project_is_not_trusted(project: Path) -> None:
     assert "is no longer trusted" in done.stderr
     assert amplifier(project, "run", "hi").code == 78
     assert "was not trusted" in amplifier(project, "trust", "--revoke").stderr
-
-
-def test_a_deleted_project_can_be_revoked(project: Path) -> None:
-    amplifier(project, "trust", "--yes")
-    shutil.rmtree(project)
-    assert amplifier(project.parent, "trust", str(project), "--revoke").code == 0
-    assert TrustStore().records() == []
 
 
 def test_always_does_not_depend_on_the_content(project: Path) -> None:
@@ -437,12 +403,13 @@ def test_without_a_project_there_is_nothing_to_trust(tmp_path: Path) -> None:
     assert f"no project at {tmp_path}" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("--show", "--yes"), ("--list", "--revoke"), ("--list", "."), ("--always", "--show")],
-)
-def test_mutually_exclusive_options(project: Path, arguments: tuple[str, ...]) -> None:
-    assert amplifier(project, "trust", *arguments).code == 2
+def test_mutually_exclusive_options(project: Path) -> None:
+    for arguments in (
+        ("trust", "--show", "--yes"),
+        ("trust", "--list", "."),
+        ("run", "--trust", "--no-project", "hi"),
+    ):
+        assert amplifier(project, *arguments).code == 2, arguments
 
 
 @pytest.mark.parametrize("linked", ["file", "folder"])
@@ -461,16 +428,16 @@ def test_commands_do_not_write_through_a_planted_link(
     assert (theirs / "settings.local.yaml").read_text() == "profile: mine\n"
 
 
-@pytest.mark.parametrize("command", [("run", "hi"), ("profile", "list"), ("trust",)])
-def test_a_damaged_record_grants_no_trust(project: Path, command: tuple[str, ...]) -> None:
+def test_a_damaged_record_grants_no_trust(project: Path) -> None:
     done = amplifier(project, "trust", "--yes")
     [record] = (done.home / "trust").glob("*.json")
     record.write_text("{")
-    done = amplifier(project, *command)
-    assert "trust record is damaged" in done.stderr
-    assert str(record) in done.stderr or command[0] == "profile"
-    assert done.code == (0 if command[0] == "profile" else 78)
-    assert "ours" not in done.stdout
+    for command, code in ((("run", "hi"), 78), (("profile", "list"), 0), (("trust",), 78)):
+        done = amplifier(project, *command)
+        assert done.code == code, command
+        assert "trust record is damaged" in done.stderr
+        assert str(record) in done.stderr or code == 0
+        assert "ours" not in done.stdout
 
 
 def test_input_typed_before_the_question_is_not_an_answer(project: Path) -> None:

@@ -48,6 +48,7 @@ def test_the_command_prints_a_valid_schema_without_an_id() -> None:
     finished = run_amplifier("plan", "schema")
     assert finished.code == 0, finished.stderr
     assert finished.stderr == ""
+    assert run_amplifier("schema", "plan").stdout == finished.stdout
     schema = json.loads(finished.stdout)
     assert schema == schema_of_plans()
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.support.cli import Finished, child_environment, run_amplifier
-from tests.support.plans import module_folder
+from tests.support.plans import SMALL, module_folder
 
 NEEDS_A_CITY = """
 __amplifier_module_type__ = "tool"
@@ -66,6 +66,7 @@ sys.exit(main())
 
 def run(folder: Path, plan: str, *arguments: str) -> Finished:
     (folder / "plan.yaml").write_text(plan, encoding="utf-8")
+    (folder / "small.yaml").write_text(SMALL)
     return run_amplifier("run", "hello", "-f", "plan.yaml", *arguments, cwd=folder)
 
 
@@ -73,10 +74,11 @@ def test_a_missing_optional_package_is_reported_with_the_command_that_installs_i
     tmp_path: Path,
 ) -> None:
     (tmp_path / "plan.yaml").write_text(
-        "extends: mock\n"
+        "extends: ./small.yaml\n"
         "tools: [{module: tool-mcp, config: {servers: {x: {command: x, required: true}}}}]\n"
         "hooks: [hooks-otel]\n"
     )
+    (tmp_path / "small.yaml").write_text(SMALL)
     command = [sys.executable, "-c", WITHOUT, "plan", "check", "-f", "plan.yaml"]
     environment = child_environment(tmp_path / "home")
     done = subprocess.run(
@@ -96,60 +98,45 @@ def test_a_missing_optional_package_is_reported_with_the_command_that_installs_i
 
 def test_an_unset_variable_is_named_in_its_line(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(
-        "extends: mock\nproviders:\n- module: provider-openai\n  config:\n    api_key: ${MY_SECRET_API_KEY}\n"
+        "extends: ./small.yaml\nproviders:\n- module: provider-openai\n  config:\n    api_key: ${MY_SECRET_API_KEY}\n"
     )
+    (tmp_path / "small.yaml").write_text(SMALL)
     done = run_amplifier("plan", "check", "-f", "plan.yaml", cwd=tmp_path)
     assert "5 |     api_key: ${MY_SECRET_API_KEY}\n" in done.stderr
 
 
 def test_invalid_config_keys_are_reported_with_their_lines(tmp_path: Path) -> None:
+    module_folder(tmp_path, NEEDS_A_CITY, "amplifier_module_city")
     ended = run(
         tmp_path,
-        "extends: mock\n"
+        "extends: ./small.yaml\n"
         "tools:\n"
         "  - module: tool-bash\n"
         "    config:\n"
         "      timeot: 3\n"
         "  - module: tool-filesystem\n"
-        "    config: {max_bytes: 1}\n",
+        "    config: {max_bytes: 1}\n"
+        "  - {module: city, source: ./amplifier-module-city}\n",
     )
     assert (ended.code, ended.stdout) == (78, "")
     assert "plan.yaml:5:7: unknown key 'timeot'" in ended.stderr
     assert "did you mean 'timeout'?" in ended.stderr
     assert "plan.yaml:7:14: 'max_bytes' of tool-filesystem must be at least 1000" in ended.stderr
     assert "  7 |     config: {max_bytes: 1}" in ended.stderr
+    assert "plan.yaml:8:5: the config of city is missing 'city'" in ended.stderr
 
 
 def test_invalid_keys_of_required_modules_are_reported_too(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
-        "extends: mock\nsession:\n  orchestrator:\n    config: {max_iterations: many}\n",
+        "extends: ./small.yaml\nsession:\n  orchestrator:\n    config: {max_iterations: many}\n",
         "--output",
         "json",
     )
     assert ended.code == 78
     result = json.loads(ended.stdout)
     assert result["outcome"] == "configuration"
-    assert "plan.yaml:4:14: 'max_iterations' of loop-streaming" in result["error"]["message"]
-
-
-def test_schemas_of_all_modules_are_checked(tmp_path: Path) -> None:
-    module_folder(tmp_path, NEEDS_A_CITY, "amplifier_module_city")
-    ended = run(
-        tmp_path, "extends: mock\ntools:\n  - {module: city, source: ./amplifier-module-city}\n"
-    )
-    assert ended.code == 78
-    assert "plan.yaml:3:5: the config of city is missing 'city'" in ended.stderr
-
-
-def test_another_failure_of_a_module_is_reported_at_its_line(tmp_path: Path) -> None:
-    module_folder(tmp_path, BROKEN, "amplifier_module_moon")
-    ended = run(
-        tmp_path, "extends: mock\nhooks:\n  - module: moon\n    source: ./amplifier-module-moon\n"
-    )
-    assert ended.code == 3
-    assert "plan.yaml:3:5: hook 'moon' cannot be mounted" in ended.stderr
-    assert "the moon is not full" in ended.stderr
+    assert "plan.yaml:4:14: 'max_iterations' of loop-basic" in result["error"]["message"]
 
 
 def test_an_invalid_value_of_the_environment_is_named(tmp_path: Path) -> None:
@@ -163,7 +150,7 @@ def test_an_invalid_value_of_the_environment_is_named(tmp_path: Path) -> None:
     checked = run_amplifier("plan", "check", env=environment)
     assert (checked.code, message in checked.stderr) == (78, True)
     entry = "providers: [{module: provider-anthropic, config: {api_key: k, base_url: here}}]\n"
-    ended = run(tmp_path, f"extends: mock\n{entry}")
+    ended = run(tmp_path, f"extends: ./small.yaml\n{entry}")
     assert ended.code == 78
     assert "plan.yaml:2:14: provider 'provider-anthropic' is not configured" in ended.stderr
     assert "base_url must start with http:// or https://, got 'here'\n" in ended.stderr
@@ -173,16 +160,18 @@ def test_both_kinds_of_faults_are_reported_together(tmp_path: Path) -> None:
     module_folder(tmp_path, BROKEN, "amplifier_module_moon")
     ended = run(
         tmp_path,
-        "extends: mock\n"
+        "extends: ./small.yaml\n"
         "tools: [{module: tool-bash, config: {timeot: 1}}]\n"
         "hooks: [{module: moon, source: ./amplifier-module-moon}]\n",
     )
     assert ended.code == 3
     assert "plan.yaml:2:38: unknown key 'timeot'" in ended.stderr
     assert "plan.yaml:3:10: hook 'moon' cannot be mounted" in ended.stderr
+    assert "the moon is not full" in ended.stderr
 
 
 def test_keys_set_on_the_command_line_are_named_as_such(tmp_path: Path) -> None:
-    ended = run(tmp_path, "extends: mock\n", "--set", "tools.tool-bash.config.timeout=soon")
+    plan = "extends: ./small.yaml\ntools: [tool-bash]\n"
+    ended = run(tmp_path, plan, "--set", "tools.tool-bash.config.timeout=soon")
     assert ended.code == 2
     assert "--set tools.tool-bash.config.timeout: 'timeout' of tool-bash" in ended.stderr

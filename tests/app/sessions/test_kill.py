@@ -124,7 +124,7 @@ def writers(store: SessionStore) -> Iterator[Writers]:
 def test_nothing_acknowledged_is_lost_however_often_the_writer_is_killed(
     store: SessionStore, writers: Writers, scale: Scale
 ) -> None:
-    chance, kills = random.Random(1), scale(20, 200)
+    chance, kills = random.Random(1), scale(10, 200)
     acknowledged: dict[int, list[str]] = {}
     in_flight = 0
     for run in range(kills):
@@ -204,10 +204,10 @@ for hit in range(int(sys.argv[2])):
 
 
 def test_nothing_acknowledged_is_lost_or_spliced_when_signals_raise_in_the_middle(
-    store: SessionStore,
+    store: SessionStore, scale: Scale
 ) -> None:
     store.create("one", project="/p").close()
-    done = run_python(INTERRUPTED_WRITER, store.root, "40")
+    done = run_python(INTERRUPTED_WRITER, store.root, str(scale(20, 200)))
     assert done.returncode == 0, done.stderr
     saved = [message["id"] for message in store.read("one")[1]]
     assert set(map(int, done.stdout.split())) <= set(saved)

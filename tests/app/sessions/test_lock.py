@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
+from tests.support.thorough import Scale
 
 
-def test_looking_at_a_lock_never_keeps_another_from_taking_it(tmp_path: Path) -> None:
+def test_looking_at_a_lock_never_keeps_another_from_taking_it(tmp_path: Path, scale: Scale) -> None:
     file, other, ended = tmp_path / "lock", tmp_path / "other", threading.Event()
 
     seen: set[bool] = set()
@@ -24,7 +25,7 @@ def test_looking_at_a_lock_never_keeps_another_from_taking_it(tmp_path: Path) ->
     for thread in looking:
         thread.start()
     try:
-        for _ in range(300):
+        for _ in range(scale(100, 1000)):
             SessionLock(file, "s").release()
     finally:
         ended.set()

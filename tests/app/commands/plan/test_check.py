@@ -13,11 +13,12 @@ from tests.app.runtime.test_mount_problems import BROKEN
 from tests.support.cli import Finished, run_amplifier
 from tests.support.fixtures import StartLLM
 from tests.support.module_repositories import SEED_TOOL, Repository
-from tests.support.plans import NOISY_TOOL, mock_plan, module_folder
+from tests.support.plans import NOISY_TOOL, SMALL, mock_plan, module_folder
 
 
 def check(folder: Path, plan: str, *arguments: str, **env: str) -> Finished:
     (folder / "plan.yaml").write_text(plan, encoding="utf-8")
+    (folder / "small.yaml").write_text(SMALL)
     return run_amplifier("plan", "check", "-f", "plan.yaml", *arguments, cwd=folder, env=env)
 
 
@@ -80,6 +81,8 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     assert modules["gone"]["status"] == "broken"
     assert modules["other"]["status"] == "not checked"
     assert modules["provider-anthropic"]["reason"] == "ANTHROPIC_API_KEY is not set"
+    dry = run_amplifier("run", "--dry-run", "-f", "plan.yaml", "--output", "json", cwd=tmp_path)
+    assert (dry.code, facts(dry)) == (78, found)
 
 
 def test_the_table_is_on_stdout_and_the_problems_on_stderr(tmp_path: Path) -> None:
@@ -136,7 +139,7 @@ def test_a_valid_plan_exits_with_0_and_saves_nothing(tmp_path: Path) -> None:
 
 def test_faults_of_modules_alone_exit_with_3(tmp_path: Path) -> None:
     module_folder(tmp_path, BROKEN, "amplifier_module_moon")
-    plan = "extends: mock\nhooks: [{module: moon, source: ./amplifier-module-moon}]\n"
+    plan = "extends: ./small.yaml\nhooks: [{module: moon, source: ./amplifier-module-moon}]\n"
     finished = check(tmp_path, plan, "--output", "json")
     assert finished.code == 3
     [problem] = facts(finished)["problems"]
@@ -206,7 +209,7 @@ def test_no_other_provider_answers_for_the_chosen_one(tmp_path: Path) -> None:
 def test_a_git_source_is_fetched_and_shown_with_its_commit(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "remote")
     commit = repository.commit(SEED_TOOL)
-    plan = f"extends: mock\ntools: [{{module: my-tool, source: '{repository.url}'}}]\n"
+    plan = f"extends: ./small.yaml\ntools: [{{module: my-tool, source: '{repository.url}'}}]\n"
     finished = check(tmp_path, plan, "--output", "json")
     assert finished.code == 0, finished.stderr
     module = by_key(facts(finished))["my-tool"]
@@ -239,7 +242,7 @@ def test_modules_do_not_print_into_the_report_and_are_cleaned_up(tmp_path: Path)
         "    return cleanup\n"
     )
     module_folder(tmp_path, cleaned)
-    plan = "extends: mock\ntools: [{module: noisy, source: ./amplifier-module-noisy}]\n"
+    plan = "extends: ./small.yaml\ntools: [{module: noisy, source: ./amplifier-module-noisy}]\n"
     finished = check(tmp_path, plan, "--output", "json")
     assert finished.code == 0, finished.stderr
     assert by_key(facts(finished))["noisy"]["status"] == "ok"
@@ -249,18 +252,18 @@ def test_modules_do_not_print_into_the_report_and_are_cleaned_up(tmp_path: Path)
 def test_a_module_that_exits_the_process_is_reported(tmp_path: Path) -> None:
     code = "import sys\n\n\nasync def mount(coordinator, config=None):\n    sys.exit(0)\n"
     module_folder(tmp_path, code, "amplifier_module_quits")
-    plan = "extends: mock\ntools: [{module: quits, source: ./amplifier-module-quits}]\n"
+    plan = "extends: ./small.yaml\ntools: [{module: quits, source: ./amplifier-module-quits}]\n"
     finished = check(tmp_path, plan, "--output", "json")
     assert finished.code == 3
     assert by_key(facts(finished))["quits"]["status"] == "broken"
-    assert by_key(facts(finished))["hooks-logging"]["status"] == "ok"
+    assert by_key(facts(finished))["loop-basic"]["status"] == "ok"
 
 
 @pytest.mark.parametrize("schema", ["raise ValueError('no')", "return []", "return {'type': 5}"])
 def test_an_unusable_schema_is_a_fault_of_the_module(tmp_path: Path, schema: str) -> None:
     code = NOISY_TOOL + f"\n\ndef config_schema():\n    {schema}\n"
     module_folder(tmp_path, code)
-    plan = "extends: mock\ntools: [{module: noisy, source: ./amplifier-module-noisy}]\n"
+    plan = "extends: ./small.yaml\ntools: [{module: noisy, source: ./amplifier-module-noisy}]\n"
     finished = check(tmp_path, plan, "--output", "json")
     assert finished.code == 3
     assert "config_schema() of amplifier_module_noisy" in facts(finished)["problems"][0]["message"]
@@ -269,7 +272,7 @@ def test_an_unusable_schema_is_a_fault_of_the_module(tmp_path: Path, schema: str
 def test_a_module_with_an_unset_variable_is_checked_but_not_mounted(
     tmp_path: Path,
 ) -> None:
-    plan = "extends: mock\ntools: [{module: tool-bash, config: {timeout: '${T}', max_spill: -1}}]\n"
+    plan = "extends: ./small.yaml\ntools: [{module: tool-bash, config: {timeout: '${T}', max_spill: -1}}]\n"
     finished = check(tmp_path, plan, "--output", "json")
     assert [(one["kind"], one["column"]) for one in facts(finished)["problems"]] == [
         ("plan", 47),
@@ -281,7 +284,7 @@ def test_a_module_with_an_unset_variable_is_checked_but_not_mounted(
 def test_modules_of_agents_are_checked_but_not_mounted(tmp_path: Path) -> None:
     module_folder(tmp_path, NOISY_TOOL)
     plan = (
-        "extends: mock\n"
+        "extends: ./small.yaml\n"
         "tools: [{module: noisy, source: ./amplifier-module-noisy}]\n"
         "agents:\n"
         "  reviewer:\n"
@@ -316,18 +319,13 @@ def test_an_agent_may_have_a_module_from_another_source_than_the_plan(tmp_path: 
     assert of_agent == {"tool-todo": "ok"}
 
 
-def test_a_dry_run_reports_the_same_and_sends_no_prompt(tmp_path: Path) -> None:
-    checked = check(tmp_path, EVERYTHING, "--output", "json")
-    dry = run_amplifier(
-        "run", "--dry-run", "-f", "plan.yaml", "--output", "json", "do it", cwd=tmp_path
-    )
-    assert dry.code == checked.code
-    assert facts(dry) == facts(checked)
-    fine = run_amplifier("run", "--dry-run", "-P", "mock", "do it", cwd=tmp_path)
+def test_a_dry_run_sends_no_prompt(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["never"])
+    fine = run_amplifier("run", "--dry-run", "-f", plan, "do it", cwd=tmp_path)
     assert fine.code == 0
     assert "do it" not in fine.stdout
     assert not (fine.home / "sessions").exists()
-    events = run_amplifier("run", "--dry-run", "-P", "mock", "--output", "stream-json", "x")
+    events = run_amplifier("run", "--dry-run", "-f", plan, "--output", "stream-json", "x")
     assert events.code == 2
 
 
@@ -349,7 +347,7 @@ def test_code_of_an_untrusted_project_is_not_run(tmp_path: Path) -> None:
 
 
 PUBLISHED = """\
-extends: default
+extends: ./small.yaml
 providers: [{module: provider-mock, config: {responses: [hello]}}]
 tools:
   - module: tool-bash
@@ -380,7 +378,7 @@ def test_an_unsupported_restricting_key_is_refused_at_its_line(tmp_path: Path) -
 
 
 def test_a_namespace_without_its_folder_is_reported(tmp_path: Path) -> None:
-    plan = "extends: mock\nnamespaces: {docs: ./docs, gone: ./gone}\n"
+    plan = "extends: ./small.yaml\nnamespaces: {docs: ./docs, gone: ./gone}\n"
     (tmp_path / "docs").mkdir()
     finished = check(tmp_path, plan, "--output", "json")
     assert finished.code == 0

@@ -10,6 +10,7 @@ import pytest
 from tests.support.cli import Finished, run_amplifier
 from tests.support.fixtures import StartLLM
 from tests.support.llm_server import Reply
+from tests.support.plans import SMALL
 
 HEAVY = """\
 extends: mock
@@ -56,23 +57,26 @@ def test_instruction_files_and_hooks_are_named(tmp_path: Path) -> None:
     home = tmp_path / "home"
     assert run_amplifier("trust", "--yes", cwd=tmp_path, home=home).code == 0
     plan = tmp_path / "plan.yaml"
-    plan.write_text("extends: mock\nhooks: [{module: hooks-status}]\n")
+    plan.write_text(
+        f"{SMALL}tools: [tool-filesystem]\nhooks: [hooks-context-files, hooks-status]\n"
+    )
     finished = run_amplifier(
         *("plan", "check", "-f", str(plan), "--tokens", "--output", "json"), cwd=tmp_path, home=home
     )
     found = parts(finished)
     assert found["file", str(tmp_path / "AGENTS.md")]["file"] == str(tmp_path / "AGENTS.md")
-    assert found["hook", "hooks-status"]["line"] == 2
+    assert found["hook", "hooks-status"]["line"] == 4
 
 
 def test_too_many_tokens_are_a_failed_check(tmp_path: Path) -> None:
-    finished = weigh(tmp_path, "extends: mock\n", "--max", "100", output="text")
+    plan = f"{SMALL}tools: [tool-filesystem]\n"
+    finished = weigh(tmp_path, plan, "--max", "100", output="text")
     assert finished.code == 9
     assert "too many tokens: about " in finished.stderr
     assert " of 100 tokens a request to mock-model" in finished.stderr
     lines = [line.split() for line in finished.stdout.splitlines() if " edit_file " in line]
     assert [line[1:3] for line in lines] == [["tool", "edit_file"]]
-    assert weigh(tmp_path, "extends: mock\n", "--max", "100000").code == 0
+    assert weigh(tmp_path, plan, "--max", "100000").code == 0
 
 
 def test_a_maximum_needs_tokens(tmp_path: Path) -> None:
@@ -82,7 +86,7 @@ def test_a_maximum_needs_tokens(tmp_path: Path) -> None:
 
 
 def test_a_plan_with_a_problem_is_not_weighed(tmp_path: Path) -> None:
-    finished = weigh(tmp_path, "extends: mock\ntools: [{module: nope}]\n", "--max", "1")
+    finished = weigh(tmp_path, f"{SMALL}tools: [{{module: nope}}]\n", "--max", "1")
     assert finished.code == 3
     assert json.loads(finished.stdout)["tokens"] is None
 

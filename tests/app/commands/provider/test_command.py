@@ -22,11 +22,6 @@ DIALECTS = {
 }
 
 
-@pytest.fixture(params=DIALECTS)
-def dialect(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 def key_and_url(dialect: str, url: str) -> dict[str, str | None]:
     key, base_url = DIALECTS[dialect]
     return {key: KEY, base_url: url}
@@ -74,28 +69,32 @@ async def mount(coordinator, config=None):
 
 def test_modules_of_others_get_a_stored_key_for_its_address_only(tmp_path: Path) -> None:
     source = str(module_folder(tmp_path, HOUSE, "amplifier_module_provider_house"))
-    for address, code in (("http://127.0.0.1:8", 78), ("http://127.0.0.1:9/v1", 0)):
+    for address, variable in (
+        ("http://127.0.0.1:8", "HOUSE_URL"),
+        ("http://127.0.0.1:8", ""),
+        ("http://127.0.0.1:9/v1", "HOUSE_URL"),
+    ):
+        code = 0 if address.endswith("/v1") else 78
         provider = {"module": "provider-house", "source": source, "config": {"base_url": address}}
         plan = mock_plan(tmp_path, [], providers=[provider])
-        for stored_for in (
-            Address("HOUSE_URL", "http://127.0.0.1:9"),
-            Address("", "http://127.0.0.1:9"),
-        ):
-            KeyStore().store("HOUSE_KEY", KEY, address=stored_for)
-            done = run_amplifier("run", "-f", plan, "hi")
-            assert done.code == code, done.stderr
-            tested = run_amplifier("provider", "test", "house", "-f", plan)
-            assert tested.code == code, tested.stderr
-            refusal = (
-                f"provider-house is not given the stored HOUSE_KEY: base_url ({address}) is another"
-            )
-            assert (refusal in done.stderr) is (refusal in tested.stderr) is (code != 0)
-            assert rows("-f", plan)["house"]["warning"] == (
-                None
-                if code == 0
-                else f"HOUSE_KEY is not sent to base_url ({address}): it is for http://127.0.0.1:9; "
-                "to use it there as well, set api_key: ${HOUSE_KEY} next to base_url"
-            )
+        KeyStore().store("HOUSE_KEY", KEY, address=Address(variable, "http://127.0.0.1:9"))
+        done = run_amplifier("run", "-f", plan, "hi")
+        assert done.code == code, done.stderr
+        refusal = (
+            f"provider-house is not given the stored HOUSE_KEY: base_url ({address}) is another"
+        )
+        assert (refusal in done.stderr) is (code != 0)
+        if not variable:
+            continue
+        tested = run_amplifier("provider", "test", "house", "-f", plan)
+        assert tested.code == code, tested.stderr
+        assert (refusal in tested.stderr) is (code != 0)
+        assert rows("-f", plan)["house"]["warning"] == (
+            None
+            if code == 0
+            else f"HOUSE_KEY is not sent to base_url ({address}): it is for http://127.0.0.1:9; "
+            "to use it there as well, set api_key: ${HOUSE_KEY} next to base_url"
+        )
 
 
 def test_the_list_warns_of_modules_of_others_that_may_send_a_key_elsewhere(tmp_path: Path) -> None:
@@ -112,6 +111,7 @@ def test_the_list_warns_of_modules_of_others_that_may_send_a_key_elsewhere(tmp_p
 # -- test ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_one_small_request_reports_model_time_and_tokens(dialect: str) -> None:
     reply = Reply("ready", usage=Usage(11, 2))
     with ScriptedLLM.running([reply, reply]) as server:
@@ -138,12 +138,12 @@ def test_one_small_request_reports_model_time_and_tokens(dialect: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "outcome"),
+    ("dialect", "status", "code", "outcome"),
     [
-        (401, 4, "authentication"),
-        (400, 5, "provider"),
-        (429, 75, "unavailable"),
-        (500, 75, "unavailable"),
+        ("anthropic", 401, 4, "authentication"),
+        ("openai", 400, 5, "provider"),
+        ("anthropic", 429, 75, "unavailable"),
+        ("openai", 500, 75, "unavailable"),
     ],
 )
 def test_each_refusal_has_its_code_and_is_not_retried(
@@ -159,24 +159,24 @@ def test_each_refusal_has_its_code_and_is_not_retried(
     assert json.loads(done.stdout)["outcome"] == outcome
 
 
-def test_a_model_unknown_to_the_service_is_an_error(dialect: str) -> None:
+def test_a_model_unknown_to_the_service_is_an_error() -> None:
     with ScriptedLLM.running(["never"], models=["other-model"]) as server:
-        done = ask(dialect, server)
+        done = ask("openai", server)
     assert done.code == 5
     assert "test-model" in done.stderr
 
 
-def test_a_refused_connection_is_an_error(dialect: str) -> None:
+def test_a_refused_connection_is_an_error() -> None:
     with closed_port() as port:
-        url = f"http://127.0.0.1:{port}"
-        done = run_amplifier("provider", "test", dialect, env=key_and_url(dialect, url))
+        env = key_and_url("anthropic", f"http://127.0.0.1:{port}")
+        done = run_amplifier("provider", "test", "anthropic", env=env)
     assert (done.code, done.stdout) == (75, "")
     assert f"127.0.0.1:{port}" in done.stderr
 
 
-def test_a_service_that_falls_silent_is_not_waited_for_longer_than_asked(dialect: str) -> None:
+def test_a_service_that_falls_silent_is_not_waited_for_longer_than_asked() -> None:
     with ScriptedLLM.running([Reply("ready", fault=Stall(after=1))]) as server:
-        done = ask(dialect, server, "--timeout", "1s")
+        done = ask("openai", server, "--timeout", "1s")
     assert done.code == 75
     assert "did not answer within 1 s" in done.stderr
 
@@ -201,13 +201,12 @@ def test_without_a_key_it_says_where_one_goes() -> None:
     assert done.stderr.count("no API key") == 1
 
 
-def test_a_stored_key_is_used(dialect: str) -> None:
-    variable, base_url = DIALECTS[dialect]
+def test_a_stored_key_is_used() -> None:
+    variable, base_url = DIALECTS["anthropic"]
     with ScriptedLLM.running(["ready"], api_key=KEY) as server:
         KeyStore().store(variable, KEY, address=Address(base_url, server.base_url))
-        done = run_amplifier(
-            "provider", "test", dialect, "-m", "m", env={base_url: server.base_url}
-        )
+        env = {base_url: server.base_url}
+        done = run_amplifier("provider", "test", "anthropic", "-m", "m", env=env)
     assert done.code == 0, done.stderr
 
 
@@ -326,8 +325,8 @@ def test_looking_at_the_list_fetches_nothing(tmp_path: Path) -> None:
 # -- list ------------------------------------------------------------------------------------
 
 
-def test_the_list_shows_where_keys_come_from_and_never_the_keys(dialect: str) -> None:
-    variable, _ = DIALECTS[dialect]
+def test_the_list_shows_where_keys_come_from_and_never_the_keys() -> None:
+    dialect, variable = "anthropic", "ANTHROPIC_API_KEY"
     without = rows()[dialect]
     assert without["credentials"] == []
     assert without["needs_key"]
@@ -349,9 +348,8 @@ def test_the_list_shows_where_keys_come_from_and_never_the_keys(dialect: str) ->
     assert KEY not in text
 
 
-def test_the_list_shows_the_address_of_a_key_and_what_is_not_used(
-    dialect: str, tmp_path: Path
-) -> None:
+def test_the_list_shows_the_address_of_a_key_and_what_is_not_used(tmp_path: Path) -> None:
+    dialect = "openai"
     variable, base_url = DIALECTS[dialect]
     KeyStore().store(variable, KEY, address=Address(base_url, "http://127.0.0.1:9"))
     row = rows()[dialect]
@@ -390,6 +388,7 @@ def test_the_list_has_the_plan_first_and_a_line_for_each(tmp_path: Path) -> None
 # -- models ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_models_of_a_service_are_listed(dialect: str) -> None:
     names = ["gpt-alpha", "gpt-beta"]
     with ScriptedLLM.running([], models=names, api_key=KEY) as server:
@@ -401,10 +400,10 @@ def test_the_models_of_a_service_are_listed(dialect: str) -> None:
     assert [model["id"] for model in json.loads(as_json.stdout)] == names
 
 
-def test_a_key_that_is_refused_lists_nothing(dialect: str) -> None:
+def test_a_key_that_is_refused_lists_nothing() -> None:
     with ScriptedLLM.running([], api_key="another") as server:
-        env = key_and_url(dialect, server.base_url)
-        done = run_amplifier("provider", "models", dialect, env=env)
+        env = key_and_url("anthropic", server.base_url)
+        done = run_amplifier("provider", "models", "anthropic", env=env)
     assert (done.code, done.stdout) == (4, "")
     assert KEY not in done.stderr
 
@@ -418,16 +417,16 @@ def test_the_models_of_this_program_need_no_network() -> None:
 # -- forget ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["openai", "provider-openai", "OPENAI_API_KEY"])
-def test_a_stored_key_can_be_forgotten(name: str) -> None:
+def test_a_stored_key_can_be_forgotten() -> None:
     store = KeyStore()
-    store.store("OPENAI_API_KEY", KEY)
     store.store("ANTHROPIC_API_KEY", KEY)
-    done = run_amplifier("provider", "forget", name)
-    assert (done.code, done.stdout) == (0, "")
-    assert "OPENAI_API_KEY" in done.stderr
-    assert list(store.names()) == ["ANTHROPIC_API_KEY"]
-    again = run_amplifier("provider", "forget", name)
+    for name in ("openai", "provider-openai", "OPENAI_API_KEY"):
+        store.store("OPENAI_API_KEY", KEY)
+        done = run_amplifier("provider", "forget", name)
+        assert (done.code, done.stdout) == (0, "")
+        assert "OPENAI_API_KEY" in done.stderr
+        assert list(store.names()) == ["ANTHROPIC_API_KEY"]
+    again = run_amplifier("provider", "forget", "openai")
     assert again.code == 2
     assert "ANTHROPIC_API_KEY" in again.stderr
 

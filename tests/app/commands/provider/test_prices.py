@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.price_files import PROVIDERS, shipped_list
+from amplifier_app.sources.fetch.prices import fetch_prices
 from amplifier_support.price_lists import ModelPrices, merge_lists
 from tests.support.cli import Finished, run_amplifier
 from tests.support.http_server import QuietHandler, serving
@@ -189,9 +191,7 @@ def test_without_a_yes_nothing_is_written(home: Path) -> None:
 
 
 MALFORMED = {
-    "cut off": (genai()[:-20], "not JSON: line 1"),
     "another document": (b'{"error": "moved"}', "not a list of providers"),
-    "a page": (b"<html>", "not JSON"),
     "a price of text": (genai({HAIKU: {"input_mtok": "free"}}), f"'{HAIKU}': expected a price"),
     "a negative price": (genai({HAIKU: {"input_mtok": -1}}), f"'{HAIKU}': expected a price"),
     "not a number": (genai({HAIKU: {"input_mtok": float("nan")}}), "NaN is not a price"),
@@ -203,30 +203,29 @@ MALFORMED = {
 }
 
 
-def test_a_malformed_table_is_refused_and_nothing_is_lost(home: Path) -> None:
+def test_a_malformed_table_is_refused_and_nothing_is_lost(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for case, (body, message) in MALFORMED.items():
+        with table_server(body) as (url, _):
+            monkeypatch.setenv("AMPLIFIER_PRICES_URL", url)
+            with pytest.raises(ConfigError) as refused:
+                fetch_prices("genai-prices", "2026-11-29", SHIPPED)
+        assert str(refused.value).startswith("the table from genai-prices is malformed"), case
+        assert message in str(refused.value), case
     with table_server(genai({HAIKU: {"input_mtok": 4}})) as (url, _):
         assert update(url, "--yes").code == 0
     before = (home / "prices.json").read_bytes()
-    for case, (body, message) in MALFORMED.items():
+    lost = tuple([*SHIPPED["openai"]][: len(SHIPPED["openai"]) // 3])
+    shrunken = genai(without=lost)
+    lacks = f"lacks {len(lost)} of the {len(SHIPPED['openai'])} models of openai that have a price"
+    for body, message in ((genai()[:-20], "not JSON: line 1"), (shrunken, lacks)):
         with table_server(body) as (url, _):
             done = update(url, "--yes")
-        assert done.code == 78, case
-        assert "the table from genai-prices is malformed" in done.stderr
-        assert message in done.stderr, case
+        assert done.code == 78, message
+        assert message in done.stderr
         assert "The prices in use are unchanged." in done.stderr
-        assert (home / "prices.json").read_bytes() == before, case
-
-
-@pytest.mark.parametrize("provider", SHIPPED)
-def test_a_shrunken_table_is_refused(home: Path, provider: str) -> None:
-    models = list(SHIPPED[provider])
-    gone = tuple(models[: len(models) // 3])
-    with table_server(genai(without=gone)) as (url, _):
-        done = update(url, "--yes")
-    assert done.code == 78
-    lacks = f"lacks {len(gone)} of the {len(models)} models of {provider} that have a price"
-    assert lacks in done.stderr
-    assert not (home / "prices.json").exists()
+        assert (home / "prices.json").read_bytes() == before
 
 
 def test_a_server_that_fails_changes_nothing(home: Path) -> None:
@@ -244,9 +243,6 @@ def test_fetching_can_be_disabled_and_needs_https(home: Path) -> None:
     assert (offline.code, "offline" in offline.stderr) == (78, True)
     plain = update("http://example.invalid/table.json", "--yes")
     assert (plain.code, "is not an https:// address" in plain.stderr) == (78, True)
-
-
-def test_from_needs_update(home: Path) -> None:
     done = run_amplifier("provider", "prices", "--from", "models.dev")
     assert (done.code, "--from needs --update" in done.stderr) == (2, True)
 

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from amplifier_app import api
+from amplifier_app.base.errors import UsageError
+from amplifier_app.runtime.approval_program import check_program, read_answer
 from tests.support.cli import Finished, run_amplifier
 
 PROGRAM = """\
@@ -98,29 +100,31 @@ def test_it_may_change_the_input_within_the_rules(tmp_path: Path) -> None:
     assert not (tmp_path / "secret").exists()
 
 
-INVALID = {
-    "": "its decision is '', not allow, deny or ask",
-    "yes": "its decision is 'yes', not allow, deny or ask",
-    "Allow": "its decision is 'Allow', not allow, deny or ask",
-    "[]": "its decision is [], not allow, deny or ask",
-    "{}": "its decision is None, not allow, deny or ask",
-    '{"decision": "Allow"}': "its decision is 'Allow'",
-    '{"decision": "allow", "x": 1}': "unknown keys: x",
-    '{"decision": "allow", "input": []}': "'input' must be an object",
-    '{"decision": "deny", "input": {}}': "is only for 'allow'",
-    '{"decision": "allow"}' * 2: "not allow, deny or ask",
-}
+INVALID: list[tuple[Any, str]] = [
+    ([], "its decision is [], not allow, deny or ask"),
+    ({}, "its decision is None, not allow, deny or ask"),
+    ({"decision": "Allow"}, "its decision is 'Allow'"),
+    ({"decision": "allow", "x": 1}, "unknown keys: x"),
+    ({"decision": "deny", "reason": 1}, "its reason is not text"),
+    ({"decision": "allow", "input": []}, "'input' must be an object"),
+    ({"decision": "deny", "input": {}}, "is only for 'allow'"),
+]
 
 
-def test_an_invalid_answer_of_a_program_denies(tmp_path: Path) -> None:
-    plan(tmp_path, *(bash(f"echo {number} > made") for number in range(len(INVALID))))
-    body = f"print({[*INVALID]!r}[int(asked['input']['command'].split()[1])])"
-    done = run(tmp_path, body)
-    assert done.code == 8
-    for problem in INVALID.values():
-        assert problem in done.stderr
-    assert done.stderr.count("program that approves failed") == len(INVALID)
-    assert not (tmp_path / "made").exists()
+def test_an_invalid_answer_denies() -> None:
+    for answer, problem in INVALID:
+        read = read_answer(answer)
+        assert (read.decision, problem in str(read.problem)) == ("deny", True), answer
+
+
+def test_it_may_answer_with_a_word_and_any_other_text_denies(tmp_path: Path) -> None:
+    texts = ("allow", '"allow"', "ask", "", '{"decision": "allow"}' * 2, "[]")
+    plan(tmp_path, *(bash(f"echo {number} > made{number}") for number in range(len(texts))))
+    done = run(tmp_path, f"print({texts!r}[int(asked['input']['command'].split()[1])])")
+    assert done.code == 8, done.stderr
+    assert sorted(path.name for path in tmp_path.glob("made*")) == ["made0", "made1"]
+    assert done.stderr.count("program that approves failed") == 3
+    assert done.stderr.count("not allow, deny or ask") == 3
 
 
 @pytest.mark.parametrize(
@@ -139,35 +143,19 @@ def test_a_program_that_fails_denies(tmp_path: Path, body: str, problem: str) ->
     assert not (tmp_path / "made").exists()
 
 
-def test_it_may_answer_with_a_word(tmp_path: Path) -> None:
-    words = ("allow", "deny", '"allow"', "ask")
-    plan(tmp_path, *(bash(f"echo {number} > made{number}") for number in range(len(words))))
-    done = run(tmp_path, f"print({words!r}[int(asked['input']['command'].split()[1])])")
-    assert done.code == 8, done.stderr
-    assert sorted(path.name for path in tmp_path.glob("made*")) == ["made0", "made2"]
-    assert "program that approves failed" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("command", "state"),
-    [
-        ("./nope.sh --fast", "'./nope.sh' is missing"),
-        ("./plan.yaml", "'./plan.yaml' is not executable"),
-        ("exec python3 approve.py", None),
-        ("ALL=1 python3 approve.py", None),
-    ],
-)
 def test_a_missing_program_is_a_usage_error_before_the_run(
-    tmp_path: Path, command: str, state: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan(tmp_path, bash("echo a > made"))
-    (tmp_path / "approve.py").write_text("print('allow')")
-    done = run_amplifier("run", "-f", "plan.yaml", "--approve-with", command, "go", cwd=tmp_path)
-    if state is None:
-        assert (done.code, done.stdout) == (0, "over\n"), done.stderr
-    else:
-        assert (done.code, done.stdout) == (2, "")
-        assert f"--approve-with: the program {state}" in done.stderr
+    command = ("run", "-f", "plan.yaml", "--approve-with", "./nope.sh --fast", "go")
+    done = run_amplifier(*command, cwd=tmp_path)
+    assert (done.code, done.stdout) == (2, "")
+    assert "--approve-with: the program './nope.sh' is missing" in done.stderr
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"'\./plan\.yaml' is not executable"):
+        check_program("./plan.yaml")
+    for command_line in ("exec python3 approve.py", "ALL=1 python3 approve.py"):
+        check_program(command_line)
 
 
 @pytest.mark.parametrize(("options", "code"), [((), 8), (("--approve", "allow"), 0)])
@@ -181,11 +169,8 @@ def test_it_may_leave_the_answer_to_what_would_answer_otherwise(
 
 
 def test_calls_of_agents_name_them(tmp_path: Path) -> None:
-    helper = {"providers": [{"module": "provider-mock", "config": {"replies": []}}]}
-    helper["providers"][0]["config"]["replies"] = [
-        {"tool_calls": [bash("echo a > made")]},
-        "done",
-    ]
+    config = {"replies": [{"tool_calls": [bash("echo a > made")]}, "done"]}
+    helper = {"providers": [{"module": "provider-mock", "config": config}]}
     task = {"name": "task", "input": {"agent": "helper", "instruction": "make it"}}
     plan(
         tmp_path,

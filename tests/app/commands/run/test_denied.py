@@ -52,6 +52,7 @@ def calls(prefix: str, wanted: list[tuple[str, dict[str, Any]]]) -> dict[str, An
 
 def plan(folder: Path, wanted: list[tuple[str, dict[str, Any]]]) -> Path:
     work = {"module": "provider-mock", "config": {"replies": [calls("w", ASK[:1]), "no"]}}
+    servers = {"things": {"command": sys.executable, "args": [str(SERVER)]}}
     return mock_plan(
         folder,
         [calls("c", wanted), "as far as it goes"],
@@ -60,12 +61,7 @@ def plan(folder: Path, wanted: list[tuple[str, dict[str, Any]]]) -> Path:
             {"module": "tool-filesystem"},
             {"module": "tool-web"},
             {"module": "tool-task"},
-            {
-                "module": "tool-mcp",
-                "config": {
-                    "servers": {"things": {"command": sys.executable, "args": [str(SERVER)]}}
-                },
-            },
+            *([{"module": "tool-mcp", "config": {"servers": servers}}] if wanted is ASK else []),
         ],
         hooks=[
             {

@@ -48,9 +48,17 @@ def options(level: str | None) -> list[str]:
     return [] if level is None else ["--show", level]
 
 
-@pytest.mark.parametrize("streaming", [True, False])
-@pytest.mark.parametrize("tools", [[], ["tool-todo"]])
-@pytest.mark.parametrize("level", SHOWN)
+@pytest.mark.parametrize(
+    ("level", "tools", "streaming"),
+    [
+        (None, [], True),
+        (None, ["tool-todo"], False),
+        ("developer", [], False),
+        ("developer", ["tool-todo"], True),
+        ("internal", [], True),
+        ("internal", ["tool-todo"], False),
+    ],
+)
 def test_stdout_has_the_blocks_of_the_level(
     tmp_path: Path, level: str | None, tools: list[str], streaming: bool
 ) -> None:
@@ -62,8 +70,6 @@ def test_stdout_has_the_blocks_of_the_level(
 @pytest.mark.parametrize("level", SHOWN)
 def test_json_has_the_blocks_of_the_level(tmp_path: Path, level: str | None) -> None:
     plan = marked_plan(tmp_path)
-    done = run_amplifier("run", "-f", plan, "go", "--output", "json", *options(level))
-    assert json.loads(done.stdout)["response"].splitlines() == SHOWN[level]
     done = run_amplifier("run", "-f", plan, "go", "--output", "stream-json", *options(level))
     events = [json.loads(line) for line in done.stdout.splitlines()]
     streamed = "".join(event["delta"] for event in events if event["type"] == "text")
@@ -152,7 +158,7 @@ def test_an_answer_that_is_entirely_hidden_is_not_a_success(tmp_path: Path) -> N
 NO_ANSWER = "the model ended without an answer"
 
 
-@pytest.mark.parametrize("reply", ["", {"content": []}, {"thinking": "hm", "signature": "s"}])
+@pytest.mark.parametrize("reply", ["", {"thinking": "hm", "signature": "s"}])
 def test_an_empty_answer_is_not_a_success(tmp_path: Path, reply: Any) -> None:
     done = run_amplifier(
         *("run", "-f", mock_plan(tmp_path, [reply]), "go", "--output", "stream-json")
@@ -162,11 +168,9 @@ def test_an_empty_answer_is_not_a_success(tmp_path: Path, reply: Any) -> None:
     assert result["error"]["message"] == NO_ANSWER
 
 
-@pytest.mark.parametrize("option", ["--quiet", "--output=json"])
-def test_an_empty_answer_is_reported_in_each_format(tmp_path: Path, option: str) -> None:
-    done = run_amplifier("run", "-f", mock_plan(tmp_path, [""]), "go", option)
-    assert done.code == 5
-    assert NO_ANSWER in done.stderr + done.stdout
+def test_an_empty_answer_is_reported_to_the_quiet_too(tmp_path: Path) -> None:
+    done = run_amplifier("run", "-f", mock_plan(tmp_path, [""]), "go", "--quiet")
+    assert (done.code, NO_ANSWER in done.stderr) == (5, True)
 
 
 def test_an_empty_answer_is_reported_in_the_chat(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.support.cli import Finished, run_amplifier
@@ -200,9 +199,10 @@ async def run_planted(
         "prices": {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75},
     }
     write_planted(folder, {"module": "provider-anthropic", "config": config})
-    run = "run", "--approve", "allow", "--trust", "-f", "plan.yaml"
-    await asyncio.to_thread(amplifier, folder, *run, "--session", "s", "Hi")
-    await asyncio.to_thread(amplifier, folder, *run, "--session", "s", "Go on.")
+    options = "--approve", "allow", "--trust"
+    plan = folder / "plan.yaml"
+    await asyncio.to_thread(run, folder, plan, *options, "Hi")
+    await asyncio.to_thread(run, folder, plan, *options, "Go on.")
     return await asyncio.to_thread(read_report, folder)
 
 
@@ -235,9 +235,14 @@ async def test_planted_breaks_are_named_and_cost_what_the_session_cost_more(
     assert round(spent, 6) == Decimal(report["total_usd"])
 
 
+def run(folder: Path, plan: Path, *words: str) -> None:
+    """Begin or continue the only session."""
+    amplifier(folder, "run", "-f", plan.name, "--session", "s", *words)
+
+
 def run_and_report(folder: Path, plan: Path, *words: str) -> list[dict[str, Any]]:
     """The requests of the only session after another run of it."""
-    amplifier(folder, "run", "-f", plan.name, "--session", "s", *words)
+    run(folder, plan, *words)
     return read_report(folder)["requests"]
 
 
@@ -247,7 +252,7 @@ def test_a_skill_that_changed_between_runs_is_named(tmp_path: Path) -> None:
     skill.write_text("---\nname: rhyme\ndescription: Finds rhymes.\n---\nSing.\n")
     tools = [{"module": "tool-skills", "config": {"paths": ["skills"]}}]
     plan = mock_plan(tmp_path, [], tools=tools, instruction="Be brief.")
-    run_and_report(tmp_path, plan, "Hi")
+    run(tmp_path, plan, "Hi")
     requests = run_and_report(tmp_path, plan, "Go on.")
     assert requests[1]["difference"] is None
     skill.write_text("---\nname: rhyme\ndescription: Finds rhymes fast.\n---\nSing.\n")
@@ -260,7 +265,7 @@ def test_a_skill_that_changed_between_runs_is_named(tmp_path: Path) -> None:
 
 def test_another_plan_alone_breaks_nothing(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [], instruction="Be brief.")
-    run_and_report(tmp_path, plan, "Hi")
+    run(tmp_path, plan, "Hi")
     other = mock_plan(tmp_path, [], name="other.yaml", instruction="Be thorough.")
     # The conversation keeps its first message.
     assert run_and_report(tmp_path, other, "Go on.")[1]["difference"] is None
@@ -269,7 +274,7 @@ def test_another_plan_alone_breaks_nothing(tmp_path: Path) -> None:
 def test_a_lost_record_hides_what_it_shared(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [], instruction="Be brief.")
     for _ in range(3):
-        run_and_report(tmp_path, plan, "Hi")
+        run(tmp_path, plan, "Hi")
     log = tmp_path / "home" / "sessions" / "s" / "requests.jsonl"
     first, _, third = log.read_text().splitlines(keepends=True)
     log.write_text(first + "{\n" + third)
@@ -281,8 +286,8 @@ def test_a_lost_record_hides_what_it_shared(tmp_path: Path) -> None:
 
 def test_another_model_has_another_cache(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [])
-    run_and_report(tmp_path, plan, "Hi")
-    run_and_report(tmp_path, plan, "-m", "other", "Hi")
+    run(tmp_path, plan, "Hi")
+    run(tmp_path, plan, "-m", "other", "Hi")
     requests = run_and_report(tmp_path, plan, "-m", "mock-model", "Hi")
     differences = [each["difference"] for each in requests]
     assert differences[1]["origin"] == "model mock-model → other"
@@ -344,19 +349,19 @@ def test_requests_of_agents_are_listed_with_their_session(tmp_path: Path) -> Non
     assert "helper" in amplifier(tmp_path, "session", "cache", "s").stdout
 
 
-@pytest.mark.parametrize("content", [None, "", "{\n\0"])
-def test_a_session_without_a_log_is_an_error(tmp_path: Path, content: str | None) -> None:
+def test_a_session_without_a_log_is_an_error(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [])
-    run_and_report(tmp_path, plan, "Hi")
+    run(tmp_path, plan, "Hi")
     log = tmp_path / "home" / "sessions" / "s" / "requests.jsonl"
-    log.unlink()
-    if content is not None:
-        log.write_text(content)
-    finished = run_amplifier("session", "cache", "s", cwd=tmp_path, home=tmp_path / "home")
-    assert finished.code == 6
-    assert "session s has no log of its requests" in finished.stderr
-    # A resumed session begins a new one.
-    assert [each["difference"] for each in run_and_report(tmp_path, plan, "Hi")] == [None]
+    for content in (None, "", "{\n\0"):
+        log.unlink()
+        if content is not None:
+            log.write_text(content)
+        finished = run_amplifier("session", "cache", "s", cwd=tmp_path, home=tmp_path / "home")
+        assert finished.code == 6
+        assert "session s has no log of its requests" in finished.stderr
+        # A resumed session begins a new one.
+        assert [each["difference"] for each in run_and_report(tmp_path, plan, "Hi")] == [None]
 
 
 def test_secrets_are_not_in_the_log(tmp_path: Path) -> None:

@@ -131,28 +131,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_damaged_sessions_are_listed_as_such_next_to_the_others(machine: Machine) -> None:
-    for command in OF_ALL:
-        done = machine(*command)
-        assert done.code == 0, done.stderr
-        assert command[1] not in ("list", "search") or "good" in done.stdout
-    listed = json.loads(machine("session", "list", "--all", "--output", "json").stdout)
-    faults = {one["id"]: one["fault"] for one in listed}
-    assert faults.pop("good") is None
-    assert {name for name, fault in faults.items() if fault} == DAMAGES.keys() - {"less-deep"}
-
-
-def test_every_command_copes_with_a_damaged_session(machine: Machine, scale: Scale) -> None:
-    """Each command meets one of the damages by default, and a third of them in a thorough run."""
-    names = list(DAMAGES)
-    for number, command in enumerate(OF_ONE):
-        for step in range(scale(1, len(names) // 3)):
-            name = names[(number + 3 * step) % len(names)]
-            machine.damage(name)
-            machine(*command, session=name)
-
-
-def test_damaged_metadata_is_explained_and_rebuilt(machine: Machine) -> None:
+def check_that_damaged_metadata_is_explained_and_rebuilt(machine: Machine) -> None:
     listed = json.loads(machine("session", "verify", "--output", "json").stdout)
     problems = {one["id"]: one["problems"] for one in listed if one["problems"]}
     assert problems.keys() == DAMAGES.keys() - {"less-deep"}
@@ -171,22 +150,40 @@ def test_damaged_metadata_is_explained_and_rebuilt(machine: Machine) -> None:
     assert numbers["model"] == "mock-model", "a valid value is kept"
 
 
-@pytest.mark.parametrize("role", ["", '"role": ["user"], ', '"role": {"a": 1}, '])
-def test_messages_that_the_context_refuses_are_an_error_of_the_session(
-    machine: Machine, role: str
+def test_damaged_sessions_are_listed_explained_and_rebuilt_next_to_the_others(
+    machine: Machine,
 ) -> None:
-    with (machine.good / "transcript.jsonl").open("a") as transcript:
-        transcript.write(f'{{{role}"content": "x"}}\n')
-    before = (machine.good / "transcript.jsonl").read_bytes()
-    for command in (["--resume", "good"], ["--fork", "good"]):
-        done = machine("run", "-f", "PLAN", *command, "go")
-        assert done.code == 6
-        assert "the context cannot take over the messages of session" in done.stderr
-    assert (machine.good / "transcript.jsonl").read_bytes() == before
+    for command in OF_ALL:
+        done = machine(*command)
+        assert done.code == 0, done.stderr
+        assert command[1] not in ("list", "search") or "good" in done.stdout
+    listed = json.loads(machine("session", "list", "--all", "--output", "json").stdout)
+    faults = {one["id"]: one["fault"] for one in listed}
+    assert faults.pop("good") is None
+    assert {name for name, fault in faults.items() if fault} == DAMAGES.keys() - {"less-deep"}
+    assert machine("report", "--session", "texts", "--to", "OUT", "--yes").code == 0
+    check_that_damaged_metadata_is_explained_and_rebuilt(machine)
+
+
+def test_every_command_copes_with_a_damaged_session(machine: Machine, scale: Scale) -> None:
+    """Each command meets one of the damages by default, and a third of them in a thorough run."""
+    names = list(DAMAGES)
+    for number, command in enumerate(OF_ONE):
+        for step in range(scale(1, len(names) // 3)):
+            name = names[(number + 3 * step) % len(names)]
+            machine.damage(name)
+            machine(*command, session=name)
+
+
+def test_messages_that_the_context_refuses_are_an_error_of_the_session(machine: Machine) -> None:
+    transcript = machine.good / "transcript.jsonl"
+    good = transcript.read_bytes()
+    for role in (b"", b'"role": ["user"], ', b'"role": {"a": 1}, '):
+        bad = good + b'{%s"content": "x"}\n' % role
+        transcript.write_bytes(bad)
+        for command in ("--resume", "--fork") if not role else ("--resume",):
+            done = machine("run", "-f", "PLAN", command, "good", "go")
+            assert done.code == 6
+            assert "the context cannot take over the messages of session" in done.stderr
+        assert transcript.read_bytes() == bad
     assert machine("session", "fork", "good", "--at", "1").code == 0
-
-
-def test_a_report_on_a_session_with_odd_metadata_is_written(machine: Machine) -> None:
-    machine.damage("texts")
-    done = machine("report", "--session", "texts", "--to", "OUT", "--yes")
-    assert done.code == 0
