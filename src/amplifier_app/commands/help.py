@@ -7,9 +7,10 @@ no conversion, and neither does a default of the right type.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
@@ -25,11 +26,13 @@ class _PlainValue:
     """Takes the place of Typer's conversion of one parameter until a value needs it.
 
     Args:
-        annotation: The type of its values; None if they are parsed.
+        annotation: The type of its values.
+        parser: The function that reads each value, if the parameter has one.
     """
 
-    def __init__(self, annotation: Any) -> None:
-        self._annotation = annotation
+    def __init__(self, annotation: Any, parser: Callable[[Any], Any] | None) -> None:
+        self._annotation: Any = None if parser else annotation
+        self._parser = parser
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value of a parameter."""
@@ -40,6 +43,10 @@ class _PlainValue:
             return list(value)
         if not takes_several and self._is_converted(value):
             return value
+        if not takes_several and self._parser is not None:
+            # Typer reports these errors.
+            with contextlib.suppress(ValueError, AssertionError):
+                return self._parser(value)
         if self._is_number(str(value), param.type_descriptor.parameter_info):
             return self._annotation(value)
         param._runtime_param = None  # Typer creates its own.
@@ -77,8 +84,8 @@ def keep_plain_values(command: Any) -> None:
 def _keep_plain_value(parameter: Any) -> Any:
     descriptor = getattr(parameter, "type_descriptor", None)
     if descriptor is not None and getattr(parameter, "_runtime_param", ...) is None:
-        is_parsed = descriptor.parameter_info.parser is not None
-        parameter._runtime_param = _PlainValue(None if is_parsed else descriptor.annotation)
+        parser = descriptor.parameter_info.parser
+        parameter._runtime_param = _PlainValue(descriptor.annotation, parser)
     return parameter
 
 

@@ -35,10 +35,12 @@ def values(argv: list[str], *, plain: bool) -> Any:
         tag: Annotated[list[str] | None, typer.Option()] = None,
         file: Path | None = None,
         parsed: Annotated[str | None, typer.Option(parser=str.upper)] = None,
+        bits: Annotated[int | None, typer.Option(parser=lambda text: int(text, 2))] = None,
         is_set: bool = False,
         maybe: Annotated[bool | None, typer.Option("--yes/--no")] = None,
     ) -> None:
-        taken.extend([name, rest, number, share, kind, colour, tag, file, parsed, is_set, maybe])
+        taken.extend([name, rest, number, share, kind, colour, tag, file])
+        taken.extend([parsed, bits, is_set, maybe])
 
     command: Any = get_command(app)
     if plain:
@@ -63,6 +65,8 @@ def values(argv: list[str], *, plain: bool) -> Any:
         ["a", "--number", "9", "--share", "."],
         ["a", "--number", "1.0"],
         ["a", "--number", "many"],
+        ["a", "--bits", "101"],
+        ["a", "--bits", "2"],
         ["a", "--kind", "xml"],
         ["a", "--colour", "blue"],
         [],
@@ -75,7 +79,13 @@ def test_values_and_errors_are_those_of_typer(argv: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [["session", "list", "-n", "5"], ["docs"], ["session", "search", "x"]]
+    "argv",
+    [
+        ["session", "list", "-n", "5"],
+        ["docs"],
+        ["session", "search", "x"],
+        ["batch", "status", "x"],
+    ],
 )
 def test_a_command_without_models_imports_no_pydantic(argv: list[str], tmp_path: Path) -> None:
     code = "import sys; from amplifier_app.cli import main; main(sys.argv[1:]); print('pydantic' in sys.modules)"
