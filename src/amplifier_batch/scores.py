@@ -10,6 +10,7 @@ have `agreement`, `cost` and `replies`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,17 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError, UsageError
-from amplifier_app.base.file_writing import read_records
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.scorers import JUDGE, PYTHON, scorer_file
 from amplifier_app.plan.tree.nodes import ListNode, MapNode
 from amplifier_batch.functions import Value
 from amplifier_batch.input import Row
 from amplifier_batch.record.folder import SCORES, BatchFolder
-from amplifier_batch.record.journal import Record
+from amplifier_batch.record.journal import Record, parse
 from amplifier_support import journal
 from amplifier_support.fields import to_mapping
-from amplifier_support.files import system_errors_as
+from amplifier_support.files import open_to_read, system_errors_as
 from amplifier_support.named_tuple import NamedTuple
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -207,12 +207,24 @@ def read_scores(folder: BatchFolder) -> Scores:
         SessionError: They cannot be read.
     """
     scores: Scores = {}
-    for line in read_records(folder.path / SCORES):
-        key = line.get("number", 0), line.get("repeat", 1)
-        attempts, by = line.get("attempts", 1), str(line.get("by"))
-        rest = (line.get(name) for name in ("value", "reason", "agreement", "cost"))
-        score = Score(attempts, by, *rest, is_judged="cost" in line)
-        scores.setdefault(key, {})[str(line.get("name"))] = score
+    path = folder.path / SCORES
+    with (
+        system_errors_as(SessionError, f"cannot read {path}"),
+        contextlib.suppress(FileNotFoundError),
+        open(open_to_read(path), "rb") as file,
+    ):
+        for line in filter(None, map(parse, file)):
+            get = line.get
+            score = Score(
+                get("attempts", 1),
+                str(get("by")),
+                get("value"),
+                get("reason"),
+                get("agreement"),
+                get("cost"),
+                "cost" in line,
+            )
+            scores.setdefault((get("number", 0), get("repeat", 1)), {})[str(get("name"))] = score
     return scores
 
 

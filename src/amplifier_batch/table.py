@@ -7,16 +7,17 @@ import glob
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, cast
 
 from amplifier_app.base.errors import ConfigError, SessionError, UsageError
 from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.input import Row, read_batch_rows, read_fields
 from amplifier_batch.record.folder import BatchFolder
-from amplifier_batch.record.journal import Record
+from amplifier_batch.record.journal import Record, parse
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
 from amplifier_batch.scores import read_scores, with_rows
 from amplifier_support.fields import to_mapping
@@ -30,18 +31,16 @@ _LAST = (
     "reason",
 )
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_FORMULA = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 """First characters that make a spreadsheet treat a cell as a formula; the last four are full-width."""
 
-_SPECIAL = re.compile('[",\\r\\n]')
-"""The characters for which a cell of CSV is quoted."""
-
-_MARKS = ('"', "\r", "\n", *(f",{first}" for first in _FORMULA))
-"""Texts that are in no line of CSV whose cells need no quotes and are no formulas. The first cell is a number."""
+_PLAIN = {str, int, float, bool, NoneType}
 
 _TAKEN = {*_FIRST, *_LAST, "response"}
 _PREFIXES = ("data_", "score_", "input_")
 _INT64 = 2**63
+
+_decode = json.JSONDecoder().raw_decode
 
 _CONDITION = re.compile(r'\s*([^=!\s][^=!]*?)\s*(!?=)\s*("[^"]*"|.*?)\s*(?:\s+and\s+|$)')
 
@@ -71,9 +70,7 @@ class Table:
         if self._has_input:
             for _, row in read_fields(Path(source)):
                 fields.update(dict.fromkeys(row))
-        self._places = folder.index_results(
-            lambda result: data.update(dict.fromkeys(to_mapping(result.get("data"))))
-        )
+        self._places = folder.index_results(lambda line: data.update(_read_data(line)))
         names = {name for scores in self._scores.values() for name in scores}
         self._fields = {
             name: f"input_{name}" if name in _TAKEN or name.startswith(_PREFIXES) else name
@@ -87,6 +84,7 @@ class Table:
             *(f"score_{name}" for name in sorted(names)),
             *_LAST,
         ]
+        self._empty: Cells = dict.fromkeys(self.columns)
         # Whatever their values look like.
         self._secret_columns = [name for name in self.columns if is_sensitive(name)]
 
@@ -113,31 +111,40 @@ class Table:
                 yield cells
 
     def _cells(self, result: Record, fields: Mapping[str, Any]) -> Cells:
+        cells: Cells = self._empty.copy()
+        for name in (*_FIRST, "response", "session_id", "model", "steps"):
+            cells[name] = result[name]
+        for name, value in fields.items():
+            cells[self._fields[name]] = value
+        for name, value in to_mapping(result.get("data")).items():
+            cells[f"data_{name}"] = value
+        for name, score in self._scores.get((result["number"], result["repeat"]), {}).items():
+            if score.attempts == result["attempts"]:
+                cells[f"score_{name}"] = score.value
+        cells["cost_usd"] = read_dollars(result)
+        cells["seconds"] = read_seconds(result)
+        cells["tokens"] = (result["usage"] or {}).get("total_tokens")
         models = to_mapping(result.get("answered_models"))
-        scores = self._scores.get((result["number"], result["repeat"]), {})
-        cells: Cells = dict.fromkeys(self.columns)
-        cells |= {name: result.get(name) for name in (*_FIRST, "response", "session_id", "model")}
-        cells |= {self._fields[name]: value for name, value in fields.items()}
-        cells |= {f"data_{k}": value for k, value in to_mapping(result.get("data")).items()}
-        cells |= {
-            f"score_{name}": score.value
-            for name, score in scores.items()
-            if score.attempts == result["attempts"]
-        }
-        cells |= {
-            "cost_usd": read_dollars(result),
-            "seconds": read_seconds(result),
-            "steps": result["steps"],
-            "tokens": to_mapping(result.get("usage")).get("total_tokens"),
-            "answered_model": ", ".join(models) or result.get("model"),
-            "reason": read_reason(result),
-        }
+        cells["answered_model"] = ", ".join(models) or result["model"]
+        cells["reason"] = read_reason(result)
+        # One look at all texts is much faster than one at each.
+        if not self._secret_columns and _PLAIN.issuperset(map(type, cells.values())):
+            texts = [value for value in cells.values() if type(value) is str]
+            if not self._redactor.may_change("\n".join(texts)):
+                return cells
         texts = {k: v for k, v in cells.items() if isinstance(v, (str, list, dict))}
-        # One look at all of them is much faster than one at each.
-        flat = [] if self._secret_columns else [v for v in texts.values() if isinstance(v, str)]
-        if len(flat) == len(texts) and not self._redactor.may_change("\n".join(flat)):
-            return cells
         return cells | cast("Cells", self._redactor.value(texts))
+
+
+def _read_data(line: bytes) -> Mapping[str, Any]:
+    """The answer with a schema in a line of results; read without the rest of the line, as most have none."""
+    # Only texts and `error` come before it; quotes in a text have backslashes.
+    data = line.partition(b',"data":')[2]
+    if data.startswith(b"null,"):
+        return {}
+    with contextlib.suppress(ValueError, RecursionError):
+        return to_mapping(_decode(data.decode("utf-8", "surrogatepass"))[0])
+    return to_mapping((parse(line) or {}).get("data"))
 
 
 # -- conditions --------------------------------------------------------------------------
@@ -184,11 +191,13 @@ def _equals(cell: Any, value: str) -> bool:
 
 
 def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     if value is None:
         return ""
     if type(value) in (int, float):
         return str(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)
 
 
 # -- files -------------------------------------------------------------------------------
@@ -209,19 +218,23 @@ def as_lines(table: Table, where: Where | None = None) -> Iterator[str]:
         yield f"{json.dumps(cells, ensure_ascii=False)}\n"
 
 
-def _csv_line(values: Collection[Any]) -> str:
+def _csv_line(values: Iterable[Any]) -> str:
     # `csv.writer` looks at every character by itself, which takes longer than all the rest.
-    texts = [*map(_as_text, values)]
-    line = ",".join(texts)
-    if line.count(",") >= len(texts) or any(mark in line for mark in _MARKS):
-        line = ",".join(map(_csv_cell, values, texts))
-    return f"{line}\n"
+    cells = [
+        "" if value is None else str(value) if type(value) in (int, float) else _csv_cell(value)
+        for value in values
+    ]
+    return f"{','.join(cells)}\n"
 
 
-def _csv_cell(value: Any, text: str) -> str:
-    if isinstance(value, str) and value.startswith(_FORMULA):
+def _csv_cell(value: Any) -> str:
+    text = _as_text(value)
+    if text[:1] in _FORMULA and isinstance(value, str):
         text = f"'{text}"
-    return '"{}"'.format(text.replace('"', '""')) if _SPECIAL.search(text) else text
+    # Faster than a regular expression in long texts.
+    if "," in text or "\n" in text or '"' in text or "\r" in text:
+        return '"{}"'.format(text.replace('"', '""'))
+    return text
 
 
 def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:

@@ -6,8 +6,8 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_350,
-    "amplifier_batch": 8_060,
+    "amplifier_app": 36_355,
+    "amplifier_batch": 8_115,
     "amplifier_core": 3_000,
     "amplifier_serve": 1_850,
     "amplifier_extras": 4_915,

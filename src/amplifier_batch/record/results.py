@@ -42,6 +42,7 @@ def result_line(
     return {"row": row_id, **numbers, **result}
 
 
+_OK, _ERROR, _WAITING = Ending.OK.value, Ending.ERROR.value, Ending.WAITING.value
 _TEXT = (str, NoneType)
 _MOST = 1e15
 """Larger numbers are not of a run."""
@@ -78,14 +79,16 @@ def _have_types(kinds: tuple[type, ...]) -> bool:
 
 def is_result(line: Mapping[str, Any]) -> bool:
     """Return True if a line has the fields that readers use."""
-    if not (line.keys() >= _TYPES.keys() and _have_types(tuple(map(type, _read_fields(line))))):
+    try:
+        if not _have_types(tuple(map(type, _read_fields(line)))):
+            return False
+    except KeyError:
         return False
     error, cost, usage = line["error"] or {}, line["cost"] or {}, line["usage"] or {}
-    numbers = (line["duration_ms"], cost.get("usd"), usage.get("total_tokens"))
-    return isinstance(error.get("message"), _TEXT) and all(
-        number is None or (type(number) in (int, float) and -_MOST < number < _MOST)
-        for number in numbers
-    )
+    for number in (line["duration_ms"], cost.get("usd"), usage.get("total_tokens")):
+        if number is not None and not (type(number) in (int, float) and -_MOST < number < _MOST):
+            return False
+    return isinstance(error.get("message"), _TEXT)
 
 
 def read_dollars(result: Mapping[str, Any]) -> float | None:
@@ -105,11 +108,11 @@ def read_seconds(result: Mapping[str, Any]) -> float:
 
 def read_passed(result: Mapping[str, Any]) -> bool | None:
     """Return True if the row passed; None if it waits for approval, or a score that decides it is missing."""
-    outcome, checks = result["outcome"], result.get("checks") or ()
-    is_missing = outcome == Ending.ERROR.value and any(
-        check["exit_code"] is None for check in checks
-    )
-    return None if outcome == Ending.WAITING.value or is_missing else outcome == Ending.OK.value
+    if (outcome := result["outcome"]) == _OK:
+        return True
+    checks = result.get("checks") or () if outcome == _ERROR else ()
+    is_missing = any(check["exit_code"] is None for check in checks)
+    return None if outcome == _WAITING or is_missing else False
 
 
 def read_reason(result: Mapping[str, Any]) -> str:

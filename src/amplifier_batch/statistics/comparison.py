@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import sub
 from statistics import NormalDist
 from typing import Literal
 
@@ -18,7 +19,7 @@ from amplifier_batch.statistics.paired import CONFIDENCE, paired_test
 from amplifier_support.named_tuple import NamedTuple
 
 _PASSED = "passed"
-_SCORE = "score "
+_OF_THE_RUN = ("cost in dollars", "tokens", "seconds", "steps", "tool calls")
 
 Verdict = Literal["better", "worse", "undecided"]
 
@@ -102,36 +103,38 @@ def compare(a: BatchFolder, b: BatchFolder) -> Comparison:
             f"{a.shown} and {b.shown} have different inputs",
             hint="Run both plans over the same input: amplifier batch run PLAN INPUT -o FOLDER",
         )
-    first, second = _by_row(a), _by_row(b)
-    rows = [row for row in first if row in second and first[row].is_known and second[row].is_known]
+    first, second = _read_side(a), _read_side(b)
+    mine, theirs = first.rows, second.rows
+    rows = [row for row in mine if row in theirs and mine[row].is_known and theirs[row].is_known]
     if not rows:
         raise ConfigError(f"no row has ended in both {a.shown} and {b.shown}")
-    rows.sort(key=lambda row: first[row].number)
-    pairs = [(first[row], second[row]) for row in rows]
-    differences = _differences(pairs)
+    rows.sort(key=lambda row: mine[row].number)
+    pairs = [(mine[row], theirs[row]) for row in rows]
+    passed = [(one.values[0] or 0.0, other.values[0] or 0.0) for one, other in pairs]
+    differences = _differences(first.names, second.names, pairs)
     until_decided = a.facts.get("until") == b.facts.get("until") == DECIDED
     if until_decided:
-        ordered = sorted(zip(rows, pairs, strict=True), key=lambda pair: place(pair[0]))
-        differences[0] = _until_decided([pair for _, pair in ordered])
+        ordered = sorted(zip(rows, passed, strict=True), key=lambda row: place(row[0]))
+        differences[0] = _until_decided([of_row for _, of_row in ordered])
     return Comparison(
         differences,
         [
             Flip(one.number, row, one.outcome, other.outcome)
             for row, (one, other) in zip(rows, pairs, strict=True)
-            if one.values[_PASSED] != other.values[_PASSED]
+            if one.values[0] != other.values[0]
         ],
-        len(first.keys() | second.keys()) - len(rows),
-        math.fsum((_passed(two) - _passed(one)) ** 2 for one, two in pairs) / len(pairs),
+        len(mine.keys() | theirs.keys()) - len(rows),
+        math.fsum((two - one) ** 2 for one, two in passed) / len(pairs),
         until_decided,
     )
 
 
-def _until_decided(pairs: Sequence[tuple[_Row, _Row]]) -> Difference:
+def _until_decided(rows: Sequence[tuple[float, float]]) -> Difference:
     """The share of rows that passed, up to the first row with which one batch is clearly better."""
     anytime, passed = Anytime(), list[tuple[float, float]]()
-    for first, two in pairs:
-        passed.append((_passed(first), _passed(two)))
-        anytime.add(passed[-1][1] - passed[-1][0])
+    for first, second in rows:
+        passed.append((first, second))
+        anytime.add(second - first)
         if anytime.is_decided:
             break
     stats = anytime.verdict()
@@ -139,80 +142,92 @@ def _until_decided(pairs: Sequence[tuple[_Row, _Row]]) -> Difference:
     return Difference(_PASSED, a, b, stats.low, stats.high, stats.p, stats.rows, stats.is_clear)
 
 
-def _passed(row: _Row) -> float:
-    return row.values[_PASSED] or 0.0
+_Values = tuple[float | None, ...]
 
 
 class _Row(NamedTuple):
+    """A row of one batch; one that ran several times has the means of its runs."""
+
     number: int
     outcome: str
-    values: Mapping[str, float | None]
+    values: _Values
 
     @property
     def is_known(self) -> bool:
         """True if it is known whether the row passed, at least in one of its runs."""
-        return self.values[_PASSED] is not None
+        return self.values[0] is not None
 
 
-def _by_row(batch: BatchFolder) -> dict[str, _Row]:
-    """Each row; one that ran several times with the means of its runs."""
+class _Side(NamedTuple):
+    """One batch: the names of its measures, and its rows with their values."""
+
+    names: Sequence[str]
+    rows: Mapping[str, _Row]
+
+
+def _read_side(batch: BatchFolder) -> _Side:
     runs: dict[str, list[_Row]] = {}
     scores = read_scores(batch)
+    names = sorted({name for of_run in scores.values() for name in of_run})
     for result in batch.results():
         of_run = scores.get((result["number"], result["repeat"]), {})
-        row = _Row(result["number"], result["outcome"], _values(result, of_run))
+        row = _Row(result["number"], result["outcome"], _read_values(result, names, of_run))
         runs.setdefault(result["row"], []).append(row)
-    return {row: rows[0] if len(rows) == 1 else _average(rows) for row, rows in runs.items()}
+    return _Side(
+        (_PASSED, *(f"score {name}" for name in names), *_OF_THE_RUN),
+        {row: rows[0] if len(rows) == 1 else _average(rows) for row, rows in runs.items()},
+    )
 
 
 def _average(runs: Sequence[_Row]) -> _Row:
-    values: dict[str, float | None] = {}
-    for name in {name: None for run in runs for name in run.values}:
-        known = [value for run in runs if (value := run.values.get(name)) is not None]
-        values[name] = sum(known) / len(known) if known else None
+    values: list[float | None] = []
+    for of_runs in zip(*(run.values for run in runs), strict=True):
+        known = [value for value in of_runs if value is not None]
+        values.append(sum(known) / len(known) if known else None)
     passed = sum(run.outcome == Ending.OK.value for run in runs)
-    return _Row(runs[0].number, f"{passed} of {len(runs)} passed", values)
+    return _Row(runs[0].number, f"{passed} of {len(runs)} passed", tuple(values))
 
 
-def _values(result: Record, scores: Mapping[str, Score]) -> dict[str, float | None]:
-    numbers = {
-        f"{_SCORE}{name}": score.value
-        for name, score in sorted(scores.items())
-        if isinstance(score.value, (int, float)) and score.attempts == result["attempts"]
-    }
-    passed = read_passed(result)
-    return {
-        _PASSED: None if passed is None else float(passed),
-        **numbers,
-        "cost in dollars": read_dollars(result),
-        "tokens": (result.get("usage") or {}).get("total_tokens"),
-        "seconds": read_seconds(result),
-        "steps": result["steps"],
-        "tool calls": len(result["tools"]),
-    }
+def _read_values(result: Record, names: Sequence[str], scores: Mapping[str, Score]) -> _Values:
+    attempts, passed = result["attempts"], read_passed(result)
+    found = [scores.get(name) for name in names]
+    numbers = [
+        score.value
+        if score and score.attempts == attempts and isinstance(score.value, (int, float))
+        else None
+        for score in found
+    ]
+    return (
+        None if passed is None else float(passed),
+        *numbers,
+        read_dollars(result),
+        (result["usage"] or {}).get("total_tokens"),
+        read_seconds(result),
+        result["steps"],
+        len(result["tools"]),
+    )
 
 
-def _differences(pairs: Sequence[tuple[_Row, _Row]]) -> list[Difference]:
-    """Every measure that some rows have in both batches, scores after the share that passed."""
-    names = {name: None for pair in pairs for row in pair for name in row.values}
+def _differences(
+    mine: Sequence[str], theirs: Sequence[str], pairs: Sequence[tuple[_Row, _Row]]
+) -> list[Difference]:
+    """Every measure that some rows have in both batches."""
+    first = dict(zip(mine, zip(*(row.values for row, _ in pairs), strict=True), strict=True))
+    second = dict(zip(theirs, zip(*(row.values for _, row in pairs), strict=True), strict=True))
     differences: list[Difference] = []
-    for name in sorted(names, key=_place):
+    for name in filter(second.__contains__, mine):
         both = [
-            (mine, theirs)
-            for a, b in pairs
-            if (mine := a.values.get(name)) is not None
-            and (theirs := b.values.get(name)) is not None
+            (one, other)
+            for one, other in zip(first[name], second[name], strict=True)
+            if one is not None and other is not None
         ]
         if both:
-            test = paired_test([b - a for a, b in both], 1 if name == _PASSED else None)
-            a, b = (math.fsum(side) / len(both) for side in zip(*both, strict=True))
+            sides = list(zip(*both, strict=True))
+            test = paired_test([*map(sub, sides[1], sides[0])], 1 if name == _PASSED else None)
+            a, b = (math.fsum(side) / len(both) for side in sides)
             measured = (test.low, test.high, test.p, len(both), test.is_clear)
             differences.append(Difference(name, a, b, *measured))
     return differences
-
-
-def _place(name: str) -> int:
-    return 0 if name == _PASSED else 1 if name.startswith(_SCORE) else 2
 
 
 POWER = 0.8

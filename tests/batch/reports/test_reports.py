@@ -65,11 +65,14 @@ def result(
     )
 
 
-def batch_of(folder: Path, results: Sequence[dict[str, Any]], *, rows: int = 0) -> BatchFolder:
-    """A batch with these results; that no record is synced makes thousands cheap."""
+def batch_of(
+    folder: Path, results: Sequence[dict[str, Any]], *, rows: int = 0, after: str = " "
+) -> BatchFolder:
+    """A batch with these results; that no record is synced makes thousands cheap. `after` separators is white space."""
     facts = {**FACTS, "rows": rows or len(results), "plan": "review", "input": "/in/rows.jsonl"}
     batch = BatchFolder.create(folder / "out", facts, "")
-    lines = [json.dumps(one) + "\n" for one in results]
+    separators = (f",{after}", f":{after}")
+    lines = [json.dumps(one, separators=separators) + "\n" for one in results]
     outcomes: dict[str, int] = {}
     for one in results:
         outcomes[one["outcome"]] = outcomes.get(one["outcome"], 0) + 1
@@ -318,6 +321,22 @@ def test_a_row_answered_by_several_models_has_all_of_them(tmp_path: Path) -> Non
     table = Table(batch)
     others = table.rows(Where("answered_model!=model-1", table.columns))
     assert [cells["answered_model"] for cells in others] == ["model-1, model-2"]
+
+
+@pytest.mark.parametrize("after", ["", " "])
+def test_fields_of_answers_are_columns_whatever_texts_contain(tmp_path: Path, after: str) -> None:
+    texts = result(
+        2, "error", row='"data":{"a":1}', response=',"data":{"b":1},', why=',"data":null,'
+    )
+    data: list[Any] = [{"yes": "\ud800", "data": {"c": 1}}, {"no": [1]}, None, "text"]
+    rows = [{**texts, "number": n, "data": value} for n, value in enumerate(data, 1)]
+    table = Table(batch_of(tmp_path, rows[::-1], after=after))
+    cells = list(table.rows())
+    names = [name for name in table.columns if name.startswith("data_")]
+    assert sorted(names) == ["data_data", "data_no", "data_yes"]
+    assert [row["data_yes"] for row in cells] == ["\ud800", None, None, None]
+    assert [row["data_data"] for row in cells] == [{"c": 1}, None, None, None]
+    assert cells[1]["data_no"] == [1]
 
 
 @pytest.mark.parametrize("kind", ["md", "junit", "html"])
