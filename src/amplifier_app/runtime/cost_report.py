@@ -386,15 +386,17 @@ def _rows(
     steps = {step.number: step for step in billed.conversation if isinstance(step, Step)}
     answered = {request.step: request.number for request in log}
     earlier: dict[tuple[str, str | None], tuple[LoggedRequest, Tokens | None]] = {}
+    last: tuple[LoggedRequest, Tokens | None] | None = None
     for request in log:
         key = request.target
         step = steps.get(request.step) if answered[request.step] == request.number else None
         used = None if step is None else _read_tokens(step)
         row = CachedRequest(billed.name, request)
         if step is not None and used is not None:
-            row = _measure(row, step, used, earlier.get(key), listed)
+            # What another model had in its cache has to be sent again, too.
+            row = _measure(row, step, used, earlier.get(key, last), listed)
         yield row
-        earlier[key] = request, used
+        last = earlier[key] = request, used
 
 
 def _measure(

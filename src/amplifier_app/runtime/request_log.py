@@ -22,6 +22,7 @@ from amplifier_app.runtime.request_sections import (
     Section,
     find_context_place,
     find_instruction_place,
+    find_model_place,
     find_module_place,
     find_skill_place,
     find_tool_entry,
@@ -266,6 +267,7 @@ class RequestLog:
         elif earlier is None and last is not None:
             name = f"{last.model or last.provider} → {sent.model or sent.provider}"
             difference, same = Difference(0, True, True, "model", name, "changed"), 0
+            difference = _at(difference, find_model_place(self._plan.tree, sent.model))
         size = sum(section.size for section in stable)
         number = 1 if last is None else last.number + 1
         self.count += 1
@@ -505,9 +507,10 @@ def _choose(
     is_same = (left.kind, left.name) == (right.kind, right.name)
     if not right.number and not is_same:
         return right, "moved"
-    # A text with a place in a file says more than a message that has replaced it.
-    is_replaced = left.kind == "file" and right.kind == "message"
-    return (left if is_replaced else right), "changed"
+    # A text with a place in a file or a hook says more than a message that has replaced it.
+    is_replaced = left.kind in ("file", "hook") and right.kind == "message"
+    is_gone = is_replaced and left.kind == "hook"
+    return (left if is_replaced else right), "removed" if is_gone else "changed"
 
 
 def _around(sections: Sequence[Section], offset: int) -> tuple[str, str]:

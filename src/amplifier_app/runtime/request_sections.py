@@ -176,6 +176,16 @@ def find_module_place(plan: MapNode, kind: str, id: str | None) -> Location | No
     return None
 
 
+def find_model_place(plan: MapNode, model: str | None) -> Location | None:
+    """Return where the plan has a model."""
+    for entry in module_entries(plan):
+        config = entry.node.items.get("config")
+        node = config.items.get("model") if isinstance(config, MapNode) else None
+        if node is not None and entry.kind == "provider" and read_text(node) == model:
+            return node.at
+    return None
+
+
 def find_instruction_place(plan: MapNode, text: str, offset: int) -> Location | None:
     """Return the line of the plan's instruction that a character of a system message comes from.
 

@@ -285,16 +285,33 @@ def test_a_lost_record_hides_what_it_shared(tmp_path: Path) -> None:
 
 
 def test_another_model_has_another_cache(tmp_path: Path) -> None:
-    plan = mock_plan(tmp_path, [])
+    # Every request is new to the cache: 10,000 tokens that are 5 times as dear as those read from it.
+    usage = {"input_tokens": 10_000, "output_tokens": 1, "cache_write_tokens": 10_000}
+    usage |= {"total_tokens": 10_001, "cost_usd": "0.025"}
+    plan = mock_plan(tmp_path, [{"text": "ok", "usage": usage}])
     run(tmp_path, plan, "Hi")
     run(tmp_path, plan, "-m", "other", "Hi")
     requests = run_and_report(tmp_path, plan, "-m", "mock-model", "Hi")
     differences = [each["difference"] for each in requests]
-    assert differences[1]["origin"] == "model mock-model → other"
+    assert differences[1]["origin"] == "model mock-model → other (--model)"
+    assert requests[1]["missed_tokens"] == 10_000
+    assert 0.01 < float(requests[1]["miss_usd"]) < 0.025
     assert requests[1]["same_bytes"] == 0
     # The earlier cache of the first model still serves.
     assert differences[2] is None
     assert requests[2]["same_bytes"] == requests[0]["bytes"]
+
+
+def test_a_hook_that_adds_no_message_any_more_is_named(tmp_path: Path) -> None:
+    code = HOOK.format(body=STAMP.strip(), name="stamp")
+    module_folder(tmp_path, code, "amplifier_module_hooks_stamp")
+    hooks = [{"module": "hooks-stamp", "source": "./amplifier-module-hooks-stamp"}]
+    plan = mock_plan(tmp_path, [], hooks=hooks)
+    (tmp_path / "stamp.txt").write_text("Be quick.")
+    run(tmp_path, plan, "Hi")
+    (tmp_path / "stamp.txt").unlink()
+    difference = run_and_report(tmp_path, plan, "Hi")[1]["difference"]
+    assert difference["origin"].startswith("hook planted-stamp removed (plan.yaml:")
 
 
 def test_a_compacted_conversation_is_named_with_its_message(tmp_path: Path) -> None:
