@@ -50,12 +50,13 @@ def scan(path: Path, each: Callable[[Record], None], start: int = 0) -> Reading:
         SessionError: A record that is not the torn last one does not parse, or the file cannot be read.
     """
     size, number = start, 0
+    read = journal.parse if start else parse
     try:
         with open(open_to_read(path), "rb") as file:
             file.seek(start)
             for line in file:
                 number += 1
-                record = journal.parse(line) if line.endswith(b"\n") else None
+                record = read(line) if line.endswith(b"\n") else None
                 if record is None:
                     rest = journal.read(line + file.read())
                     for one in rest.records:

@@ -41,6 +41,8 @@ REPLACEMENT = re.compile(r"results-[0-9a-f]{8}\.jsonl")
 WAITING = Ending.WAITING.value
 """The outcome of rows that wait for approval: neither passed nor failed."""
 
+_NOTHING = Decimal(0)
+
 _GO_ON = (Ending.BUDGET.value, WAITING)
 """The outcomes of rows that go on with their session when they are reopened."""
 
@@ -137,8 +139,9 @@ class Counts:
 
     def add(self, record: Record) -> None:
         """Count a record of the journal."""
-        event = record.get("event")
-        self.cost += _read_cost(record)
+        event, cost = record.get("event"), _read_cost(record)
+        if cost:
+            self.cost += cost
         if event == "sending" or record.get("key") in self.open_batches:
             _follow_batch(self.open_batches, record)
         if event == "claimed":
@@ -155,8 +158,8 @@ class Counts:
                 self.seconds += float(record["seconds"])
             if record.get("cost") is not None:
                 self.priced += 1
-                self.ended_cost += (cost := float(_read_cost(record)))
-                self.squares += cost**2
+                self.ended_cost += float(cost)
+                self.squares += float(cost) ** 2
             if "runs" in record:
                 self._count_run(*record["runs"], has_passed=_has_passed(record))
         elif event == "reopened":
@@ -323,6 +326,7 @@ class Progress:
         self._repeat = repeat
         self._rows = KeyTable()
         self._states: list[RowState] = []  # few differ
+        self._numbers: dict[tuple[Any, ...], int] = {}
         self.cells: dict[str, Cell] = {}
         self._cells: dict[Cell, Cell] = {}
 
@@ -339,7 +343,7 @@ class Progress:
         event = record.get("event")
         if event == "claimed":
             self.running.add(record["id"])
-            self._set(record["id"], RowState(int(record["attempt"]), None, True))
+            self._set(record["id"], int(record["attempt"]), None, True)
         elif event == "released":
             self.running.discard(record["id"])
             if cost := _read_cost(record):
@@ -347,14 +351,14 @@ class Progress:
         elif event == "ended":
             self.running.discard(record["id"])
             self.recorded.pop(record["id"], None)
-            self._set(record["id"], RowState(int(record["attempt"]), str(record["outcome"])))
+            self._set(record["id"], int(record["attempt"]), str(record["outcome"]))
             self._move(record["id"], 1, record)
         elif event == "reopened":
             for row_id, row in record["rows"].items():
                 goes_on = row["outcome"] in _GO_ON
                 if (state := self.of(row_id)) is UNTOUCHED:
                     raise KeyError(row_id)
-                self._set(row_id, RowState(state.attempt, None, goes_on))
+                self._set(row_id, state.attempt, None, goes_on)
                 if goes_on:
                     self.recorded[row_id] = _read_cost(row)
                 self._move(row_id, -1, row)
@@ -375,10 +379,11 @@ class Progress:
             cell = self.cell_after(key, by, has_passed=_has_passed(record))
             self.cells[parse_key(key, self._repeat)[0]] = self._cells.setdefault(cell, cell)
 
-    def _set(self, row_id: str, state: RowState) -> None:
-        if state not in self._states:
-            self._states.append(state)
-        self._rows[row_id] = self._states.index(state)
+    def _set(self, row_id: str, *state: Any) -> None:
+        if (number := self._numbers.get(state)) is None:
+            number = self._numbers[state] = len(self._states)
+            self._states.append(RowState(*state))
+        self._rows[row_id] = number
 
 
 def _size_in(record: Record) -> int:
@@ -394,8 +399,9 @@ def _has_passed(record: Mapping[str, Any]) -> bool:
 
 def _read_cost(record: Mapping[str, Any]) -> Decimal:
     """The cost in a record of the journal; 0 if it has none."""
-    cost = record.get("cost")
-    dollars = Decimal(str(cost)) if cost is not None else Decimal(0)
+    if (cost := record.get("cost")) is None:
+        return _NOTHING
+    dollars = Decimal(str(cost))
     if not dollars.is_finite():
         raise ValueError(cost)
     return dollars
