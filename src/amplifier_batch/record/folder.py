@@ -177,9 +177,17 @@ def read_copy(path: Path) -> dict[str, Any]:
 def read_driver(path: Path) -> dict[str, Any]:
     """Return the `id`, `host`, `pid` and `time` of the process that drove a batch when its copy was updated."""
     try:
-        driver = _read_json(path / DRIVER)
-    # Missing, or torn by a kill.
-    except (OSError, ValueError):
+        with open(open_to_read(path / DRIVER), "rb") as file:
+            return parse_driver(file.read())
+    except OSError:
+        return {}
+
+
+def parse_driver(data: bytes) -> dict[str, Any]:
+    """Return the fields of a driver; none if they are missing, or torn by a kill."""
+    try:
+        driver = json.loads(data)
+    except ValueError:
         return {}
     is_known = isinstance(driver, dict) and isinstance(driver.get("time"), (int, float))
     return driver if is_known and "id" in driver and "ended" in driver else {}

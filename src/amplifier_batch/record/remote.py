@@ -51,6 +51,7 @@ from amplifier_batch.record.folder import (
     BatchFolder,
     Sealer,
     is_alive,
+    parse_driver,
     read_copy,
     read_driver,
 )
@@ -133,10 +134,11 @@ class Store:
         return self.read_all([name])[0]
 
     def read_all(self, names: Sequence[str]) -> list[bytes | None]:
-        """Return the contents of several files, which are read at the same time."""
+        """Return the contents of several files, which are read at the same time; of one larger than any part, the start."""
         paths = [self._path(name) for name in names]
+        how: dict[str, Any] = {"recursive": False, "on_error": "return", "end": _MAX_BYTES}
         with self._errors("read"):
-            contents: dict[str, Any] = self._system.cat(paths, recursive=False, on_error="return")
+            contents: dict[str, Any] = self._system.cat(paths, **how)
             results = [contents[path] for path in paths]
             for content in results:
                 if isinstance(content, Exception) and not isinstance(content, FileNotFoundError):
@@ -298,7 +300,8 @@ def _decode_parts(file: BinaryIO, first: int, count: int, name: str) -> Iterator
             unpacking = zlib.decompressobj()
             text = unpacking.decompress(body, _MAX_BYTES)
             is_whole = unpacking.eof and header["sha256"] == _digest(number, body)
-            if header["part"] != number or not is_whole:
+            has_more = count == 1 and file.read(1)
+            if header["part"] != number or not is_whole or has_more:
                 raise ValueError
             yield header["driver"], header.get("more", False), json.loads(text)
         except (ValueError, LookupError, TypeError, RecursionError, zlib.error) as error:
@@ -440,13 +443,38 @@ def find_new_folder(text: str) -> Path:
         return Path(text)
     store, folder = Store(text), _copy_folder(text)
     with hold_lock(folder.parent / "lock", None):
-        # The first part is never deleted.
-        if is_driven_here(folder) or store.read(_part(0)) is not None:
+        driver = read_copy(folder).get("driver")
+        if is_driven_here(folder):
             raise _already(store.url)
+        _find_start(store, driver)
         shutil.rmtree(folder, ignore_errors=True)
         make_private_folder(folder)
-        _save_copy(folder, store.url, 0, None, first=None)
+        _save_copy(folder, store.url, 0, driver, first=None)
     return folder
+
+
+def _find_start(store: Store, driver: str | None) -> int:
+    """Return the number of the first part of a new batch: the one after those of a driver that was killed before it had
+    sealed all of its first files.
+
+    Args:
+        store: The URL.
+        driver: The last driver of this machine, which has ended.
+
+    Raises:
+        ConfigError: There is a batch, or another driver may still be sealing its first files.
+    """
+    number, last = 0, driver
+    # The first part is never deleted.
+    for writer, has_more, _ in _read_parts(store, 0):
+        if not has_more:
+            raise _already(store.url)
+        number, last = number + 1, writer
+    if last != driver:
+        name = store.list("drivers")[-1]
+        if is_alive(parse_driver(store.read(f"drivers/{name}") or b"")):
+            raise _already(store.url)
+    return number
 
 
 def _already(url: str) -> ConfigError:
@@ -475,12 +503,13 @@ def _update(store: Store, folder: Path) -> int:
     applied, number = _apply_parts(store, folder, first)
     if applied == 0:
         shutil.rmtree(folder)
-        (folder.parent / COPY).unlink()
         if number:
             raise SessionError(
                 f"the first files of the batch at {store.url} are incomplete",
-                hint="Try again while its driver is running; otherwise remove what is there, and start again.",
+                hint="Try again while its driver is running, or a minute later start the batch again: amplifier batch run "
+                f"PLAN INPUT -o {shlex.quote(store.url)}",
             )
+        (folder.parent / COPY).unlink()
         hint = f"Start one: amplifier batch run PLAN INPUT -o {shlex.quote(store.url)}"
         raise ConfigError(f"there is no batch at {store.url}", hint=hint, is_usage=True)
     if drivers and (content := store.read(f"drivers/{drivers[-1]}")) is not None:
@@ -545,8 +574,10 @@ def _take_over(batch: BatchFolder, store: Store, take_over: bool) -> _Taken:
     for _ in range(_MAX_RACES):
         with hold_lock(folder.parent / "lock", None):
             copy = read_copy(folder)
-            number, is_new = 0, not copy["next"]
-            if not is_new:
+            is_new = not copy["next"]
+            if is_new:
+                number = _find_start(store, copy["driver"])
+            else:
                 number, copy = _update(store, folder), read_copy(folder)
                 other = read_driver(folder)
                 # The one of this machine has ended: its lock is free.

@@ -346,10 +346,23 @@ async def test_a_damaged_part_is_named(machines: list[Machine], url: str) -> Non
     content = last.read_bytes()
     bomb = encode_part(1, "driver", [{"path": "a" * 50_000_000}])
     flipped = content[:-1] + bytes([content[-1] ^ 1])
-    for damaged in (b"", content[:-1], flipped, b"{}\n", b"x", b"[" * 100_000, bomb):
+    for damaged in (
+        b"",
+        content[:-1],
+        content + b"x",
+        flipped,
+        b"{}\n",
+        b"x",
+        b"[" * 100_000,
+        bomb,
+    ):
         last.write_bytes(damaged)
         with pytest.raises(SessionError, match=f"{url}/parts/000/000/001 is damaged"):
             machines[1].open(url)
+    # Forged, of a terabyte: only what a part may have is read.
+    os.truncate(last, 1 << 40)
+    with pytest.raises(SessionError, match=f"{url}/parts/000/000/001 is damaged"):
+        machines[1].open(url)
     last.write_bytes(content.replace(b'"more": false, ', b""))
     assert machines[1].open(url).progress().of("a").attempt == 1
 
@@ -438,6 +451,41 @@ def test_of_two_new_batches_at_a_url_one_begins(machines: list[Machine], url: st
     second.activate()
     with pytest.raises(ConfigError, match="already contains a batch"), driving(batches[1]):
         pass
+    with pytest.raises(ConfigError, match="already contains a batch"):
+        find_new_folder(url)
+
+
+@needs_fsspec
+@pytest.mark.parametrize("is_same_machine", [True, False])
+def test_a_batch_begins_where_a_driver_was_killed_before_all_first_files_were_sealed(
+    machines: list[Machine], url: str, monkeypatch: pytest.MonkeyPatch, is_same_machine: bool
+) -> None:
+    class Killed(Store):
+        def create(self, name: str, data: bytes) -> bool:
+            if name.endswith("001"):
+                raise SystemExit
+            return super().create(name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("amplifier_batch.record.remote.Store", Killed)
+        patch.setattr("amplifier_batch.record.replica._MAX_PART", 10)
+        with pytest.raises(SystemExit), driving(create(machines[0], url)):
+            pass
+    with pytest.raises(SessionError, match=r"the first files .* are incomplete"):
+        machines[0].open(url)
+    machine = machines[not is_same_machine]
+    if not is_same_machine:
+        machine.activate()
+        with pytest.raises(ConfigError, match="already contains a batch"):
+            find_new_folder(url)
+        monkeypatch.setattr("amplifier_batch.record.folder._SECONDS_ALIVE", 0)
+    batch = create(machine, url)
+    with driving(batch), writing(batch) as writer:
+        writer.claim("a", 1, "a")
+        writer.end(result("a"))
+    assert rows(machines[2].open(url)) == ["a"]
+    # The killed driver would find its next part there, and stop.
+    assert not Store(url).create("parts/000/000/001", b"")
     with pytest.raises(ConfigError, match="already contains a batch"):
         find_new_folder(url)
 
