@@ -139,15 +139,6 @@ def test_rows_go_together_step_by_step_and_only_what_failed_is_sent_again(
         assert f"waiting for batch {run.sent.all[0].id} with {rows} requests" in done.stderr
 
 
-def test_the_batch_price_is_half_of_the_normal_one(tmp_path: Path) -> None:
-    with economy(tmp_path, steps=1) as run:
-        run.rows(1)
-        assert run("run").code == 0
-        what = ("run", "--plan", "plan.yaml", "row r0", "--approve", "allow", "--output", "json")
-        normal = json.loads(run_amplifier(*what, cwd=tmp_path, env=run.env).stdout)
-        assert run.results()["r0"]["cost"]["usd"] == pytest.approx(normal["cost"]["usd"] / 2)
-
-
 @pytest.mark.parametrize(
     "vendor", ["anthropic", pytest.param("responses", marks=pytest.mark.thorough)]
 )
@@ -259,20 +250,11 @@ def test_shards_whose_batches_are_open_are_merged_and_resumed(tmp_path: Path) ->
         run.check_each_step_was_paid_once(3, 2)
 
 
-@pytest.mark.parametrize(
-    ("vendor", "ends"),
-    [
-        ("anthropic", True),
-        ("anthropic", False),
-        pytest.param("chat", False, marks=pytest.mark.thorough),
-    ],
-)
-def test_a_batch_whose_id_was_lost_in_a_crash_is_found_again(
-    tmp_path: Path, vendor: str, ends: bool
-) -> None:
+@pytest.mark.parametrize("vendor", ["anthropic", pytest.param("chat", marks=pytest.mark.thorough)])
+def test_a_batch_whose_id_was_lost_in_a_crash_is_found_again(tmp_path: Path, vendor: str) -> None:
     with economy(tmp_path, vendor, steps=0) as run:
         run.rows(2)
-        run.sent.seconds = 0 if ends else 2
+        run.sent.seconds = 1  # It has not ended when it is found.
         process: list[subprocess.Popen[bytes]] = []
 
         def kills(request: Request) -> bool:

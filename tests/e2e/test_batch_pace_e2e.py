@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.batches import small_plan
 from tests.support.cli import start_amplifier
 from tests.support.llm.rate_limit import RateLimit, Style
 from tests.support.llm_server import ScriptedLLM
@@ -24,7 +25,7 @@ KEYS: dict[str, str | None] = {"OPENAI_API_KEY": "test-key"}
 def test_batches_share_the_pace_of_their_key_and_lose_no_row(
     tmp_path: Path, scale: Scale, style: Style
 ) -> None:
-    rows = scale(20, 400)
+    rows = scale(14, 400)
     # The same rate; a longer window counts less of what a busy machine delays.
     size, window = scale(20, 100), scale(2, 10)
     limit = RateLimit(size, window=window, style=style, left=size / 5)
@@ -64,5 +65,4 @@ def test_batches_share_the_pace_of_their_key_and_lose_no_row(
 def write_plan(folder: Path, server: ScriptedLLM) -> None:
     config: dict[str, Any] = {"base_url": server.openai_base_url, "model": "m"}
     provider = {"module": "provider-openai", "config": config}
-    plan = {"extends": "default", "providers": [provider]}
-    (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+    (folder / "plan.yaml").write_text(yaml.safe_dump(small_plan(provider)))

@@ -37,6 +37,12 @@ REFUSED: dict[str, tuple[int, str, tuple[str, ...], str | None]] = {
     "mode": (78, "no module of this session", ("mock.yaml", "rows.txt", "--mode", "auto"), None),
     "empty stdin": (78, "stdin has no rows", ("mock.yaml", "-"), ""),
     "line of stdin": (78, "stdin:2: invalid JSON", ("mock.yaml", "-"), '{"prompt": "a"}\n{"x"\n'),
+    "folder of a row": (
+        78,
+        "stdin:1: the folder of row",
+        ("mock.yaml", "-", "--workdir", "same:made-not/{{name}}"),
+        '{"prompt": "a", "name": "../.."}',
+    ),
     "clone": (
         78,
         "is not a git repository: /",

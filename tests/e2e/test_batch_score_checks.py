@@ -91,27 +91,26 @@ def judged(batch: Path, replies: list[Any], **score: Any) -> tuple[Finished, lis
         return done, [request.body["messages"][0]["content"] for request in server.requests]
 
 
-@pytest.mark.parametrize(
-    ("score", "why"),
-    [
-        ({"run": "python:scorers.py:length", "max": 14}, "score 15, expected at most 14"),
-        ({"run": "python:scorers.py:label", "equals": "short"}, "score 'long', expected 'short'"),
-        ({"run": "case $(cat $AMPLIFIER_ANSWER_FILE) in *th*) echo -2;; *) echo -1;; esac",
-          "min": -1.5}, "score -2, expected at least -1.5"),
-    ],
-)  # fmt: skip
-def test_a_row_passes_if_its_score_meets_the_threshold(
-    batch: Path, score: dict[str, Any], why: str
-) -> None:
-    done = run(batch, [{"name": "size", **score}], "--retries", "0")
+def test_a_row_passes_if_its_scores_meet_their_thresholds(batch: Path) -> None:
+    negative = "case $(cat $AMPLIFIER_ANSWER_FILE) in *th*) echo -2;; *) echo -1;; esac"
+    entries = [
+        {"name": "size", "run": "python:scorers.py:length", "max": 14},
+        {"name": "label", "run": "python:scorers.py:label", "equals": "short"},
+        {"name": "sign", "run": negative, "min": -1.5},
+    ]
+    done = run(batch, entries, "--retries", "0")
     assert done.code == 9, done.stderr
     found = results(batch)
     assert [found[row]["outcome"] for row in "ab"] == ["ok", "check_failed"]
-    [check] = found["b"]["checks"]
-    assert (check["name"], check["passed"], check["output"]) == ("size", False, why)
-    assert why in found["b"]["error"]["message"]
+    checks = found["b"]["checks"]
+    assert {check["name"]: (check["passed"], check["output"]) for check in checks} == {
+        "size": (False, "score 15, expected at most 14"),
+        "label": (False, "score 'long', expected 'short'"),
+        "sign": (False, "score -2, expected at least -1.5"),
+    }
+    assert "score 15, expected at most 14" in found["b"]["error"]["message"]
     # Each run is scored once, also by a later command.
-    assert [line["attempts"] for line in scores(batch)] == [1, 1]
+    assert [line["attempts"] for line in scores(batch)] == [1] * 6
     assert "0 scores given" in amplifier(batch, "batch", "score", "out").stderr
     assert "noise" not in (batch / "out/results.jsonl").read_text()
 
@@ -170,27 +169,25 @@ def test_a_reply_out_of_schema_is_a_missing_score_and_no_failed_check(batch: Pat
     assert "| quality | 5 | 1 | 1 |" in shown
 
 
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        ("endless_for_b", "time limit reached after 1.5 s"),
-        ("dies_for_b", "its process ended (exit code 7)"),
-    ],
-)
-def test_a_function_that_does_not_return_gives_no_score(
-    batch: Path, function: str, reason: str
-) -> None:
+def test_a_function_that_does_not_return_gives_no_score(batch: Path) -> None:
     (batch / "rows.jsonl").write_text(
         "".join(f"{json.dumps(row)}\n" for row in (*ROWS, {"id": "c", "text": "c"}))
     )
-    entry = {"name": "x", "run": f"python:scorers.py:{function}", "timeout": 1.5}
-    done = run(batch, [entry])
+    entries = [
+        {"name": name, "run": f"python:scorers.py:{name}_for_b", "timeout": 1.5}
+        for name in ("endless", "dies")
+    ]
+    done = run(batch, entries)
     assert done.code == 0, done.stderr
-    assert [line["value"] for line in scores(batch)] == [1, None, 1]
-    assert scores(batch)[1]["reason"] == reason
-    if (batch / "pid").exists():
-        pid = int((batch / "pid").read_text())
-        wait_until(lambda: not is_alive(pid))
+    for name, reason in (
+        ("endless", "time limit reached after 1.5 s"),
+        ("dies", "its process ended (exit code 7)"),
+    ):
+        found = [line for line in scores(batch) if line["name"] == name]
+        assert [line["value"] for line in found] == [1, None, 1]
+        assert found[1]["reason"] == reason
+    pid = int((batch / "pid").read_text())
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_files_are_relative_to_the_plan_that_names_them(batch: Path) -> None:

@@ -149,13 +149,9 @@ def test_rows_are_scored_once_until_the_scorer_or_the_row_changes(batch: Path) -
     assert "1 row to run again" in done.stderr
     again = lines(batch)[9:]
     assert [(line["number"], line["attempts"]) for line in again] == [(2, 2)]
-
-
-def test_a_changed_function_scores_again(batch: Path) -> None:
-    run(batch, "--score", "length=python:scorers.py:length")
     (batch / "scorers.py").write_text(SCORERS.replace("len(answer)", "-len(answer)"))
     assert means(batch)["length"]["value"] < 0
-    assert len(lines(batch)) == 6
+    assert len(lines(batch)) == 13
 
 
 def test_a_changed_input_is_refused_and_a_missing_one_named(batch: Path) -> None:
@@ -172,21 +168,15 @@ def test_a_changed_input_is_refused_and_a_missing_one_named(batch: Path) -> None
     assert "You said: three" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("where", "rows"),
-    [
+def test_conditions_compare_numbers_and_quoted_texts(ended: Path) -> None:
+    for where, rows in (
         ("number=2.0", ["b"]),
         ("number!=2 and language=de", ["a", "c"]),
         ('response="You said: one"', ["a"]),
         ('text="black and white"', []),
         ("text!=", ["a", "b", "c"]),
-        ("cost_usd=0", ["a", "b", "c"]),
-    ],
-)
-def test_conditions_compare_numbers_and_quoted_texts(
-    ended: Path, where: str, rows: list[str]
-) -> None:
-    assert [row["row"] for row in table(ended, "--where", where)] == rows
+    ):
+        assert [row["row"] for row in table(ended, "--where", where)] == rows, where
 
 
 def test_a_plan_that_is_edited_meanwhile_does_not_change_the_end_of_a_batch(batch: Path) -> None:
@@ -228,8 +218,7 @@ def test_runs_of_a_row_do_not_make_the_interval_narrower(batch: Path) -> None:
     assert found["high"] == pytest.approx(alone.high)
 
 
-@pytest.mark.parametrize("repeats", [1, 3])
-@pytest.mark.parametrize("rows", [5, 12, 40])
+@pytest.mark.parametrize(("rows", "repeats"), [(5, 3), (40, 1)])
 def test_intervals_contain_the_true_mean_in_95_of_100_samples(rows: int, repeats: int) -> None:
     draw = random.Random(rows * 10 + repeats)
     covered, samples = 0, 1_000
@@ -321,16 +310,6 @@ def test_a_judge_scores_answers_and_its_cost_is_apart(batch: Path) -> None:
     assert [row["score_polite"] for row in table(batch)] == ["0.5"] * 3
     # Scored again, nothing is asked.
     assert "0 scores given" in judged(batch, []).stderr
-
-
-def test_a_judge_that_fails_gives_no_score(batch: Path) -> None:
-    run(batch)
-    script = [graded(1), *["no score"] * 20]
-    done = judged(batch, script, "--output", "json")
-    assert done.code == 0, done.stderr
-    [mean] = json.loads(done.stdout)
-    assert (mean["rows"], mean["missing"], mean["value"]) == (1, 2, 1.0)
-    assert sum("the judge failed" in str(line["reason"]) for line in lines(batch)) == 2
 
 
 def test_the_agreement_of_a_repeated_judge_is_shown(batch: Path) -> None:

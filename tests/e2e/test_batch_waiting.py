@@ -91,6 +91,10 @@ def test_rows_that_ask_wait_and_go_on_once_they_are_answered(batch: Batch) -> No
     assert batch("resume").code == 0
     assert (batch.effects(), batch.outcomes) == ({"r1": 1}, {"ok": 4})
     assert {result["attempts"] for result in batch.results()} == {1}
+    # Each request is paid once.
+    paid = len(batch.server.completions) * (1000 * 3 + 10 * 15) / 1e6
+    assert batch.status()["cost"]["usd"] == pytest.approx(paid)
+    assert sum(result["cost"]["usd"] for result in batch.results()) == pytest.approx(paid)
 
 
 def test_rows_of_a_comparison_wait_and_go_on_with_the_same_command(batch: Batch) -> None:
@@ -108,31 +112,6 @@ def test_rows_of_a_comparison_wait_and_go_on_with_the_same_command(batch: Batch)
     assert ran.code == 0, ran.stderr
     assert "(2 rows, " in ran.stdout
     assert batch.effects() == {"r1": 2}
-
-
-def test_an_answer_of_session_approve_counts_too(batch: Batch) -> None:
-    batch.run(2)
-    [waits] = [result for result in batch.results() if result["outcome"] == "waiting"]
-    answered = run_amplifier(
-        *("session", "approve", waits["session_id"], "--allow"),
-        cwd=batch.folder,
-        env={"AMPLIFIER_SESSIONS": "out/sessions"},
-    )
-    assert answered.code == 0, answered.stderr
-    assert f"amplifier batch resume {batch.folder / 'out'}" in answered.stderr
-    assert batch("resume").code == 0
-    assert batch.effects() == {"r1": 1}
-
-
-def test_waiting_rows_cost_once(batch: Batch) -> None:
-    batch.run(4)
-    batch("approve", "--all", "--allow")
-    batch("resume")
-    assert batch.outcomes == {"ok": 4}
-    paid = len(batch.server.completions) * (1000 * 3 + 10 * 15) / 1e6
-    assert len(batch.server.completions) == 8
-    assert batch.status()["cost"]["usd"] == pytest.approx(paid)
-    assert sum(result["cost"]["usd"] for result in batch.results()) == pytest.approx(paid)
 
 
 def test_waiting_rows_are_counted_and_listed_as_neither_passed_nor_failed(batch: Batch) -> None:
@@ -157,22 +136,18 @@ def test_waiting_rows_are_counted_and_listed_as_neither_passed_nor_failed(batch:
     assert "batch approve" in batch("report", "--format", "html").stdout
 
 
-def test_runs_of_a_row_wait_one_by_one(batch: Batch) -> None:
-    assert batch.run(2, "--repeat", "2").code == 10
+def test_runs_of_a_row_wait_one_by_one_and_are_scored_once_they_are_answered(
+    batch: Batch,
+) -> None:
+    assert batch.run(2, "--repeat", "2", "--score", "length=echo 7").code == 10
+    scored = batch.folder / "out" / "scores.jsonl"
+    assert len(scored.read_text().splitlines()) == 2
     assert batch.status()["pass_rates"][0]["rows"] == 1
     assert "2 questions of 2 rows" in batch("approve", "r1", "--allow").stderr
     assert batch("resume").code == 0
     assert batch.status()["pass_rates"][0]["rows"] == 2
     assert batch.effects() == {"r1": 2}
-
-
-def test_scores_wait_for_the_answer(batch: Batch) -> None:
-    batch.run(2, "--score", "length=echo 7")
-    scored = batch.folder / "out" / "scores.jsonl"
-    assert len(scored.read_text().splitlines()) == 1
-    batch("approve", "--all", "--allow")
-    assert batch("resume").code == 0
-    assert [json.loads(line)["value"] for line in scored.read_text().splitlines()] == [7, 7]
+    assert [json.loads(line)["value"] for line in scored.read_text().splitlines()] == [7] * 4
 
 
 def test_rows_of_shards_wait_in_the_merged_batch(batch: Batch) -> None:
@@ -186,7 +161,10 @@ def test_rows_of_shards_wait_in_the_merged_batch(batch: Batch) -> None:
     assert batch.effects() == {"r1": 1}
 
 
-def test_answers_to_no_row_are_errors(batch: Batch) -> None:
+def test_answers_to_no_row_are_errors_and_those_of_session_approve_count(batch: Batch) -> None:
+    refused = batch.run(2, "--engine", "ray")
+    assert refused.code == 2
+    assert "--approve park and --engine ray are mutually exclusive" in refused.stderr
     batch.run(2)
     for words, code, message in (
         (("--allow",), 2, "expected the ids of rows, or --all"),
@@ -197,12 +175,16 @@ def test_answers_to_no_row_are_errors(batch: Batch) -> None:
         done = batch("approve", *words)
         assert (done.code, message in done.stderr) == (code, True), done.stderr
     assert batch.status()["questions"][0]["questions"][0]["state"] == "waiting"
-
-
-def test_ray_rows_cannot_wait(batch: Batch) -> None:
-    done = batch.run(1, "--engine", "ray")
-    assert done.code == 2
-    assert "--approve park and --engine ray are mutually exclusive" in done.stderr
+    [waits] = [result for result in batch.results() if result["outcome"] == "waiting"]
+    answered = run_amplifier(
+        *("session", "approve", waits["session_id"], "--allow"),
+        cwd=batch.folder,
+        env={"AMPLIFIER_SESSIONS": "out/sessions"},
+    )
+    assert answered.code == 0, answered.stderr
+    assert f"amplifier batch resume {batch.folder / 'out'}" in answered.stderr
+    assert batch("resume").code == 0
+    assert batch.effects() == {"r1": 1}
 
 
 def test_kills_at_any_time_lose_no_row_and_run_nothing_twice(batch: Batch, scale: Scale) -> None:
