@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +147,9 @@ def test_the_files_of_a_folder_are_locked(machine: Machine, tmp_path: Path) -> N
     assert "Hello, world!" in machine.greeting()
     write_files(machine.cwd / "my-tool", {GREETER: SEED_TOOL[GREETER] + "\n# changed\n"})
     drifted(machine.run("--locked"), "my-tool: content ")
+    for command in (("plan", "check"), ("run", "--dry-run")):
+        done = machine(*command, "-f", "plan.yaml", "--locked")
+        assert (done.code, "my-tool: content" in done.stderr) == (78, True)
     done = machine.lock("--check", "--output", "json")
     assert done.code == 78
     report = json.loads(done.stdout)
@@ -155,37 +157,35 @@ def test_the_files_of_a_folder_are_locked(machine: Machine, tmp_path: Path) -> N
     assert all(len(one["new"]) == len("sha256:") + 64 for one in report["differences"])
     machine.lock()
     assert "Hello, world!" in machine.greeting()
-
-
-def test_a_folder_may_move_with_its_plan(machine: Machine, tmp_path: Path) -> None:
-    write_files(machine.cwd / "my-tool", SEED_TOOL)
-    plan(machine.cwd, "./my-tool")
-    machine.lock()
-    shutil.move(machine.cwd, tmp_path / "moved")
-    machine.cwd = tmp_path / "moved"
+    for command in (("plan", "check"), ("run", "--dry-run")):
+        assert machine(*command, "-f", "plan.yaml", "--locked").code == 0
+    # The folder may move with its plan.
+    machine.cwd = machine.cwd.rename(tmp_path / "moved")
     assert "Hello, world!" in machine.greeting()
 
 
-def test_requirements_stay_at_their_locked_versions(repository: Repository, tmp_path: Path) -> None:
+def test_a_package_and_its_requirements_stay_at_their_locked_versions(tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     wheel(wheels, "some-lib", "1.0")
-    project = SEED_TOOL["pyproject.toml"].replace("amplifier-core>=1.6", "some-lib")
-    says = 'f"{greeting}, {who}!"'
-    commit = repository.commit(
-        {
-            "pyproject.toml": project,
-            GREETER: SEED_TOOL[GREETER]
-            .replace("from typing", "import some_lib\nfrom typing")
-            .replace(says, 'f"{who} {some_lib.VERSION}"'),
-        }
+    greeter = (
+        SEED_TOOL[GREETER]
+        .replace("from typing", "import some_lib\nfrom typing")
+        .replace('f"{greeting}, {who}!"', 'f"{who} {some_lib.VERSION}"')
     )
+    files = {"my_tool/__init__.py": SEED_TOOL["my_tool/__init__.py"], GREETER: greeter}
+    made: dict[str, Any] = {"files": files, "modules": {"my-tool": "my_tool:mount"}}
+    wheel(wheels, "my-tool", "1.0", ("some-lib",), **made)
     machine = Machine(tmp_path, "home", wheels)
-    plan(machine.cwd, f"{repository.url}@{commit}")
+    plan(machine.cwd, "my-tool>=1")
     assert machine.lock().code == 0
-    assert machine.locked()["my-tool"]["requirements"] == {"some-lib": "1.0"}
+    entry = machine.locked()["my-tool"]
+    assert (entry["kind"], entry["distribution"], entry["version"]) == ("package", "my-tool", "1.0")
+    assert entry["requirements"] == {"some-lib": "1.0"}
     wheel(wheels, "some-lib", "2.0")
+    wheel(wheels, "my-tool", "2.0", ("some-lib",), **made)
     other = Machine(tmp_path, "other", wheels)
     assert "world 1.0" in other.greeting()
+    assert not list((other.home / "cache/packages/my-tool").glob("2.0*"))
     lock = machine.cwd / "plan.lock.json"
     lock.write_text(lock.read_text().replace('"some-lib": "1.0"', '"some-lib": "3.0"'))
     done = other.run("--locked")
@@ -193,23 +193,6 @@ def test_requirements_stay_at_their_locked_versions(repository: Repository, tmp_
     assert "some-lib" in done.stderr
     assert machine.lock().code == 0
     assert machine.locked()["my-tool"]["requirements"] == {"some-lib": "1.0"}
-
-
-def test_a_package_of_the_index_is_locked_with_its_version(tmp_path: Path) -> None:
-    wheels = tmp_path / "wheels"
-    files = {name: text for name, text in SEED_TOOL.items() if name.startswith("my_tool/")}
-    made = {"files": files, "modules": {"my-tool": "my_tool:mount"}}
-    wheel(wheels, "my-tool", "1.0", **made)
-    machine = Machine(tmp_path, "home", wheels)
-    plan(machine.cwd, "my-tool>=1")
-    assert machine.lock().code == 0
-    entry = machine.locked()["my-tool"]
-    assert (entry["kind"], entry["distribution"], entry["version"]) == ("package", "my-tool", "1.0")
-    wheel(wheels, "my-tool", "2.0", **made)
-    other = Machine(tmp_path, "other", wheels)
-    assert "Hello, world!" in other.greeting()
-    assert [path.name for path in (other.home / "cache/packages/my-tool").glob("[12]*")] != []
-    assert not list((other.home / "cache/packages/my-tool").glob("2.0*"))
 
 
 def test_agents_and_conditionally_skipped_modules_are_locked_as_well(machine: Machine) -> None:
@@ -244,24 +227,17 @@ def test_a_password_is_not_in_the_lock_and_changing_it_is_not_drift(
     assert machine.run("--locked", **env).code == 0
 
 
-def test_two_sources_of_one_module_cannot_be_locked(machine: Machine) -> None:
+def test_what_cannot_be_locked_is_reported_and_no_lock_is_written(machine: Machine) -> None:
     write_files(machine.cwd / "my-tool", SEED_TOOL)
     agents = {"helper": {"tools": [{"module": "my-tool", "source": "git+file:///x"}]}}
-    plan(machine.cwd, "./my-tool", agents=agents)
-    done = machine.lock()
-    assert done.code == 78
-    assert "my-tool has two sources: ./my-tool (plan.yaml:" in done.stderr
-    assert not (machine.cwd / "plan.lock.json").exists()
-
-
-def test_unavailable_modules_are_reported_and_no_lock_is_written(machine: Machine) -> None:
-    plan(machine.cwd, "git+file:///nowhere@main")
-    done = machine.lock()
-    assert done.code == 3
-    assert "plan.yaml:" in done.stderr
-    plan(machine.cwd, None)
-    done = machine.lock()
-    assert (done.code, "unknown module 'my-tool'" in done.stderr) == (3, True)
+    for source, more, code, message in (
+        ("./my-tool", {"agents": agents}, 78, "my-tool has two sources: ./my-tool (plan.yaml:"),
+        ("git+file:///nowhere@main", {}, 3, "plan.yaml:"),
+        (None, {}, 3, "unknown module 'my-tool'"),
+    ):
+        plan(machine.cwd, source, **more)
+        done = machine.lock()
+        assert (done.code, message in done.stderr) == (code, True), done.stderr
     assert not (machine.cwd / "plan.lock.json").exists()
 
 
@@ -310,15 +286,3 @@ def test_the_lock_of_a_projects_profile_is_in_the_project_and_keeps_it_trusted(
     assert machine("trust", "--yes").code == 0
     done = machine("run", "-P", "team", "--locked", "go")
     assert (done.code, "content" in done.stderr) == (78, True)
-
-
-def test_a_check_must_match_the_lock_as_well(machine: Machine) -> None:
-    write_files(machine.cwd / "my-tool", SEED_TOOL)
-    plan(machine.cwd, "./my-tool")
-    machine.lock()
-    for command in (("plan", "check"), ("run", "--dry-run")):
-        assert machine(*command, "-f", "plan.yaml", "--locked").code == 0
-    write_files(machine.cwd / "my-tool", {GREETER: SEED_TOOL[GREETER] + "# changed\n"})
-    for command in (("plan", "check"), ("run", "--dry-run")):
-        done = machine(*command, "-f", "plan.yaml", "--locked")
-        assert (done.code, "my-tool: content" in done.stderr) == (78, True)

@@ -94,12 +94,17 @@ def answer(machine: Machine) -> str:
     return done.stdout
 
 
-def test_a_requirement_of_the_plan_bounds_that_of_the_module(machine: Machine) -> None:
+def test_a_requirement_of_the_plan_or_of_set_bounds_that_of_the_module(machine: Machine) -> None:
     uses(machine.cwd, "some_lib", "some-lib>=1")
     needing(machine.cwd, "some-lib<2")
     assert "world 1.0" in answer(machine)
     needing(machine.cwd)
     assert "world 2.0" in answer(machine)
+    shown = machine(
+        *("module", "show", "my-tool", "-f", "plan.yaml", "--output", "json"),
+        *("--set", "tools.my-tool.requires=['some-lib<2']"),
+    )
+    assert json.loads(shown.stdout)["requirements"] == {"some-lib": "1.0"}
 
 
 def test_a_requirement_of_the_plan_adds_to_those_of_the_module(machine: Machine) -> None:
@@ -116,18 +121,6 @@ def test_a_requirement_of_the_plan_adds_to_those_of_the_module(machine: Machine)
     assert facts["requirements"] == {"some-lib": "2.0"}
     explained = machine("plan", "explain", "tools.my-tool.requires", "-f", "plan.yaml")
     assert "some-lib" in explained.stdout
-
-
-def test_settings_and_set_add_requirements(machine: Machine) -> None:
-    uses(machine.cwd, "some_lib", "some-lib")
-    needing(machine.cwd)
-    done = machine.run("--set", "tools.my-tool.requires=['some-lib<2']")
-    assert done.code == 0, done.stderr
-    shown = machine(
-        *("module", "show", "my-tool", "-f", "plan.yaml", "--output", "json"),
-        *("--set", "tools.my-tool.requires=['some-lib<2']"),
-    )
-    assert json.loads(shown.stdout)["requirements"] == {"some-lib": "1.0"}
 
 
 def test_another_version_precedes_the_environment_if_nothing_else_imports_it(
@@ -156,16 +149,14 @@ def test_a_conflict_with_a_bundled_module_names_both_sides(
     assert "anthropic<1" in done.stderr
 
 
-@pytest.mark.parametrize("requirement", ["pydantic<2", "httpx>=99", "newer-httpx", "rich<2"])
-def test_packages_that_amplifier_uses_are_never_replaced(
-    machine: Machine, requirement: str
-) -> None:
+def test_packages_that_amplifier_uses_are_never_replaced(machine: Machine) -> None:
     uses(machine.cwd, "some_lib", "some-lib")
-    needing(machine.cwd, requirement)
-    done = machine.run()
-    assert done.code == 3
-    assert requirement in done.stderr
-    assert "Traceback" not in done.stderr
+    for requirement in ("pydantic<2", "httpx>=99", "newer-httpx"):
+        needing(machine.cwd, requirement)
+        done = machine.run()
+        assert done.code == 3, requirement
+        assert requirement in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_a_module_that_needs_the_version_of_the_environment_is_named(machine: Machine) -> None:
@@ -222,7 +213,6 @@ def test_the_package_at_the_root_of_a_modules_repository_need_not_be_required(
     assert machine("plan", "lock", "-f", "plan.yaml", "--check").code == 0
     bundle.commit({"git_lib.py": "VERSION = 'later'\n"})
     assert "world first" in machine.greeting()
-    assert "world first" in with_index(Machine(tmp_path, "other"), tmp_path).greeting()
     assert "world later" in answer(machine)
 
 
@@ -241,28 +231,21 @@ def test_requirements_of_the_plan_are_vendored(machine: Machine, tmp_path: Path)
     assert "world 0.5" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("requirement", "message"),
-    [
+def test_an_invalid_requirement_is_reported_with_its_line(machine: Machine) -> None:
+    for requirement, message in (
         ("some lib", "'some lib' is not a valid requirement"),
         ("-r other.txt", "is not a valid requirement"),
         ("lib @ https://example.com/lib.whl", "unsupported source for a requirement:"),
         ("lib @ git+http://example.com/lib", "git sources over 'http' are not allowed"),
         ("lib @ git+ssh://-oProxyCommand=x/lib", "is not a host"),
         ("amplifier-core>=2", "is part of Amplifier and cannot be required"),
-    ],
-)
-def test_an_invalid_requirement_is_reported_with_its_line(
-    machine: Machine, requirement: str, message: str
-) -> None:
-    write_files(
-        machine.cwd,
-        {"plan.yaml": f"extends: mock\ntools:\n- module: x\n  requires:\n  - {requirement!r}\n"},
-    )
-    done = machine.run()
-    assert done.code == 78
-    assert "plan.yaml:5:5" in done.stderr
-    assert message in done.stderr
+    ):
+        text = f"extends: mock\ntools:\n- module: x\n  requires:\n  - {requirement!r}\n"
+        write_files(machine.cwd, {"plan.yaml": text})
+        done = machine("plan", "show", "-f", "plan.yaml")
+        assert done.code == 78
+        assert "plan.yaml:5:5" in done.stderr
+        assert message in done.stderr
 
 
 def test_a_bundled_module_takes_requirements_as_well(machine: Machine) -> None:

@@ -54,16 +54,18 @@ def elsewhere(machine: Machine, tmp_path: Path) -> Machine:
 
 def answer(machine: Machine) -> str:
     """What the tool answers in a run without a network."""
-    done = machine.run("--offline", "--no-save")
-    assert done.code == 0, done.stderr
     done = machine("run", "-f", "plan.yaml", "go", "--offline", "--output", "stream-json")
+    assert done.code == 0, done.stderr
     return done.stdout
 
 
-def test_a_module_of_a_repository_runs_without_the_repository(
+def test_a_module_runs_at_its_locked_commit_without_the_repository(
     machine: Machine, repository: Repository, tmp_path: Path
 ) -> None:
     plan(machine.cwd, f"{repository.url}@main")
+    commit = repository.commit({"note.txt": "locked"})
+    assert machine.lock().code == 0
+    repository.commit({"note.txt": "newer"})
     done = machine("module", "vendor", "vendor", "-f", "plan.yaml")
     assert done.code == 0, done.stderr
     folder = machine.cwd / "vendor" / "my-tool"
@@ -72,13 +74,24 @@ def test_a_module_of_a_repository_runs_without_the_repository(
         "pyproject.toml",
         "my_tool",
         ".dependencies",
+        "note.txt",
     }
+    assert (folder / "note.txt").read_text() == "locked"
+    manifest = json.loads((machine.cwd / "vendor/vendor.json").read_text())
+    assert manifest["modules"]["my-tool"]["commit"] == commit
+    assert manifest["made_for"]["python"].startswith("cpython-")
     packages = {path.name for path in (folder / ".dependencies").iterdir()}
     assert packages == {"some_lib", "some_lib-1.0.dist-info", "made-for.json"}
     plan(machine.cwd, "./vendor/my-tool")
     other = elsewhere(machine, tmp_path)
     assert "world 1.0" in answer(other)
     assert not (other.home / "cache" / "dependencies").exists()
+    # Packages made for another machine are not used.
+    note = other.cwd / "vendor/my-tool/.dependencies/made-for.json"
+    note.write_text(note.read_text().replace(json.loads(note.read_text())["machine"], "vax"))
+    done = other.run("--offline")
+    assert done.code == 3
+    assert "offline: not in the cache" in done.stderr
 
 
 @pytest.mark.thorough
@@ -124,19 +137,6 @@ def test_modules_without_a_project(kind: str, machine: Machine, tmp_path: Path) 
     assert "Hello, world!" in answer(elsewhere(machine, tmp_path))
 
 
-def test_the_locked_commit_is_copied(machine: Machine, repository: Repository) -> None:
-    plan(machine.cwd, f"{repository.url}@main")
-    commit = repository.commit({"note.txt": "locked"})
-    assert machine.lock().code == 0
-    repository.commit({"note.txt": "newer"})
-    done = machine("module", "vendor", "vendor", "-f", "plan.yaml", "--output", "json")
-    assert json.loads(done.stdout)["modules"][0]["was"]["commit"] == commit
-    assert (machine.cwd / "vendor/my-tool/note.txt").read_text() == "locked"
-    manifest = json.loads((machine.cwd / "vendor/vendor.json").read_text())
-    assert manifest["modules"]["my-tool"]["commit"] == commit
-    assert manifest["made_for"]["python"].startswith("cpython-")
-
-
 @pytest.mark.thorough
 def test_changed_copies_are_not_overwritten(machine: Machine, repository: Repository) -> None:
     plan(machine.cwd, f"{repository.url}@main")
@@ -179,20 +179,6 @@ def test_settings_can_use_a_copy_that_can_still_be_updated(
     other = elsewhere(machine, tmp_path)
     assert other("trust", "--yes").code == 0
     assert "world 1.0" in answer(other)
-
-
-def test_packages_made_for_another_machine_are_not_used(
-    machine: Machine, repository: Repository, tmp_path: Path
-) -> None:
-    plan(machine.cwd, f"{repository.url}@main")
-    machine("module", "vendor", "vendor", "-f", "plan.yaml")
-    plan(machine.cwd, "./vendor/my-tool")
-    note = machine.cwd / "vendor/my-tool/.dependencies/made-for.json"
-    note.write_text(note.read_text().replace(json.loads(note.read_text())["machine"], "vax"))
-    other = elsewhere(machine, tmp_path)
-    done = other.run("--offline")
-    assert done.code == 3
-    assert "offline: not in the cache" in done.stderr
 
 
 def test_a_link_that_points_outside_is_reported(machine: Machine, tmp_path: Path) -> None:
