@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from amplifier_app.sessions.store import SessionStore
@@ -183,17 +182,19 @@ def test_an_edited_prompt_replaces_the_one_that_failed(tmp_path: Path) -> None:
     assert SessionStore().find(session_id).metadata["prompts"] == 3
 
 
-@pytest.mark.parametrize("typed", ["", "/retry"])
-def test_an_answer_that_was_cut_off_is_continued_in_the_chat(tmp_path: Path, typed: str) -> None:
-    plan = mock_plan(tmp_path, [{"text": "the first half", "finish_reason": "length"}, "the rest"])
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+def test_an_answer_that_was_cut_off_is_continued_in_the_chat(tmp_path: Path) -> None:
+    cut_off = [{"text": f"part {n}", "finish_reason": "length"} for n in (1, 2)]
+    with Terminal(
+        "run", "-f", mock_plan(tmp_path, [*cut_off, "the rest"]), cwd=tmp_path
+    ) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER)
         shown = terminal.until("Enter on an empty line continues")
         assert "Resume with" not in shown
         terminal.prompt()
-        terminal.ask(typed, "the rest")
-        assert prompts(leave(terminal)) == ["go", "Continue."]
+        terminal.ask("", "part 2")
+        terminal.ask("/retry", "the rest")
+        assert prompts(leave(terminal)) == ["go", "Continue.", "Continue."]
 
 
 def test_a_reached_budget_is_reported_and_can_be_raised_on_resume(tmp_path: Path) -> None:
@@ -321,56 +322,53 @@ async def mount(coordinator, config=None):
 """
 
 
-@pytest.mark.parametrize(("answer", "written"), [("y", True), ("deny" + ENTER, False)])
-def test_approval_is_requested_on_the_terminal(tmp_path: Path, answer: str, written: bool) -> None:
-    source = str(module_folder(tmp_path, ASKING_HOOK, "amplifier_module_hooks_ask"))
-    call = {"name": "write_file", "input": {"path": "out.txt", "content": "x"}}
-    plan = mock_plan(
-        tmp_path,
-        [{"tool_calls": [call]}, "finished"],
+def asking(folder: Path, hook: str, *calls: dict[str, Any]) -> Path:
+    """A plan whose calls a hook asks about."""
+    source = str(module_folder(folder, hook, "amplifier_module_hooks_ask"))
+    return mock_plan(
+        folder,
+        [{"tool_calls": [*calls]}, "finished"],
         tools=[{"module": "tool-filesystem"}],
         hooks=[{"module": "hooks-ask", "source": source}],
     )
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+
+
+def test_approval_is_requested_on_the_terminal(tmp_path: Path) -> None:
+    calls = [
+        {"name": "write_file", "input": {"path": name, "content": "x"}, "id": name}
+        for name in ("allowed", "denied")
+    ]
+    with Terminal("run", "-f", asking(tmp_path, ASKING_HOOK, *calls), cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type("write" + ENTER)
-        terminal.until(re.escape("Write [bold]it[/bold]?"))
-        terminal.until(r"\[y\] Allow  \[n\] Deny:")
-        terminal.type(answer)
+        for answer in ("y", "deny" + ENTER):
+            terminal.until(re.escape("Write [bold]it[/bold]?"))
+            terminal.until(r"\[y\] Allow  \[n\] Deny:")
+            terminal.type(answer)
         terminal.until("finished")
         terminal.prompt()
         leave(terminal)
-    assert (tmp_path / "out.txt").exists() is written
+    assert (tmp_path / "allowed").exists()
+    assert not (tmp_path / "denied").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ('["Allow", "Deny"]', "Type y or n; Esc denies."),
-        (
-            '["Allow once", "Allow always", "Deny"]',
-            "Type y, n or a number from 1 to 3; Esc denies.",
-        ),
-        ('["Red", "Green"]', "Type a number from 1 to 2."),
-    ],
-)
-def test_an_answer_that_chooses_nothing_is_told_what_to_type(
-    tmp_path: Path, options: str, expected: str
-) -> None:
-    hook = ASKING_HOOK.replace('"action"', f'"approval_options": {options}, "action"')
-    source = str(module_folder(tmp_path, hook, "amplifier_module_hooks_ask"))
-    plan = mock_plan(
-        tmp_path,
-        [{"tool_calls": [{"name": "list_directory", "input": {}}]}, "finished"],
-        tools=[{"module": "tool-filesystem"}],
-        hooks=[{"module": "hooks-ask", "source": source}],
-    )
-    with Terminal("run", "-f", plan, "go", cwd=tmp_path) as terminal:
-        for answer in ("", "maybe"):
+def test_an_answer_that_chooses_nothing_is_told_what_to_type(tmp_path: Path) -> None:
+    questions = {
+        "Type y or n; Esc denies.": ["Allow", "Deny"],
+        "Type y, n or a number from 1 to 3; Esc denies.": ["Allow once", "Allow always", "Deny"],
+        "Type a number from 1 to 2.": ["Red", "Green"],
+    }
+    options = '"approval_options": OPTIONS.pop(0), "action"'
+    hook = f"OPTIONS = {[*questions.values()]}\n" + ASKING_HOOK.replace('"action"', options)
+    calls = [{"name": "list_directory", "input": {}, "id": f"c{n}"} for n in range(3)]
+    with Terminal("run", "-f", asking(tmp_path, hook, *calls), "go", cwd=tmp_path) as terminal:
+        for expected in questions:
+            for answer in ("", "maybe"):
+                terminal.until("(?:Deny|Green)[^\n]*:")
+                terminal.type(answer + ENTER)
+                terminal.until(re.escape(expected))
             terminal.until("(?:Deny|Green)[^\n]*:")
-            terminal.type(answer + ENTER)
-            terminal.until(re.escape(expected))
-        terminal.type(CTRL_C)
+            terminal.type(CTRL_C if "Red" in questions[expected] else "n" + ENTER)
         terminal.finish()
 
 

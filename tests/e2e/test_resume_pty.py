@@ -125,23 +125,12 @@ def test_a_chat_lists_the_other_sessions_to_choose_from(project: Path, env: dict
         terminal.quit()
     # Two forks, besides the three sessions of the project.
     assert len(SessionStore().summaries()) == 5
-    with Terminal("resume", "--plain", "aaaaaa", cwd=project, env=env) as terminal:
-        terminal.until('Resumed "Review it"')
-        terminal.type("/resume" + ENTER)
-        terminal.until("bbbbbb +just now +Another one")
-        terminal.type("/model" + ENTER)
-        terminal.until(r"\* claude-sonnet-5-5.*Switch with: /model NAME")
-        terminal.quit()
 
 
-def test_a_session_in_use_is_forked_from_the_list_of_a_chat(
-    project: Path, env: dict[str, str]
-) -> None:
+def test_a_session_in_use_is_forked_from_the_picker(project: Path, env: dict[str, str]) -> None:
     used = SessionStore().open("20260101-000000-aaaaaa")
     before = (used.path / "transcript.jsonl").read_bytes()
-    with Terminal("run", "-f", project / "task.yaml", cwd=project, env=env) as terminal:
-        terminal.prompt()
-        terminal.type("/resume" + ENTER)
+    with Terminal("resume", cwd=project, env=env) as terminal:
         terminal.until("type to filter")
         terminal.type("review" + CTRL_F)
         terminal.until(r'Forked "Fork at step \d: Review it" · 2 prompts')
@@ -226,17 +215,6 @@ def test_a_resumed_chat_sends_its_last_prompt_again_with_its_files(tmp_path: Pat
     assert first.count("content of a") == second.count("content of a") == 1
 
 
-def test_forking_from_the_picker(project: Path, env: dict[str, str]) -> None:
-    with Terminal("resume", cwd=project, env=env) as terminal:
-        terminal.until("type to filter")
-        terminal.type("review" + CTRL_F)
-        terminal.until(r'Forked "Fork at step \d: Review it" · 2 prompts')
-        terminal.prompt()
-        terminal.quit()
-    titles = [str(one.title) for one in SessionStore().summaries()]
-    assert sum(title.endswith("Review it") for title in titles) == 2
-
-
 def test_files_changed_since_are_listed(tmp_path: Path) -> None:
     calls = [
         ToolCall("write_file", {"path": name, "content": name}) for name in ("a", "b", "c", "d")
@@ -263,10 +241,12 @@ def test_plain_output_asks_for_a_number(project: Path, env: dict[str, str]) -> N
         terminal.until(r"1  just now.*Another one.*2  just now.*Review it.*Resume which one\?")
         terminal.type("2" + ENTER)
         terminal.until('Resumed "Review it"')
+        terminal.type("/resume" + ENTER)
+        terminal.until("bbbbbb +just now +Another one")
+        terminal.type("/model" + ENTER)
+        terminal.until(r"\* claude-sonnet-5-5.*Switch with: /model NAME")
         terminal.quit()
-
-
-def test_without_a_terminal_there_is_a_hint(project: Path) -> None:
+    # Without a terminal there is a hint.
     done = run_amplifier("resume", cwd=project)
     assert (done.code, done.stdout) == (2, "")
     assert "amplifier run --resume ID" in done.stderr

@@ -82,32 +82,22 @@ def test_a_line_typed_during_a_turn_is_sent_after_the_step(tmp_path: Path, plain
     assert roles(session_id) == ["user", "assistant", "tool", "user", "assistant"]
 
 
-def test_a_line_typed_during_the_answer_is_answered_in_the_same_turn(tmp_path: Path) -> None:
+def test_lines_typed_during_the_answer_are_answered_in_the_same_turn(tmp_path: Path) -> None:
     with chat(tmp_path, ["first", "second"]) as terminal:
         begin(terminal)
-        terminal.type("and this" + ENTER)
+        terminal.type("and this" + ENTER + "and that" + ENTER)
         terminal.until(waits("queued for the next step", "and this"))
+        terminal.until(waits("queued for the next step", "and that"))
         let_go(tmp_path)
         terminal.until("first")
         terminal.until("[›>] and this")
         terminal.until("second")
         terminal.prompt()
         session_id = leave(terminal)
-    assert roles(session_id) == ["user", "assistant", "user", "assistant"]
+    assert prompts(session_id) == ["go", "and this", "and that"]
+    assert roles(session_id) == ["user", "assistant", "user", "user", "assistant"]
     shown = run_amplifier("session", "show", session_id, "--output", "json")
     assert json.loads(shown.stdout)["metadata"]["prompts"] == 1
-
-
-def test_several_lines_keep_their_order(tmp_path: Path) -> None:
-    with chat(tmp_path, ["first", "second"]) as terminal:
-        begin(terminal)
-        terminal.type("one" + ENTER + "two" + ENTER)
-        terminal.until(waits("queued for the next step", "one"))
-        terminal.until(waits("queued for the next step", "two"))
-        let_go(tmp_path)
-        terminal.until("second")
-        terminal.prompt()
-        assert prompts(leave(terminal)) == ["go", "one", "two"]
 
 
 def test_the_line_can_be_edited_and_have_several_lines(tmp_path: Path) -> None:
@@ -151,8 +141,9 @@ def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
         if plain:  # the terminal itself discards its line
             terminal.until("Not sent .*rather this")
             terminal.prompt()
+            terminal.ask("!echo out", "exit code 0")
             terminal.type(ENTER)
-            sent = "rather this"
+            sent = "rather this\n$ echo out\nout\n[exit code 0]\n"
         else:
             terminal.prompt()
             terminal.until("› rather this")
@@ -164,40 +155,7 @@ def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
         assert prompts(leave(terminal)) == ["go", sent]
 
 
-def test_shell_output_is_added_to_a_returned_line_in_plain_mode(tmp_path: Path) -> None:
-    with chat(tmp_path, ["fine"], plain=True) as terminal:
-        begin(terminal)
-        terminal.type("rather this" + ENTER)
-        terminal.until(waits("queued for the next step", "rather this"))
-        terminal.type(CTRL_C)
-        terminal.until("Not sent .*rather this")
-        terminal.prompt()
-        terminal.ask("!echo out", "exit code 0")
-        terminal.type(ENTER)
-        terminal.until("fine")
-        terminal.prompt()
-        sent = "rather this\n$ echo out\nout\n[exit code 0]\n"
-        assert prompts(leave(terminal)) == ["go", sent]
-
-
-def test_a_prompt_stopped_before_an_answer_is_sent_again(tmp_path: Path) -> None:
-    with chat(tmp_path, ["fine", "other"]) as terminal:
-        begin(terminal)
-        terminal.type(CTRL_C)
-        terminal.until("stopped before an answer; Enter on an empty line sends the prompt again")
-        terminal.prompt()
-        terminal.type(ENTER)
-        terminal.until("› go")
-        terminal.until("fine")
-        terminal.prompt()
-        session_id = leave(terminal)
-    assert prompts(session_id) == ["go"]
-    assert roles(session_id) == ["user", "assistant"]
-    assert "/retry" not in terminal.shown
-
-
-@pytest.mark.parametrize("edit", ["", f"{UP}{UP}{BACKSPACE}{BACKSPACE}do"], ids=["same", "edited"])
-def test_messages_to_a_prompt_follow_it_when_it_is_sent_again(tmp_path: Path, edit: str) -> None:
+def test_a_stopped_prompt_is_sent_again_with_the_messages_to_it(tmp_path: Path) -> None:
     with chat(tmp_path, ["fine"], held=(0, 1)) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER + "and this" + ENTER)
@@ -209,8 +167,9 @@ def test_messages_to_a_prompt_follow_it_when_it_is_sent_again(tmp_path: Path, ed
         terminal.until("› go.*› and this")
         terminal.type(CTRL_C)
         terminal.prompt()
-        terminal.ask(edit, "› and this.*fine")
-        assert prompts(leave(terminal)) == ["do" if edit else "go", "and this"]
+        terminal.ask(f"{UP}{UP}{BACKSPACE}{BACKSPACE}do", "› and this.*fine")
+        assert prompts(leave(terminal)) == ["do", "and this"]
+    assert "/retry" not in terminal.shown
 
 
 def test_files_are_added_once_to_what_is_sent_again(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_a_chat_that_is_killed_on_the_way_loses_and_repeats_nothing(
 ) -> None:
     draw = random.Random(7)
     with ScriptedLLM.running([going_on], repeat_last=True) as server:
-        for number in range(scale(4, 30)):
+        for number in range(scale(2, 30)):
             folder = tmp_path / str(number)
             folder.mkdir()
             chat = Chat(folder, server)

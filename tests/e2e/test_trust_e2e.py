@@ -181,56 +181,45 @@ async def test_check_skips_an_untrusted_project_as_well(
         assert "amplifier trust" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("stdin", "options"),
-    [
+async def test_a_run_without_a_terminal_stops(hostile: Hostile, env: dict[str, str | None]) -> None:
+    runs: list[tuple[Any, tuple[str, ...]]] = [
         (None, ()),
-        ("what is piped in", ()),
-        (b"\0", ()),
         (None, ("-P", "evil")),
         (b"\0", ("--output", "json")),
         ("what is piped in", ("-q",)),
-    ],
-)
-async def test_a_run_without_a_terminal_stops(
-    hostile: Hostile, env: dict[str, str | None], stdin: Any, options: tuple[str, ...]
-) -> None:
-    done = await amplifier(hostile, env, "run", "hi", *options, stdin=stdin)
-    assert (done.code, hostile.damage) == (78, []), done.stderr
-    for way in ("amplifier trust", "--trust", "--no-project"):
-        assert way in done.stderr
-    if "json" in options:
-        assert json.loads(done.stdout)["outcome"] == "configuration"
-    assert not (done.home / "sessions").exists()
+    ]
+    for stdin, options in runs:
+        done = await amplifier(hostile, env, "run", "hi", *options, stdin=stdin)
+        assert (done.code, hostile.damage) == (78, []), done.stderr
+        for way in ("amplifier trust", "--trust", "--no-project"):
+            assert way in done.stderr
+        if "json" in options:
+            assert json.loads(done.stdout)["outcome"] == "configuration"
+        assert not (done.home / "sessions").exists()
 
 
-@pytest.mark.parametrize("how", ["option", "variable", "plan file", "plan file in it"])
 async def test_a_run_without_the_project_uses_the_users_configuration(
     hostile: Hostile,
     env: dict[str, str | None],
     server: ScriptedLLM,
     tmp_path: Path,
     users_tool: str,
-    how: str,
 ) -> None:
-    arguments = ["run", "hi"]
-    if how == "option":
-        arguments.append("--no-project")
-    elif how == "variable":
-        env["AMPLIFIER_NO_PROJECT"] = "1"
-    else:
-        plan = {
-            "extends": "default",
-            "tools": [{"module": "mytool", "source": users_tool}],
-        }
-        folder = tmp_path if how == "plan file" else hostile.folder
-        arguments += ["-f", str(write_files(folder, {"own.yaml": json.dumps(plan)}) / "own.yaml")]
-    done = await amplifier(hostile, env, *arguments)
-    assert (done.code, done.stdout) == (0, "an answer\n"), done.stderr
-    assert hostile.damage == []
-    request = server.requests[-1]
-    tools = {tool["function"]["name"]: tool["function"] for tool in request.body["tools"]}
-    assert tools["mytool"]["description"] == "as the user has it"
+    plan = {"extends": "default", "tools": [{"module": "mytool", "source": users_tool}]}
+    for folder in (tmp_path, hostile.folder):
+        write_files(folder, {"own.yaml": json.dumps(plan)})
+    ways: list[tuple[tuple[str, ...], dict[str, str]]] = [
+        (("--no-project",), {}),
+        ((), {"AMPLIFIER_NO_PROJECT": "1"}),
+        (("-f", str(tmp_path / "own.yaml")), {}),
+        (("-f", str(hostile.folder / "own.yaml")), {}),
+    ]
+    for options, variables in ways:
+        done = await amplifier(hostile, {**env, **variables}, "run", "hi", *options)
+        assert (done.code, done.stdout) == (0, "an answer\n"), done.stderr
+        assert hostile.damage == []
+        tools = {tool["function"]["name"]: tool for tool in server.requests[-1].body["tools"]}
+        assert tools["mytool"]["function"]["description"] == "as the user has it"
     for request in server.requests:
         assert SECRET not in request.raw.decode() + json.dumps(request.headers)
 
@@ -331,7 +320,7 @@ async def test_a_chat_asks_and_continues_without_it(
 
 @pytest.mark.parametrize(
     ("keys", "prompt"),
-    [("3" + ENTER, ()), ("quit" + ENTER, ("hi",)), (CTRL_C, ("hi",)), (CTRL_C, ()), (CTRL_D, ())],
+    [("3" + ENTER, ()), ("quit" + ENTER, ("hi",)), (CTRL_C, ("hi",)), (CTRL_D, ())],
 )
 async def test_stopping_at_the_question_starts_nothing(
     hostile: Hostile,
