@@ -34,33 +34,22 @@ def chat_arguments(folder: Path, is_plain: bool) -> list[str]:
 
 
 @plain
-def test_a_command_typed_after_shell_output_is_run_and_the_output_kept(
-    tmp_path: Path, plain: bool
-) -> None:
-    with Terminal(*chat_arguments(tmp_path, plain), cwd=tmp_path) as terminal:
-        terminal.prompt()
-        for command, output in (
-            ("!echo one", "one"),
-            ("!echo two", "two"),
-            ("/modules", "provider-mock"),
-        ):
-            terminal.ask(command, output)
-        terminal.ask("why?", "ok")
-        session_id = leave(terminal)
-    expected = "".join(f"$ echo {one}\n{one}\n[exit code 0]\n" for one in ("one", "two"))
-    assert prompts(session_id) == [f"{expected}why?"]
-
-
-@plain
-def test_shell_output_adds_no_files(tmp_path: Path, plain: bool) -> None:
+def test_shell_output_is_kept_for_the_prompt_and_adds_no_files(tmp_path: Path, plain: bool) -> None:
     (tmp_path / "key.txt").write_text("hidden\n")
     (tmp_path / "log").write_text("fixed by @key.txt\n")
     with Terminal(*chat_arguments(tmp_path, plain), cwd=tmp_path) as terminal:
         terminal.prompt()
-        terminal.ask("!cat log", "fixed by @key.txt")
+        for command, output in (
+            ("!echo one", "one"),
+            ("!cat log", "fixed by @key.txt"),
+            ("/modules", "provider-mock"),
+        ):
+            terminal.ask(command, output)
         terminal.ask("explain @log", "added log: 1 line", "ok")
         (sent,) = prompts(leave(terminal))
-    assert '<file path="log">' in sent
+    outputs = {"echo one": "one", "cat log": "fixed by @key.txt"}
+    expected = "".join(f"$ {line}\n{out}\n[exit code 0]\n" for line, out in outputs.items())
+    assert sent.startswith(f'{expected}explain @log\n\n<file path="log">')
     assert "hidden" not in sent
 
 
@@ -141,7 +130,7 @@ def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Pat
     editor.parent.mkdir()
     editor.write_text('#!/bin/sh\nprintf "%s, edited" "$(cat "$2")" > "$2"\n')
     editor.chmod(0o755)
-    plan = mock_plan(tmp_path, [{"text": "ok", "delay": 2}], mock={"on_end": "repeat"})
+    plan = mock_plan(tmp_path, [{"text": "ok", "delay": 2}, "ok", "ok"])
     env = {"EDITOR": f"{editor} --wait"}
     with Terminal("run", "-f", plan, cwd=project, env=env) as terminal:
         terminal.prompt()

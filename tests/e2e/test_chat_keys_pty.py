@@ -224,7 +224,9 @@ def test_a_terminal_that_vanishes_ends_the_chat(tmp_path: Path) -> None:
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("columns", [40, pytest.param(80, marks=pytest.mark.thorough), 120])
+@pytest.mark.parametrize(
+    "columns", [40, *(pytest.param(wide, marks=pytest.mark.thorough) for wide in (80, 120))]
+)
 def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
     words = "a sentence whose words are wrapped where the terminal ends, not inside of them. " * 3
     replies = [{"tool_calls": [{"name": "bash", "input": {"command": "seq 1 30"}}]}, words]

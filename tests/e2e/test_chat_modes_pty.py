@@ -79,17 +79,20 @@ def test_a_prompt_can_be_sent_in_a_mode_of_a_module(tmp_path: Path) -> None:
     assert "available: ask, edits, propose, read-only, auto, brainstorm" in wrong.stderr
 
 
-def test_a_mode_of_a_module_is_kept_with_another_model(tmp_path: Path) -> None:
+def test_both_modes_are_kept_with_another_model(tmp_path: Path) -> None:
     plan = plan_with_modes(tmp_path, {"brainstorm": "Explore first"})
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
         # Before the first prompt nothing is saved.
+        terminal.ask("/mode read-only", "mode read-only: ")
         terminal.ask("/brainstorm", "mode brainstorm: ")
         terminal.type("/model second" + ENTER)
-        terminal.until("ask · brainstorm · second")
+        terminal.until("read-only · brainstorm · second")
+        terminal.ask("go", "answered")
+        terminal.ask("/mode edits", "mode edits: ")
         terminal.ask("/brainstorm", "mode brainstorm is off")
         terminal.type("/model third" + ENTER)
-        terminal.until("ask · third")
+        terminal.until(r"model: third \(was second\).*edits · third")
         terminal.quit()
 
 

@@ -368,7 +368,7 @@ def test_an_answer_that_chooses_nothing_is_told_what_to_type(tmp_path: Path) -> 
                 terminal.type(answer + ENTER)
                 terminal.until(re.escape(expected))
             terminal.until("(?:Deny|Green)[^\n]*:")
-            terminal.type(CTRL_C if "Red" in questions[expected] else "n" + ENTER)
+            terminal.type(("1" if "Red" in questions[expected] else "n") + ENTER)
         terminal.finish()
 
 

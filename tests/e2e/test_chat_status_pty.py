@@ -79,12 +79,11 @@ def test_a_command_of_a_project_runs_only_after_its_review(tmp_path: Path) -> No
         terminal.until("of the project")
 
 
-@pytest.mark.parametrize(
-    "status", [["mode", "colour"], {"command": ""}, {"run": "date"}, "date", {}]
-)
-def test_another_value_is_a_problem_with_its_line(status: object, tmp_path: Path) -> None:
-    set_status(status)
-    run = run_amplifier("run", "-P", "mock", "hello", cwd=tmp_path)
-    assert run.code == 78
-    assert "settings.yaml:" in run.stderr
-    assert "display.status" in run.stderr
+def test_another_value_is_a_problem_with_its_line(tmp_path: Path) -> None:
+    values: list[object] = [["mode", "colour"], {"command": ""}, {"run": "date"}, "date", {}]
+    for status in values:
+        set_status(status)
+        run = run_amplifier("run", "-P", "mock", "hello", cwd=tmp_path)
+        assert run.code == 78
+        assert "settings.yaml:" in run.stderr
+        assert "display.status" in run.stderr

@@ -47,10 +47,13 @@ def test_the_background_decides_and_its_answer_is_not_typed(
     assert "]11;rgb" not in terminal.raw
 
 
-@pytest.mark.parametrize("arguments", [["--plain"], []])
-def test_the_terminal_is_not_asked_without_colours(arguments: list[str], tmp_path: Path) -> None:
-    cases: list[dict[str, str | None]] = [{"NO_COLOR": "1"}, {**COLOURS, "TERM": "dumb"}]
-    for env in [COLOURS] if arguments else cases:
+def test_the_terminal_is_not_asked_without_colours(tmp_path: Path) -> None:
+    cases: list[tuple[list[str], dict[str, str | None]]] = [
+        (["--plain"], COLOURS),
+        ([], {"NO_COLOR": "1"}),
+        ([], {**COLOURS, "TERM": "dumb"}),
+    ]
+    for arguments, env in cases:
         with Terminal("run", "-P", "mock", *arguments, cwd=tmp_path, env=env) as terminal:
             terminal.prompt()
             terminal.ask("hello", "You said: hello")
@@ -78,23 +81,18 @@ def test_a_theme_of_the_settings_asks_nothing(
     assert shade is None or shade in terminal.raw
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_a_theme_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
+    settings("display: {theme: ./mine.yaml}\n")
+    for text, problem in (
         (None, "cannot read the theme '.*mine.yaml': No such file"),
         ("acent: 3", r"mine.yaml:1:\d+: unknown colour 'acent'; did you mean 'accent'"),
         ("accent: blue", r"'accent' is not a colour; write a colour"),
         ("base: bright", r"'base' must be dark or light"),
         ("- accent", "is not a mapping of names to colours"),
-    ],
-)
-def test_a_theme_that_cannot_be_used_is_reported(
-    text: str | None, problem: str, tmp_path: Path
-) -> None:
-    settings("display: {theme: ./mine.yaml}\n")
-    if text is not None:
-        Path(os.environ["AMPLIFIER_HOME"], "mine.yaml").write_text(text)
-    with Terminal("run", "-P", "mock", cwd=tmp_path, size=(200, 30)) as terminal:
-        terminal.until(problem)
-        assert terminal.finish() == 78
+    ):
+        if text is not None:
+            Path(os.environ["AMPLIFIER_HOME"], "mine.yaml").write_text(text)
+        with Terminal("run", "-P", "mock", cwd=tmp_path, size=(200, 30)) as terminal:
+            terminal.until(problem)
+            assert terminal.finish() == 78
     assert run_amplifier("run", "-P", "mock", "hello", cwd=tmp_path).code == 0

@@ -141,25 +141,21 @@ def test_a_corrected_answer_is_replayed_with_its_sub_agent(schema: Path, tmp_pat
     assert (first["data"], first["steps"], len(first["sub_sessions"])) == ({"bugs": 2}, 3, 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_an_unusable_schema_is_a_usage_error(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    plan = mock_plan(tmp_path, [GOOD])
+    for text, message in (
         (None, "cannot read"),
         ("{", "is not valid JSON"),
         ('{"type": "objct"}', "is not a valid JSON Schema: $.type"),
-        ('{"$ref": "https://example.invalid/other.json"}', "refers to 'https://example.invalid/"),
-    ],
-)
-def test_an_unusable_schema_is_a_usage_error(
-    text: str | None, message: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "schema.json"
-    if text is not None:
-        file.write_text(text)
-    done = run_amplifier("run", "-f", mock_plan(tmp_path, [GOOD]), "--schema", file, "count")
-    assert (done.code, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+        ('{"$ref": "https://example.invalid/o.json"}', "refers to 'https://example.invalid/"),
+    ):
+        if text is not None:
+            file.write_text(text)
+        done = run_amplifier("run", "-f", plan, "--schema", file, "count")
+        assert (done.code, done.stdout) == (2, "")
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 # -- checks --------------------------------------------------------------------------------
@@ -245,20 +241,16 @@ def test_ctrl_c_during_a_check_ends_it_and_the_run(tmp_path: Path) -> None:
     assert processes_in(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_contradicting_options_are_usage_errors(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["x"])
+    for options, message in (
         (["--report", "pdf=x"], "--report: expected junit=FILE or md=FILE, got 'pdf=x'"),
         (["--stream", "--check", "true"], "--stream cannot be used with --schema or --check"),
         (["--retries", "-1"], "--retries"),
-    ],
-)
-def test_contradicting_options_are_usage_errors(
-    options: list[str], message: str, tmp_path: Path
-) -> None:
-    done = run_amplifier("run", "-f", mock_plan(tmp_path, ["x"]), *options, "hi")
-    assert (done.code, done.stdout) == (2, "")
-    assert message in done.stderr
+    ):
+        done = run_amplifier("run", "-f", plan, *options, "hi")
+        assert (done.code, done.stdout) == (2, "")
+        assert message in done.stderr
 
 
 def test_problems_in_the_checks_of_a_plan_are_reported_with_their_lines(tmp_path: Path) -> None:

@@ -207,17 +207,13 @@ def test_several_questions_are_answered_one_by_one(machine: Machine) -> None:
     assert (done.code, machine.lines) == (8, ["y"])
 
 
-def test_the_result_lists_what_waits(machine: Machine) -> None:
+def test_the_result_lists_what_waits_and_other_questions_are_errors(machine: Machine) -> None:
     parked = machine.park(CALL, more=("--output", "json"))
     result = json.loads(parked.stdout)
     assert (parked.code, result["outcome"], result["exit_code"]) == (10, "waiting", 10)
     [question] = result["waiting"]
     assert (question["id"], question["tool"]) == ("1", "bash")
     assert question["input"] == {"command": "echo x >> made"}
-
-
-def test_questions_that_cannot_be_answered_are_errors(machine: Machine) -> None:
-    machine.park(CALL)
     for words, code, message in (
         (("--allow", "--deny"), 2, "--allow cannot be used with"),
         (("7", "--allow"), 2, "no question '7'"),

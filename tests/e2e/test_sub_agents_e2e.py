@@ -13,7 +13,6 @@ from amplifier_app.sessions.store import SessionStore
 from tests.e2e.agent_scripts import (
     KEY,
     LEAD,
-    called,
     plan_of,
     requests_of,
     running_agents,
@@ -192,50 +191,28 @@ def check_sessions(plan: Path, result: dict[str, Any]) -> None:
 
 
 def test_the_user_can_resume_a_sub_session(folder: Path, tmp_path: Path) -> None:
-    lines = {LEAD: [tasks("worker"), "Done."], "worker": ["I worked.", SHELL, "Still me."]}
+    lines = {
+        LEAD: [tasks("worker"), "Done.", "Here I am."],
+        "worker": ["I worked.", SHELL, "Still me."],
+    }
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with running_agents(lines) as server:
         plan = plan_of(folder, server, {"worker": {"tools": ["tool-bash"]}})
         result = to_result(run(plan, "Go.", "--session", "s1", "--output", "json"))
         child = result["sub_sessions"][0]["session_id"]
+        # The last session of the directory is not a sub-session.
+        last = run(plan, "--continue", "Who?")
+        assert (last.code, last.stdout) == (0, "Here I am.\n"), last.stderr
         again = run_amplifier(
             "run", "--resume", child, "--approve", "allow", "Who?", cwd=elsewhere, env=KEY
         )
         assert (again.code, again.stdout) == (0, "Still me.\n"), again.stderr
-        last = requests_of(server, "worker")[-1]
-        offered = {tool["name"] for tool in last["tools"]}
+        offered = {tool["name"] for tool in requests_of(server, "worker")[-1]["tools"]}
         assert "bash" in offered
         assert not offered & {"read_file", "task"}
         assert server.rejections == []
     assert saved(child)["metadata"]["prompts"] == 2
-
-
-def test_the_last_session_of_a_directory_is_not_a_sub_session(folder: Path) -> None:
-    lines = {LEAD: [tasks("worker"), "Done.", "Here I am."], "worker": ["I worked."]}
-    with running_agents(lines) as server:
-        plan = plan_of(folder, server, {"worker": {}})
-        assert run(plan, "Go.", "--session", "s1").code == 0
-        done = run(plan, "--continue", "Who?")
-        assert (done.code, done.stdout) == (0, "Here I am.\n"), done.stderr
-
-
-def test_agents_may_delegate_as_deep_as_the_plan_allows(folder: Path) -> None:
-    lines = {
-        LEAD: [tasks("worker"), "Done."],
-        "worker": [tasks("helper"), "I was helped."],
-        "helper": ["I help."],
-    }
-    with running_agents(lines) as server:
-        plan = plan_of(folder, server, {"worker": {}, "helper": {}}, config={"max_depth": 2})
-        result = to_result(run(plan, "Go.", "--session", "s1", "--output", "json"))
-        worker, helper = result["sub_sessions"]
-        assert (worker["agent"], worker["parent_id"]) == ("worker", "s1")
-        assert (helper["agent"], helper["parent_id"]) == ("helper", worker["session_id"])
-        assert result["usage"]["output_tokens"] == 5 * len(server.completions) == 25
-        offered = {tool["name"] for tool in requests_of(server, "helper")[0]["tools"]}
-        assert "task" not in offered
-        assert "task" in {tool["name"] for tool in requests_of(server, "worker")[0]["tools"]}
 
 
 def test_errors_of_an_agent_are_reported_to_its_parent(folder: Path) -> None:
@@ -279,20 +256,6 @@ def test_all_agents_share_one_budget(folder: Path) -> None:
         assert {sub["status"] for sub in result["sub_sessions"]} == {"incomplete"}
 
 
-def test_an_agent_may_have_its_own_budget_within_that_of_the_run(folder: Path) -> None:
-    lines = {LEAD: [tasks("worker"), "It took too long."], "worker": [SHELL] * 20}
-    agents = {"worker": {"session": {"budget": {"max_steps": 2}}}}
-    with running_agents(lines) as server:
-        plan = plan_of(folder, server, agents, session={"budget": {"max_steps": 9}})
-        result = to_result(run(plan, "Go.", "--output", "json"))
-        assert len(requests_of(server, "worker")) == 2
-        (task_result,) = tool_results(requests_of(server, LEAD)[1])
-        assert (
-            "stopped without an answer (budget): Budget reached: 2 of 2 model calls" in task_result
-        )
-        assert result["response"] == "It took too long."
-
-
 def test_denials_of_an_agent_count_for_the_run(folder: Path) -> None:
     touch = Reply(tool_calls=[ToolCall("bash", {"command": "touch made"})])
     lines = {LEAD: [tasks("worker"), "It was refused."], "worker": [touch, "I may not."]}
@@ -323,29 +286,6 @@ def test_the_event_stream_has_the_start_and_end_of_sub_sessions(folder: Path) ->
     assert (events[start]["parent_id"], events[start]["instruction"]) == ("s1", "work")
     ended = {key: value for key, value in events[end].items() if key != "type"}
     assert events[-1]["sub_sessions"] == [ended]
-
-
-def test_secrets_are_not_saved_with_agents(folder: Path) -> None:
-    secret = "sk-ant-very-secret-0123456789"
-    leak = Reply(tool_calls=[ToolCall("bash", {"command": f"echo {secret}; env"})])
-    lines = {
-        LEAD: [Reply(tool_calls=[task("worker", f"use {secret}")]), "Done."],
-        "worker": [leak, "I worked."],
-    }
-    with running_agents(lines) as server:
-        hooks = ["hooks-redaction", "hooks-logging"]
-        plan = plan_of(folder, server, {"worker": {}}, hooks=hooks)
-        done = run_amplifier(
-            "run", "-f", plan, "--approve", "allow", "Go.", "--output", "stream-json",
-            cwd=folder, env={"ANTHROPIC_API_KEY": secret},
-        )  # fmt: skip
-        assert done.code == 0, done.stderr
-        assert secret not in done.stdout + done.stderr
-        assert called("worker") in json.dumps(requests_of(server, "worker")[0])
-    logs = list((done.home / "sessions").glob("*/events.jsonl"))
-    assert len(logs) == 2
-    for log in (*logs, *(done.home / "sessions").glob("*/metadata.json")):
-        assert secret not in log.read_text(), log
 
 
 def test_changes_and_answers_of_an_agent_are_shown_like_those_of_the_session(
