@@ -50,7 +50,7 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.fixture
 def names(scale: Scale) -> list[str]:
-    return [f"my-{number}" for number in range(scale(4, 12))]
+    return [f"my-{number}" for number in range(scale(3, 12))]
 
 
 @pytest.mark.parametrize("scope", ["user", "project"])

@@ -29,8 +29,7 @@ def environment(server: ScriptedLLM) -> dict[str, str | None]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
-@pytest.mark.parametrize("kind", ["folder", "repository"])
-def test_the_model_uses_its_skill_its_server_and_its_agent(tmp_path: Path, kind: str) -> None:
+def test_the_model_uses_its_skill_its_server_and_its_agent(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
     server = {
         "command": sys.executable,
@@ -41,10 +40,9 @@ def test_the_model_uses_its_skill_its_server_and_its_agent(tmp_path: Path, kind:
     (repository.folder / ".mcp.json").unlink()
     repository.commit({})
     home = tmp_path / "home"
-    source = repository.url if kind == "repository" else str(repository.folder)
     plan = tmp_path / "work/plan.yaml"
     plan.parent.mkdir()
-    plan.write_text(PLAN.format(source=source))
+    plan.write_text(PLAN.format(source=repository.url))
     script = [
         Reply(tool_calls=[ToolCall("skill", {"name": "triage"})]),
         Reply(tool_calls=[ToolCall("mcp_review-echo_echo", {"text": "from the plugin"})]),

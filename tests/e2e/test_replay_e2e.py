@@ -79,9 +79,9 @@ def reported(run: Finished) -> dict[str, Any]:
     ("vendor", "config", "loop"),
     [
         ("anthropic", {}, "loop-streaming"),
-        ("anthropic", {}, "loop-basic"),
+        pytest.param("anthropic", {}, "loop-basic", marks=pytest.mark.thorough),
         ("openai", {}, "loop-basic"),
-        ("openai", {"api": "responses"}, "loop-streaming"),
+        pytest.param("openai", {"api": "responses"}, "loop-streaming", marks=pytest.mark.thorough),
     ],
     ids=["anthropic", "anthropic-whole", "openai-whole", "openai-responses"],
 )
@@ -116,9 +116,7 @@ def test_a_run_is_the_same_again_without_server_or_key(
 @pytest.mark.parametrize(
     ("answer", "options", "code"),
     [
-        (Status(401, "bad key"), [], 4),
         (Status(529, "overloaded"), [], 75),
-        (READ_TWICE[0], ["--max-turns", "1"], 7),
         (READ_TWICE[0], ["--max-cost", "0.000001"], 7),
     ],
 )
@@ -181,18 +179,15 @@ def test_unusable_files_are_reported_before_anything_runs(tmp_path: Path) -> Non
     assert "rec.jsonl:2" in run.stderr
 
 
-def test_a_dry_run_records_nothing_and_reads_a_recording(tmp_path: Path) -> None:
+def test_a_locked_plan_is_recorded_and_replayed_and_a_dry_run_records_nothing(
+    tmp_path: Path,
+) -> None:
     plan, file = mock_plan(tmp_path, ["done"]), tmp_path / "rec.jsonl"
     dry = run_amplifier("run", "-f", plan, "--record", file, "--dry-run", "go", cwd=tmp_path)
     assert (dry.code, file.exists()) == (0, False), dry.stderr
-    run_amplifier("run", "-f", plan, "--record", file, "go", cwd=tmp_path)
-    dry = run_amplifier("run", "-f", plan, "--replay", file, "--dry-run", "go", cwd=tmp_path)
-    assert dry.code == 0, dry.stderr
-
-
-def test_a_locked_plan_can_be_recorded_and_replayed(tmp_path: Path) -> None:
-    plan, file = mock_plan(tmp_path, ["done"]), tmp_path / "rec.jsonl"
     assert run_amplifier("plan", "lock", "-f", plan, cwd=tmp_path).code == 0
     for option in ("--record", "--replay"):
         run = run_amplifier("run", "-f", plan, "--locked", option, file, "go", cwd=tmp_path)
         assert (run.code, run.stdout) == (0, "done\n"), run.stderr
+    dry = run_amplifier("run", "-f", plan, "--replay", file, "--dry-run", "go", cwd=tmp_path)
+    assert dry.code == 0, dry.stderr

@@ -116,7 +116,10 @@ def test_nothing_that_was_there_is_changed(machine: Machine, tmp_path: Path, sta
     assert (found.code, "old" in found.stdout) == (0, True), found.stderr
 
 
-@pytest.mark.parametrize("leave", [0, 8, 16, 24, 40, 80])
+@pytest.mark.parametrize(
+    "leave",
+    [0, 16, 40, *(pytest.param(leave, marks=pytest.mark.thorough) for leave in (8, 24, 80))],
+)
 def test_a_disk_that_fills_up_during_a_run_keeps_what_was_acknowledged(
     machine: Machine, leave: int
 ) -> None:

@@ -111,21 +111,7 @@ def test_a_killed_turn_resumes_without_running_its_call_again(
     assert (project / "ran.txt").read_text() == "ran\n"
 
 
-@pytest.mark.parametrize(
-    ("reply", "code"),
-    [
-        (Status(401), 4),
-        (Status(403), 4),
-        (Status(400), 5),
-        (Status(404), 5),
-        (Status(529), 75),
-        (Status(429, headers={"retry-after": "7"}), 75),
-        (Reply("Half an ans", fault=Stall(after=4)), 75),
-    ],
-)
-def test_a_failing_service_exits_with_its_code_and_no_answer(
-    reply: Any, code: int, project: Path, tmp_path: Path
-) -> None:
+def test_a_failing_service_exits_with_its_code_and_no_answer(project: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         "extends: default\n"
@@ -133,14 +119,23 @@ def test_a_failing_service_exits_with_its_code_and_no_answer(
         "  - module: provider-anthropic\n"
         "    config: {max_retries: 0, idle_timeout: 1}\n"
     )
-    with ScriptedLLM.running([reply]) as server:
-        done = run_amplifier(
-            "run", "--plan", plan, "Go.", "--output", "json", cwd=project, env=anthropic(server)
-        )
-    assert done.code == code, done.stderr
-    result = json.loads(done.stdout)
-    assert (result["exit_code"], result["response"]) == (code, "")
-    assert result["error"]["message"]
-    if isinstance(reply, Status) and reply.headers:
-        assert result["error"]["retry_after_ms"] == pytest.approx(7000, abs=700)
-    assert "Traceback" not in done.stderr
+    failures: list[tuple[Any, int, str]] = [
+        (Status(401), 4, "authentication"),
+        (Status(404), 5, "provider"),
+        (Status(529), 75, "unavailable"),
+        (Status(429, headers={"retry-after": "7"}), 75, "unavailable"),
+        (Reply("Half an ans", fault=Stall(after=4)), 75, "unavailable"),
+    ]
+    for reply, code, outcome in failures:
+        with ScriptedLLM.running([reply]) as server:
+            arguments = ("run", "--plan", plan, "Go.", "--output", "json")
+            done = run_amplifier(*arguments, cwd=project, env=anthropic(server))
+        assert done.code == code, done.stderr
+        result = json.loads(done.stdout)
+        assert (result["exit_code"], result["outcome"]) == (code, outcome)
+        assert result["response"] == ""
+        assert result["error"]["message"]
+        if isinstance(reply, Status) and reply.headers:
+            assert result["error"]["retry_after_ms"] == pytest.approx(7000, abs=700)
+        assert "Traceback" not in done.stderr
+        assert "test-key" not in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""A hook that keeps the data of tool events as JSON, without helping the encoder."""
+"""A hook that keeps the data of events as JSON, without helping the encoder."""
 
 import json
 from pathlib import Path
@@ -16,5 +16,5 @@ async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
         file.write_text("\n".join(seen))
         return HookResult(action="continue")
 
-    for event in ("tool:pre", "tool:post", "tool:error"):
+    for event in ("tool:pre", "tool:post", "tool:error", "provider:response", "message.end"):
         coordinator.hooks.register(event, keep, priority=90, name="serialising-hook")

@@ -10,6 +10,8 @@ async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
         result = data.get("result")
         if not isinstance(result, dict) or "LONG" not in str(result.get("output")):
             return HookResult(action="continue")
+        # As an object, too.
+        assert data["result"].success
         return HookResult(action="modify", data={**data, "result": {**result, "output": "SHORT"}})
 
     coordinator.hooks.register("tool:post", shorten, priority=50, name="shortening-hook")
