@@ -186,15 +186,16 @@ def _put(stored: dict[str, Any]) -> Callable[[Path], None]:
 
 def test_an_answer_that_is_lost_is_asked_for_again(start: Callable[[Any], Cached]) -> None:
     batch = start(Reply("hello"))
-    batch.write_rows("r1")
-    batch()
-    for change in (
+    changes = (
         _remove,
         _damage,
         _put({"response": None, "is_mapping": False}),
         _put({"response": {}, "is_mapping": True}),
         _put({"response": {"content": "other", "usage": 5}, "is_mapping": True}),
-    ):
-        change(_files()[0])
-        assert batch() == 1
+    )
+    batch.write_rows(*(f"r{number}" for number, _ in enumerate(changes)))
+    assert batch() == len(changes)
+    for change, file in zip(changes, _files(), strict=True):
+        change(file)
+    assert batch() == len(changes)
     assert batch() == 0

@@ -45,7 +45,7 @@ class Instant:
 
 
 async def test_a_row_that_has_ended_needs_little_memory(tmp_path: Path, scale: Scale) -> None:
-    rows = scale(600, 10_000)
+    rows = scale(300, 10_000)
     batch = BatchFolder.create(tmp_path / "out", {"input": None, "rows": rows}, "")
     used: list[int] = []
 

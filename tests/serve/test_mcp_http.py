@@ -92,7 +92,7 @@ def test_only_callers_with_the_token_from_this_machine_are_answered(tmp_path: Pa
         assert httpx2.get(url).status_code == 405
 
 
-def test_headers_must_match_the_message_of_the_newest_era(tmp_path: Path) -> None:
+def test_wrong_messages_get_an_error_and_headers_must_match_the_newest_ones(tmp_path: Path) -> None:
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -113,10 +113,6 @@ def test_headers_must_match_the_message_of_the_newest_era(tmp_path: Path) -> Non
         )
         encoded = {**right, "Mcp_Name": "=?base64?dGVzdA==?="}
         assert post(url, message, **encoded).status_code == 200
-
-
-def test_wrong_messages_get_an_error(tmp_path: Path) -> None:
-    with serving(tmp_path, mock_plan(tmp_path, ["fine"])) as (url, _):
         for body, status, code in (
             (b"{", 400, -32700),
             (b"[]", 400, -32600),

@@ -13,14 +13,14 @@ from tests.support.thorough import Scale
 
 @pytest.mark.timeout(900)
 def test_equal_plans_are_called_different_in_at_most_5_of_100_comparisons(scale: Scale) -> None:
-    comparisons = scale(100, 2000)
+    comparisons = scale(60, 2000)
     stopped = [compare_until_decided("equal plans", 200, seed) for seed in range(comparisons)]
     assert sum(one.is_decided for one in stopped) <= 0.05 * comparisons
 
 
 @pytest.mark.timeout(900)
 def test_half_of_the_rows_are_saved_at_a_difference_of_20_points(scale: Scale) -> None:
-    comparisons = scale(60, 2000)
+    comparisons = scale(30, 2000)
     stopped = [compare_until_decided("20 points", 200, seed) for seed in range(comparisons)]
     assert sum(one.rows for one in stopped) <= 0.5 * 200 * comparisons
     assert sum(one.is_decided for one in stopped) >= 0.9 * comparisons
@@ -30,7 +30,7 @@ def test_half_of_the_rows_are_saved_at_a_difference_of_20_points(scale: Scale) -
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["equal plans", "20 points", "rare"])
 def test_intervals_contain_the_true_difference_at_all_times(kind: str, scale: Scale) -> None:
-    comparisons, covered = scale(15, 1000), 0
+    comparisons, covered = scale(8, 1000), 0
     for seed in range(comparisons):
         draw, anytime, is_right = random.Random(seed), Anytime(), True
         for row in range(100):

@@ -55,7 +55,7 @@ def drawn(seed: int, rate: float, rows: int = 200) -> _Batch:
 
 
 def test_a_difference_of_20_points_is_found_and_equal_plans_are_equal(scale: Scale) -> None:
-    seeds = range(scale(8, 100))
+    seeds = range(scale(4, 100))
     found = [compare(drawn(seed, 0.8), drawn(seed + 1000, 0.6)).verdict for seed in seeds]
     assert found.count("worse") >= 0.95 * len(seeds)
     assert "better" not in found

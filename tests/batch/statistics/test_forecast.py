@@ -63,7 +63,9 @@ def test_the_time_left_is_that_of_the_rows_so_far_with_all_workers(
     assert forecast.text == text
 
 
-@pytest.mark.parametrize(("ended", "runs"), [(20, 40), (20, 1000), (200, 1000)])
+@pytest.mark.parametrize(
+    ("ended", "runs"), [(20, 40), (20, 1000), pytest.param(200, 1000, marks=pytest.mark.thorough)]
+)
 def test_the_interval_has_the_cost_of_nearly_all_batches(
     ended: int, runs: int, scale: Scale
 ) -> None:

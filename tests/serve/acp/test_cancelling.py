@@ -32,7 +32,7 @@ def test_a_prompt_is_cancelled_at_any_moment_and_its_session_can_be_resumed(
     replies = [{"text": "x" * 40, "tool_calls": [call]}, "y" * 40]
     plan = mock_plan(tmp_path, replies, tools=["tool-bash"], mock=SLOW)
     other = load_plan(mock_plan(tmp_path, ["resumed"], name="other.yaml", tools=["tool-bash"]))
-    moments, sessions, count = random.Random(7), paths.sessions_dir(), scale(12, 100)
+    moments, sessions, count = random.Random(7), paths.sessions_dir(), scale(8, 100)
     with running("-f", plan) as editor:
         session = editor.open(tmp_path)
         for number in range(count):

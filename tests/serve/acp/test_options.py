@@ -11,6 +11,7 @@ import pytest
 from tests.serve.acp.editor import Refused, running
 from tests.support.llm_server import ScriptedLLM
 from tests.support.plans import mock_plan
+from tests.support.warm_program import script_command
 
 SERVER = """
 from mcp.server.mcpserver import MCPServer
@@ -124,13 +125,19 @@ def test_slash_commands_are_announced_and_run(tmp_path: Path) -> None:
 
 def test_the_mcp_servers_of_the_editor_are_mounted(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(WAITING_SERVER)
-    command = {"command": sys.executable, "args": [str(tmp_path / "server.py")]}
-    server: dict[str, Any] = {**command, "env": [{"name": "X", "value": "1"}]}
+    command, *arguments = script_command(tmp_path / "server.py")
+    server: dict[str, Any] = {
+        "command": command,
+        "args": arguments,
+        "env": [{"name": "X", "value": "1"}],
+    }
     servers = [{"name": name, **server} for name in ("my demo", "my-demo")]
     names = ("mcp_my-demo_add", "mcp_my-demo-2_add")
     calls = [{"name": name, "input": {"a": 2, "b": 3}} for name in names]
     own = {"module": "tool-mcp", "config": {"servers": {"own": {"command": "no-such-program"}}}}
-    plan = mock_plan(tmp_path, [{"tool_calls": calls}, "done"], tools=[own])
+    session_parts = {"orchestrator": "loop-basic", "context": "context-simple", "sandbox": "off"}
+    replies = [{"tool_calls": calls}, "done"]
+    plan = mock_plan(tmp_path, replies, tools=[own], session=session_parts)
     with running("-f", plan) as editor:
         session = editor.open(tmp_path, mcpServers=servers)
         prompt = editor.begin_prompt(session, "add")

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.serve.acp.editor import choose, running
 from tests.support.plans import mock_plan
+from tests.support.warm_program import script_command
 
 ASKING = Path(__file__).parents[2] / "extras" / "tool_mcp" / "asking_server.py"
 GUARDED: dict[str, Any] = {"tools": ["tool-filesystem", "tool-bash"], "hooks": ["hooks-approval"]}
 
 
-def plan_with_edit(folder: Path, *more: Any) -> Path:
+def plan_with_edit(folder: Path, **more: Any) -> Path:
     (folder / "a.txt").write_text("one\ntwo\n")
     call = {
         "name": "edit_file",
         "input": {"file_path": "a.txt", "old_string": "two", "new_string": "three"},
     }
-    return mock_plan(folder, [{"tool_calls": [call]}, *more, "done"], **GUARDED)
+    return mock_plan(folder, [{"tool_calls": [call]}, "done"], **GUARDED, **more)
 
 
 def test_an_edit_asks_with_the_old_and_the_new_text(tmp_path: Path) -> None:
@@ -62,23 +60,24 @@ def test_secrets_are_replaced_in_updates_as_in_events(tmp_path: Path) -> None:
         assert secret not in str(editor.updates)
 
 
-@pytest.mark.parametrize(
-    "how", ["reject", "cancelled", "cancelled option", "unknown option", "no text", "error"]
-)
-def test_without_a_yes_the_call_is_denied(tmp_path: Path, how: str) -> None:
-    answers: dict[str, Any] = {
-        "cancelled": {"outcome": {"outcome": "cancelled"}},
-        "cancelled option": {"outcome": {"outcome": "cancelled", "optionId": "0"}},
-        "no text": {"outcome": {"outcome": "selected", "optionId": [0]}},
-        "unknown option": {"outcome": {"outcome": "selected", "optionId": "17"}},
-        "error": {},
-    }
-    with running("-f", plan_with_edit(tmp_path)) as editor:
-        editor.answer = lambda params: answers.get(how) or choose(params, "reject_once")
+def test_without_a_yes_the_call_is_denied(tmp_path: Path) -> None:
+    answers: list[Any] = [
+        {"outcome": {"outcome": "cancelled"}},
+        {"outcome": {"outcome": "cancelled", "optionId": "0"}},
+        {"outcome": {"outcome": "selected", "optionId": [0]}},
+        {"outcome": {"outcome": "selected", "optionId": "17"}},
+        {},
+        None,
+    ]
+    plan = plan_with_edit(tmp_path, mock={"on_end": "cycle"})
+    with running("-f", plan) as editor:
         session = editor.open(tmp_path)
-        assert editor.prompt(session, "edit it")["stopReason"] == "end_turn"
-        assert editor.wait_for("tool_call_update")[0]["status"] == "failed"
-    assert (tmp_path / "a.txt").read_text() == "one\ntwo\n"
+        for number, answer in enumerate(answers, 1):
+            editor.answer = lambda params, answer=answer: answer or choose(params, "reject_once")
+            assert editor.prompt(session, "edit it")["stopReason"] == "end_turn"
+            assert editor.wait_for("tool_call_update", number)[-1]["status"] == "failed"
+            assert len(editor.questions) == number
+            assert (tmp_path / "a.txt").read_text() == "one\ntwo\n"
 
 
 def test_an_answer_for_the_session_covers_the_calls_that_it_names(tmp_path: Path) -> None:
@@ -114,20 +113,25 @@ def test_the_question_of_a_sub_agent_names_it(tmp_path: Path) -> None:
     assert (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize(("kind", "answer"), [("allow_once", "accept"), ("reject_once", "decline")])
-def test_a_question_of_a_server_is_asked(tmp_path: Path, kind: str, answer: str) -> None:
-    server = {"command": sys.executable, "args": [str(ASKING)], "required": True}
+def test_a_question_of_a_server_is_asked(tmp_path: Path) -> None:
+    command, *arguments = script_command(ASKING)
+    server = {"command": command, "args": arguments, "required": True}
     tool = {"module": "tool-mcp", "config": {"servers": {"ask": server}}}
     call = {"name": "mcp_ask_sign", "input": {"url": "https://a.example/sign"}}
-    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "done"], tools=[tool])
-    with running("-f", plan) as editor:
-        editor.answer = lambda params: choose(params, kind)
-        editor.prompt(editor.open(tmp_path), "sign")
-        (question,) = editor.questions
-        (ended,) = editor.wait_for("tool_call_update")
-    assert [one["name"] for one in question["options"]] == ["Open the page", "Decline"]
-    assert "https://a.example/sign" in str(question["toolCall"]["content"])
-    assert f"answer: {answer}" in str(ended)
+    replies = [{"tool_calls": [call]}, "done"] * 2
+    parts = {"orchestrator": "loop-basic", "context": "context-simple", "sandbox": "off"}
+    with running("-f", mock_plan(tmp_path, replies, tools=[tool], session=parts)) as editor:
+        session = editor.open(tmp_path)
+        for number, (kind, answer) in enumerate(
+            (("allow_once", "accept"), ("reject_once", "decline")), 1
+        ):
+            editor.answer = lambda params, kind=kind: choose(params, kind)
+            editor.prompt(session, "sign")
+            question = editor.questions[-1]
+            ended = editor.wait_for("tool_call_update", number)[-1]
+            assert [one["name"] for one in question["options"]] == ["Open the page", "Decline"]
+            assert "https://a.example/sign" in str(question["toolCall"]["content"])
+            assert f"answer: {answer}" in str(ended)
 
 
 def test_the_mode_decides_what_asks(tmp_path: Path) -> None:
