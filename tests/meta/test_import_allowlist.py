@@ -16,6 +16,7 @@ import pytest
 from amplifier_app.base.own_packages import WINGS
 from tests.support.cli import amplifier_command, child_environment
 from tests.support.llm_server import ScriptedLLM
+from tests.support.plans import mock_plan, module_folder
 
 PROBE = """\
 import atexit, sys
@@ -211,6 +212,16 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
     # its defaults nothing needs one; Typer does.
     assert parser or not loaded.modules & {"importlib.metadata", "pydantic.plugin._loader"}
     assert not loaded.modules & {"http.client", "multiprocessing", "sqlite3", "unittest"}
+
+
+def test_a_module_in_a_folder_that_requires_nothing_needs_no_installer(tmp_path: Path) -> None:
+    code = "__amplifier_module_type__ = 'hook'\nasync def mount(coordinator, config=None): ..."
+    hook = {"module": "hooks-quiet", "source": str(module_folder(tmp_path, code))}
+    plan = mock_plan(tmp_path, ["hello"], hooks=[hook])
+    loaded = loaded_by(tmp_path, *amplifier_command(), "run", "-f", str(plan), "hi")
+    assert loaded.stdout == "hello\n"
+    unneeded = {"amplifier_app.sources.lockfile", "packaging"}
+    assert not loaded.modules & unneeded
 
 
 def test_plans_are_read_without_an_http_client(tmp_path: Path) -> None:

@@ -16,12 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.specifiers import SpecifierSet
-
 from amplifier_app.base import installed, paths
 from amplifier_app.base.errors import Location
 from amplifier_app.base.installed import normalised
-from amplifier_app.plan.requirements import PlanRequirement, check_requirement
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
@@ -32,23 +29,22 @@ from amplifier_app.plan.source_spec import (
     parse_source,
     without_password,
 )
-from amplifier_app.sources import lockfile
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch.git import GitCache
-from amplifier_app.sources.requirements.dependencies import (
-    DependencyCache,
-    PackageCache,
-    refuse_without_versions,
+from amplifier_app.sources.requirements.layout import (
+    Addition,
+    Layout,
+    find_layout,
+    read_project,
+    requires_nothing,
 )
-from amplifier_app.sources.requirements.fixed_versions import MODULE_PACKAGES, read_requirements
-from amplifier_app.sources.requirements.layout import Addition, Layout, find_layout, read_project
 from amplifier_app.sources.requirements.names import requirement_name
 from amplifier_app.sources.resolved import Kind, ResolvedSource
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
-    from amplifier_app.sources.fetch.git import Checkout
+    from amplifier_app.sources.fetch.git import Checkout, GitCache
     from amplifier_app.sources.lockfile import LockEntry
+    from amplifier_app.sources.requirements.dependencies import DependencyCache
 
 _MAX_FILES = 500
 _MAX_BYTES = 1 << 20
@@ -76,6 +72,8 @@ def _package_of_repository(
     # The checkout has only the files at the root and the module's folder.
     if not _imports(layout.package, normalised(name).replace("-", "_")):
         return None
+    from amplifier_app.plan.requirements import PlanRequirement, check_requirement
+
     text = f"{name} @ git+{source.url}@{checkout.commit}"
     try:
         check_requirement(text)
@@ -172,11 +170,13 @@ class Fetcher:
             source = parse_source(text, self._folder or Path.cwd())
         except SourceSyntaxError as error:
             raise SourceError(error.message, hint=error.hint) from error
-        if locked is not None:
-            lockfile.check_source(locked, _KINDS[type(source)], source)
+        if locked is None:
+            return self._fetch(module_id, source, requires, locked)
+        from amplifier_app.sources import lockfile
+
+        lockfile.check_source(locked, _KINDS[type(source)], source)
         resolved_source = self._fetch(module_id, source, requires, locked)
-        if locked is not None:
-            lockfile.check_found(locked, resolved_source)
+        lockfile.check_found(locked, resolved_source)
         return resolved_source
 
     def equip(
@@ -193,6 +193,11 @@ class Fetcher:
             SourceError: They cannot be installed.
             Stopped: The caller was cancelled.
         """
+        from amplifier_app.sources.requirements.fixed_versions import (
+            MODULE_PACKAGES,
+            read_requirements,
+        )
+
         # What a bundle's repository offers is for modules that have to be fetched.
         requires = [require for require in requires if not require.if_imported]
         own = read_requirements(source.distribution) if source.distribution else []
@@ -227,11 +232,15 @@ class Fetcher:
     @cached_property
     def dependencies(self) -> DependencyCache:
         """The cache of installed requirements."""
+        from amplifier_app.sources.requirements.dependencies import DependencyCache
+
         home = self._home / "dependencies"
         return DependencyCache(home, offline=self._offline, mounted=self._mounted)
 
     @cached_property
     def _git(self) -> GitCache:
+        from amplifier_app.sources.fetch.git import GitCache
+
         return GitCache(self._home / "git", offline=self._offline)
 
     @property
@@ -272,7 +281,9 @@ class Fetcher:
                 requires = [*requires, shared]
         layout = layout._replace(added=self.additions(requires, locked))
         pins = locked.requirements if locked is not None else {}
-        required = self.dependencies.folder_for(layout, root=root, pins=pins)
+        required = None
+        if not requires_nothing(layout, root):
+            required = self.dependencies.folder_for(layout, root=root, pins=pins)
         distribution, version = layout.distribution or (None, None)
         return ResolvedSource(
             _KINDS[type(source)],
@@ -315,6 +326,11 @@ class Fetcher:
     def _from_index(
         self, source: PackageSource, locked: LockEntry | None
     ) -> tuple[Path, dict[str, Any]]:
+        from amplifier_app.sources.requirements.dependencies import (
+            PackageCache,
+            refuse_without_versions,
+        )
+
         refuse_without_versions(source)
         package = PackageCache(self._home / "packages", offline=self._offline).fetch(
             source,
@@ -333,6 +349,8 @@ def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource |
         if not source.versions and name.isidentifier() and find_spec(name) is not None:
             return ResolvedSource("package", name, entry_point=f"{name}:mount")
         return None
+    from packaging.specifiers import SpecifierSet
+
     version = installed.find_version(source.name)
     if source.versions and not SpecifierSet(source.versions).contains(version, prereleases=True):
         raise SourceError(

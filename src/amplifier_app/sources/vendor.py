@@ -27,13 +27,12 @@ from amplifier_app.sources.fetch.staging import content_files, content_hash, lin
 from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.plan_lock import Wanted, lock_entry, resolve_all
 from amplifier_app.sources.requirements.dependencies import (
-    VENDORED,
     DependencyCache,
     describe_vendored,
     this_machine,
 )
 from amplifier_app.sources.requirements.fixed_versions import own_requirements
-from amplifier_app.sources.requirements.layout import required_by
+from amplifier_app.sources.requirements.layout import VENDORED, required_by
 from amplifier_app.sources.requirements.names import installed_files, requirement_name
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_support.named_tuple import NamedTuple

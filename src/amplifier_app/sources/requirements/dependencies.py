@@ -47,7 +47,15 @@ from amplifier_app.plan.source_spec import PackageSource
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import staging
 from amplifier_app.sources.requirements.fixed_versions import fixed_by, other_versions, refuse_held
-from amplifier_app.sources.requirements.layout import Addition, Layout, read_name, required_by
+from amplifier_app.sources.requirements.layout import (
+    VENDORED,
+    Addition,
+    Layout,
+    read_name,
+    required_by,
+    requires_nothing,
+    vendored_in,
+)
 from amplifier_app.sources.requirements.names import distributions, preferred_in, separate
 from amplifier_app.sources.stopping import stop_event
 from amplifier_support.environment import without_model_keys
@@ -252,11 +260,11 @@ class DependencyCache:
             SourceError: The environment has another version, or uv cannot install it.
             Stopped: The caller was cancelled.
         """
+        if requires_nothing(layout, root):
+            return None
         own = required_by(layout)
         required = [*own, *(addition.written for addition in layout.added)]
-        copied = _vendored_in(root)
-        if not layout.dynamic and not required and copied is None:
-            return None
+        copied = vendored_in(root)
         present = self.environment()
         if (
             copied is not None
@@ -484,8 +492,6 @@ def _fits(home: Path, present: Mapping[str, str]) -> bool:
     return home.is_dir() and _agree(distributions([str(home)]), present)
 
 
-VENDORED = ".dependencies"
-"""The folder of vendored requirements in a module's own folder."""
 _NOTE = "made-for.json"
 
 
@@ -505,11 +511,6 @@ def describe_vendored(folder: Path, required: Iterable[str]) -> None:
     """
     note = {"requirements": sorted(required), **this_machine()}
     (folder / _NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
-
-
-def _vendored_in(root: Path | None) -> Path | None:
-    folder = root / VENDORED if root is not None else None
-    return folder if folder is not None and folder.is_dir() else None
 
 
 def _vendored_fits(folder: Path, required: Iterable[str], wanted: Mapping[str, str]) -> bool:

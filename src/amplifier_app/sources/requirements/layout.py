@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from amplifier_app.sources.fetch.git import Checkout
 
 _TARGET = r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?"
+VENDORED = ".dependencies"
+"""The folder of vendored requirements in a module's own folder."""
+
 _NOT_MODULES = {"tests", "test", "docs", "examples", "conftest", "setup", "noxfile"}
 
 
@@ -353,6 +356,19 @@ def _has_mount(file: Path) -> bool:
     text = file.read_text(encoding="utf-8", errors="replace")
     pattern = r"^(?:async )?def mount\b|^(?:from .* )?import .*\bmount\b|^mount\s*="
     return re.search(pattern, text, re.MULTILINE) is not None
+
+
+def vendored_in(root: Path | None) -> Path | None:
+    """The folder of requirements in a module's own folder."""
+    folder = root / VENDORED if root is not None else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def requires_nothing(layout: Layout, root: Path | None) -> bool:
+    """Whether a module imports no package besides Amplifier."""
+    if layout.dynamic or layout.added or required_by(layout):
+        return False
+    return vendored_in(root) is None
 
 
 def required_by(layout: Layout) -> list[str]:
