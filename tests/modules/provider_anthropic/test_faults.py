@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import time
-from email.utils import formatdate
 from typing import Any
 
 import pytest
 
 from amplifier_core.llm_errors import (
-    AccessDeniedError,
     AuthenticationError,
     ContextLengthError,
     InvalidRequestError,
     LLMError,
     LLMTimeoutError,
-    NetworkError,
-    NotFoundError,
     ProviderUnavailableError,
-    QuotaExceededError,
     RateLimitError,
     StreamError,
 )
@@ -39,7 +33,6 @@ from tests.support.llm_server import (
     Stall,
     Status,
     ToolCall,
-    closed_port,
 )
 
 pytestmark = pytest.mark.usefixtures("each_client")
@@ -87,12 +80,11 @@ def rich(fault: Any) -> Reply:
 # -- retried ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
-@pytest.mark.parametrize("streamed", [True, False])
-async def test_passing_faults_are_tried_again_until_the_limit(status: int, streamed: bool):
+@pytest.mark.parametrize("status", [408, 429, 529])
+async def test_passing_faults_are_tried_again_until_the_limit(status: int):
     async with playing(*[Status(status, headers=SOON)] * 9, max_retries=2) as setting:
         with pytest.raises(LLMError) as caught:
-            await ask(setting, streamed)
+            await setting.provider.complete(HELLO)
         assert caught.value.status_code == status
         assert caught.value.retryable
         assert len(setting.server.requests) == 3
@@ -110,25 +102,6 @@ async def test_an_answer_after_a_fault_is_the_answer(fault: Item, streamed: bool
         assert [retry["status_code"] for retry in retries] == [status, status]
 
 
-async def test_a_refused_connection_is_tried_again():
-    with closed_port() as port:
-        async with playing(max_retries=2, base_url=f"http://127.0.0.1:{port}") as setting:
-            with pytest.raises(NetworkError):
-                await setting.provider.complete(HELLO)
-            retries = setting.emitted("provider:retry")
-    assert [retry["attempt"] for retry in retries] == [1, 2]
-    assert {retry["error_type"] for retry in retries} == {"NetworkError"}
-    assert {retry["max_retries"] for retry in retries} == {2}
-
-
-async def test_no_retries_means_one_attempt():
-    async with playing(Status(529), max_retries=0) as setting:
-        with pytest.raises(ProviderUnavailableError):
-            await setting.provider.complete(HELLO)
-        assert len(setting.server.requests) == 1
-        assert setting.emitted("provider:retry") == []
-
-
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [({"retry-after": "0.2"}, 0.2), ({"retry-after-ms": "100"}, 0.1), ({"retry-after": "0"}, 0.0)],
@@ -144,13 +117,6 @@ async def test_the_pause_the_service_names_is_the_pause(
     assert delays == pytest.approx([seconds, seconds], rel=0.1, abs=0.01)
     assert second - first >= seconds * 0.9
     assert third - second >= seconds * 0.9
-
-
-async def test_a_pause_named_as_a_date_is_kept():
-    date = formatdate(time.time() + 2, usegmt=True)
-    async with playing(Status(429, headers={"retry-after": date}), "ok") as setting:
-        await setting.provider.complete(HELLO)
-        assert 0.5 < setting.emitted("provider:retry")[0]["delay"] <= 2
 
 
 async def test_a_pause_that_is_too_long_is_not_waited_for():
@@ -186,26 +152,18 @@ async def test_cancelling_the_task_ends_the_pause():
 # -- never retried ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize(
     ("status", "cls"),
     [
-        (Status(400), InvalidRequestError),
         (Status(401), AuthenticationError),
-        (Status(403), AccessDeniedError),
-        (Status(404), NotFoundError),
-        (Status(413), ContextLengthError),
-        (Status(422), InvalidRequestError),
         (Status(400, message="prompt is too long: 2 > 1"), ContextLengthError),
-        (Status(400, message="Your credit balance is too low"), QuotaExceededError),
-        (Status(403, error_type="billing_error"), QuotaExceededError),
         (Status(529, headers={"x-should-retry": "false"}), ProviderUnavailableError),
     ],
 )
-async def test_a_refusal_is_final(status: Status, cls: type[LLMError], streamed: bool):
+async def test_a_refusal_is_final(status: Status, cls: type[LLMError]):
     async with playing(status, "never said") as setting:
         with pytest.raises(cls) as caught:
-            await ask(setting, streamed)
+            await setting.provider.complete(HELLO)
         assert type(caught.value) is cls
         assert caught.value.provider == "anthropic"
         assert caught.value.model == "claude-sonnet-5-5"
@@ -279,16 +237,8 @@ async def test_a_stream_of_which_nothing_was_shown_is_begun_again(after: int):
         assert len(setting.server.requests) == 2
 
 
-@pytest.mark.parametrize("after", [4, 8, EVENTS - 1])
-async def test_a_stream_of_which_something_was_shown_is_not(after: int):
-    async with playing(rich(Cut(after)), RICH) as setting:
-        with pytest.raises(StreamError):
-            await setting.stream(REQUEST)
-        assert len(setting.server.requests) == 1
-
-
-@pytest.mark.parametrize("after", [0, 4, EVENTS - 1])
-@pytest.mark.parametrize("fault", [Cut, ErrorEvent, ResetAfter])
+@pytest.mark.parametrize("after", [0, EVENTS - 1])
+@pytest.mark.parametrize("fault", [Cut, ErrorEvent])
 async def test_a_whole_answer_may_be_begun_again_at_any_point(after: int, fault: Any):
     async with playing(rich(fault(after)), RICH) as setting:
         response = await setting.provider.complete(REQUEST)
@@ -309,15 +259,6 @@ async def test_an_error_event_keeps_its_meaning(kind: str, cls: type[LLMError]):
     async with playing(Reply("x", fault=error), max_retries=0) as setting:
         with pytest.raises(cls, match="the reason"):
             await setting.provider.complete(HELLO)
-
-
-async def test_chunks_before_an_error_event_are_still_returned():
-    fault = ErrorEvent(4)
-    async with playing(Reply("hello there", chars_per_delta=6, fault=fault)) as setting:
-        chunks: list[Any] = []
-        with pytest.raises(StreamError, match="Overloaded"):
-            await setting.collect(chunks, HELLO)
-        assert "".join(chunk.get("delta", "") for chunk in chunks) == "hello "
 
 
 # -- events -----------------------------------------------------------------------------------

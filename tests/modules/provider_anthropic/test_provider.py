@@ -149,13 +149,6 @@ async def test_betas_and_version_are_headers():
     assert headers["anthropic-version"] == "2023-06-01"
 
 
-async def test_a_wrong_key_is_an_authentication_error():
-    async with playing(server={"api_key": "right"}) as setting:
-        with pytest.raises(AuthenticationError):
-            await setting.provider.complete(HELLO)
-        assert len(setting.server.requests) == 1
-
-
 async def test_an_unknown_model_is_not_found():
     async with playing(server={"models": ["other"]}) as setting:
         with pytest.raises(NotFoundError, match="check the model name"):

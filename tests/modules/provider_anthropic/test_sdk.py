@@ -6,7 +6,6 @@ what is special about the clouds.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import importlib.util
@@ -24,9 +23,6 @@ import pytest
 from amplifier_core.llm_errors import (
     ConfigurationError,
     LLMError,
-    LLMTimeoutError,
-    NetworkError,
-    ProviderUnavailableError,
     RateLimitError,
     StreamError,
 )
@@ -44,8 +40,6 @@ from tests.support.llm_server import Reply, ScriptedLLM, Text, Thinking, ToolCal
 from tests.support.raw_http import (
     STREAM_END,
     STREAM_HEAD,
-    Close,
-    Cut,
     RawServer,
     Request,
     Write,
@@ -150,56 +144,6 @@ async def test_one_owner_of_retries_there_too():
             await provider.complete(HELLO)
     assert caught.value.retry_after == 0.001
     assert len(server.requests) == 3
-
-
-@pytest.mark.parametrize("after", [0, 1, 6, 13])
-@pytest.mark.parametrize("stop", [Cut, Close, None])
-async def test_a_broken_answer_is_an_error_there_too(after: int, stop: type[Exception] | None):
-    async def break_off(_: Request, write: Write) -> None:
-        await write(STREAM_HEAD)
-        for event in events()[:after]:
-            await write(chunk(event))
-        if stop is not None:
-            raise stop
-        await write(STREAM_END)
-
-    async with raw_server(break_off) as server, cloud(server, **VERTEX, max_retries=0) as provider:
-        with pytest.raises(LLMError) as caught:
-            await provider.complete(HELLO)
-    assert caught.value.retryable
-    assert isinstance(caught.value, StreamError)
-
-
-async def test_an_error_event_keeps_its_meaning_there_too():
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "too much"}}
-
-    async def overload(_: Request, write: Write) -> None:
-        data = f"event: error\ndata: {json.dumps(error)}\n\n".encode()
-        await write(STREAM_HEAD + chunk(events()[0]) + chunk(data) + STREAM_END)
-
-    async with raw_server(overload) as server, cloud(server, **VERTEX, max_retries=0) as provider:
-        with pytest.raises(ProviderUnavailableError, match="too much"):
-            await provider.complete(HELLO)
-
-
-async def test_a_time_limit_is_kept_there_too():
-    async def dawdle(_: Request, write: Write) -> None:
-        await write(STREAM_HEAD)
-        while True:
-            await write(chunk(b"event: ping\ndata: {}\n\n"))
-            await asyncio.sleep(0.01)
-
-    async with raw_server(dawdle) as server, cloud(server, **VERTEX, max_retries=0) as provider:
-        with pytest.raises(LLMTimeoutError):
-            await provider.complete({**HELLO, "timeout": 0.2})
-
-
-async def test_a_refused_connection_is_a_network_error():
-    async with raw_server(speak_vertex) as server:
-        pass
-    async with cloud(server, **VERTEX, max_retries=0) as provider:
-        with pytest.raises(NetworkError):
-            await provider.complete(HELLO)
 
 
 async def test_the_known_models_stand_in_for_a_list():

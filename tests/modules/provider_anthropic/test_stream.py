@@ -80,7 +80,7 @@ async def test_complete_gives_the_same_answer():
     assert whole.usage == streamed.usage
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 100_000])
+@pytest.mark.parametrize("size", [1, 7, 100_000])
 async def test_the_pieces_of_the_stream_do_not_matter(size: int):
     cut = Reply(blocks=RICH.blocks, chars_per_delta=3, split_bytes=size, unknown_events=True)
     async with playing(cut) as setting:

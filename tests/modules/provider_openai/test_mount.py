@@ -149,12 +149,6 @@ async def test_configured_limits_count_for_any_server(mounted):
     assert (defaults["context_window"], defaults["max_output_tokens"]) == (9000, 700)
 
 
-async def test_models_are_listed(llm_server, mounted):
-    server = await llm_server([], models=["b", "a"])
-    listed = await (await mounted(server)).list_models()
-    assert [model.id for model in listed] == ["b", "a"]
-
-
 def test_the_price_list_is_dated_and_whole():
     catalogue = models()
     file, prices = catalogue.price_list

@@ -13,7 +13,6 @@ from tests.modules._shared.context.conversations import (
     answers,
     answers_in_blocks,
     asks,
-    asks_in_blocks,
     assistant,
     filler,
     size,
@@ -44,15 +43,6 @@ async def test_the_sample_conversation_of_the_contract_keeps_its_pair_whole():
     assert unpaired(view) == set()
     assert 4 <= len(view) < 53
     assert view[-1] == user("Message 49")
-
-
-async def test_system_messages_are_always_kept_in_their_place():
-    first, later = {"role": "system", "content": "be brief"}, {"role": "developer", "content": "x"}
-    messages = [first, *filler(10), later, *filler(10, 10)]
-    view = await request_view(messages, 1_500)
-    assert view[0] is first
-    assert any(message is later for message in view)
-    assert size(view) <= 1_500
 
 
 async def test_system_messages_piled_up_by_hooks_do_not_fill_the_room():
@@ -89,21 +79,6 @@ async def test_a_message_a_hook_puts_in_as_user_does_not_begin_a_turn():
     messages = [*filler(30), user("go"), *calls, note, assistant("done")]
     view = await request_view(messages, 500, keep_recent_turns=1)
     assert view[-5:] == messages[-5:]
-
-
-async def test_tool_groups_are_whole_in_both_forms_and_with_parallel_calls():
-    group = [
-        asks_in_blocks("a", "b", "c"),
-        answers("b"),
-        user("steer"),
-        answers_in_blocks("a"),
-        answers("c"),
-    ]
-    messages = [user("go"), *group, *filler(20)]
-    for budget in range(300, 4_000, 150):
-        view = await request_view(messages, budget)
-        assert unpaired(view) == set()
-        assert [m for m in messages if m in view] == view
 
 
 async def test_groups_joined_by_one_message_of_results_stay_together():

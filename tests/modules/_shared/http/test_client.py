@@ -407,12 +407,6 @@ async def test_redirects_are_not_followed():
     assert len(server.requests) == 1
 
 
-async def test_garbage_instead_of_http_is_a_network_error():
-    async with serving(says(b"\xff\xfe\x00 garbage\r\n\r\n")) as service:
-        with pytest.raises(NetworkError):
-            await service.post_json("/p", {})
-
-
 async def test_an_endless_event_is_given_up(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(event_stream, "EVENT_LIMIT", 100_000)
 
@@ -461,22 +455,6 @@ async def test_credentials_in_the_address_do_not_reach_messages():
     with pytest.raises(LLMError) as caught:
         await service.post_json("/p", {})
     assert "hunter2" not in str(caught.value)
-
-
-async def test_cancelling_a_read_cancels_it():
-    arrived = asyncio.Event()
-
-    async def handler(_: Request, write: Write) -> None:
-        await write(STREAM_HEAD + chunk(b"data: 1\n\n"))
-        arrived.set()
-        await asyncio.Event().wait()
-
-    async with serving(handler) as service:
-        task = asyncio.create_task(read_all(service))
-        await arrived.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
 
 
 # -- what it loads ---------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from amplifier_modules._shared.pacing import (
 )
 from amplifier_support.files import try_lock
 from tests.support.llm.rate_limit import RateLimit, Style
+from tests.support.thorough import Scale
 
 NOW = 1_000_000_000.0
 SEED = 20261122
@@ -184,12 +185,11 @@ def test_a_service_that_reports_its_limit_refuses_nothing(case: Case) -> None:
 @pytest.mark.parametrize("style", ["openai", "anthropic"])
 @pytest.mark.parametrize("counted", ["requests", "tokens"])
 def test_a_key_that_is_partly_used_is_used_at_once_and_fully(
-    style: Style, counted: Literal["requests", "tokens"]
+    style: Style, counted: Literal["requests", "tokens"], scale: Scale
 ) -> None:
     size = 1 if counted == "requests" else 100
-    for share, requests, latency in itertools.product(
-        (0.01, 0.1, 0.2, 0.5, 1), (200, 400), (0.2, 2)
-    ):
+    shares, numbers = scale((0.01, 0.2, 1), (0.01, 0.1, 0.2, 0.5, 1)), scale((200,), (200, 400))
+    for share, requests, latency in itertools.product(shares, numbers, (0.2, 2)):
         left = 300 * share
         run = Simulation(
             300 * size, 60, style, latency, left=left * size, counted=counted, size=size
@@ -204,8 +204,11 @@ def test_a_key_that_is_partly_used_is_used_at_once_and_fully(
 
 
 @pytest.mark.parametrize("style", ["openai", "anthropic"])
-def test_nothing_is_sent_before_the_end_of_a_used_up_fixed_window(style: Style) -> None:
-    for closes, left, latency in itertools.product((7, 20, 35, 41), (10, 75, 280), (0.2, 2)):
+def test_nothing_is_sent_before_the_end_of_a_used_up_fixed_window(
+    style: Style, scale: Scale
+) -> None:
+    every_end = scale((7, 41), (7, 20, 35, 41))
+    for closes, left, latency in itertools.product(every_end, (10, 75, 280), (0.2, 2)):
         run = Simulation(300, 60, style, latency, left=left, closes=closes)
         run.run(700, processes=3)
         allowed = closes + 60 * (math.ceil((700 - left) / 300) - 1)
@@ -489,14 +492,14 @@ HOSTILE = (
 )
 
 
-def test_no_header_blocks_requests_for_more_than_ten_minutes() -> None:
+def test_no_header_blocks_requests_for_more_than_ten_minutes(scale: Scale) -> None:
     draw = random.Random(SEED)
     names = [
         *(f"x-ratelimit-{one}-{of}" for one in _PARTS for of in ("requests", "tokens")),
         *(f"anthropic-ratelimit-requests-{one}" for one in _PARTS),
         "date",
     ]
-    for _ in range(1000):
+    for _ in range(scale(200, 1000)):
         pace, now, sent = Pace(), NOW, NOW
         for _ in range(12):
             taken = pace.take(1e6, now)
