@@ -189,14 +189,13 @@ def test_no_save_leaves_no_file(tmp_path: Path) -> None:
     assert not (done.home / "sessions").exists()
 
 
-@pytest.mark.parametrize("after", [0.8, 1.1])
-def test_a_run_that_is_killed_can_be_gone_on_with(tmp_path: Path, after: float) -> None:
+def test_a_run_that_is_killed_can_be_gone_on_with(tmp_path: Path) -> None:
     commands = [{"name": "bash", "input": {"command": f"true {n}"}} for n in range(40)]
     steps = [{"tool_calls": [command]} for command in commands]
     plan = plan_of(tmp_path, [*steps, "done"], tools=[{"module": "tool-bash"}])
     home = tmp_path / "home"
     child = start_amplifier("run", "-f", plan, "go", "--session", "s", "--yes", home=home)
-    time.sleep(after)
+    time.sleep(0.8)
     os.kill(child.pid, signal.SIGKILL)
     child.communicate()
     short = mock_plan(tmp_path, ["went on"], name="short.yaml", session=SESSION)
@@ -250,12 +249,7 @@ def test_the_plans_instruction_is_given_also_where_the_file_begins_with_a_note(
 
 @pytest.mark.parametrize(
     ("module", "strategy"),
-    [
-        ("context-simple", "truncate"),
-        ("context-simple", "summarize"),
-        ("context-persistent", "importance"),
-        ("context-persistent", "summarize"),
-    ],
+    [("context-simple", "summarize"), ("context-persistent", "importance")],
 )
 def test_a_long_turn_over_http_stays_within_its_room(
     tmp_path: Path, module: str, strategy: str

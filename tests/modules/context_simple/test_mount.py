@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.testing import MockCoordinator
 from amplifier_modules import context_simple
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.modules._shared.context.conversations import user
@@ -32,16 +29,3 @@ async def test_a_mounted_context_learns_from_responses_until_it_is_cleaned_up():
         assert await context.get_token_count() == expected
         cleanup()
     assert coordinator.hooks.list_handlers("provider:response") == {"provider:response": []}
-
-
-async def test_wrong_settings_keep_it_from_mounting():
-    coordinator = ModuleCoordinator()
-    with pytest.raises(ValueError, match="max_tokens"):
-        await context_simple.mount(coordinator, {"max_tokenz": 1})
-    assert coordinator.get("context") is None
-
-
-async def test_it_works_on_the_coordinator_for_tests():
-    coordinator = MockCoordinator()
-    await context_simple.mount(coordinator, {})
-    assert coordinator.mount_history[0]["mount_point"] == "context"

@@ -293,7 +293,7 @@ async def test_racing_renames_never_lead_out(start: Any, tmp_path: Path, scale: 
     outside = tmp_path / "other"
     done = {"restored": 0, "refused": 0}
     with racing_renames(s.folder, outside):
-        until = time.monotonic() + scale(1, 10)
+        until = time.monotonic() + scale(0.3, 10)
         while time.monotonic() < until or not min(done.values()):
             ids = await s.begin("race")
             await s.call(*wrote("spot/new.txt", "x"), **ids)

@@ -129,11 +129,6 @@ async def test_an_unknown_model_is_refused_when_mounting(coordinator, config, sa
         await mount(coordinator, config)
 
 
-async def test_an_unknown_key_is_refused(coordinator):
-    with pytest.raises(ValueError, match=r"provider-local.*thread.*threads"):
-        await mount(coordinator, {"thread": 2})
-
-
 async def test_without_xllamacpp_the_error_names_the_extra_and_nothing_is_fetched(
     coordinator, monkeypatch, tmp_path
 ):

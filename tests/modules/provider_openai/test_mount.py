@@ -105,11 +105,6 @@ async def test_an_invalid_address_is_refused(coordinator):
         await mount(coordinator, {"base_url": "localhost:11434"})
 
 
-async def test_an_unknown_key_is_refused_with_a_suggestion(coordinator):
-    with pytest.raises(ValueError, match=r"provider-openai.*temprature.*temperature"):
-        await mount(coordinator, {"temprature": 1})
-
-
 async def test_default_model_is_another_name_for_model(coordinator):
     await mount(coordinator, {"api_key": "k", "default_model": "gpt-4.1", "priority": 3})
     provider = coordinator.get("providers", "openai")

@@ -97,11 +97,6 @@ async def test_streamed_and_whole_answers_are_the_same(llm_server, mounted, api)
     assert streamed == whole
 
 
-async def test_bytes_may_be_cut_anywhere(answered):
-    response = await answered(Reply(text="Grüße 🌍 überall", split_bytes=3))
-    assert response.content[0].text == "Grüße 🌍 überall"
-
-
 @pytest.mark.parametrize(
     ("stopped", "finish"),
     [

@@ -161,8 +161,8 @@ async def test_long_output_is_cut_and_can_be_read_from_a_file(start: Any) -> Non
 
 
 async def test_a_flood_of_output_is_cut_in_bounded_memory(tmp_path: Path, scale: Scale) -> None:
-    """300 MB by default, 1 GB in a thorough run."""
-    size = scale(300_000_000, 1_000_000_000)
+    """100 MB by default, 1 GB in a thorough run."""
+    size = scale(100_000_000, 1_000_000_000)
     program = """
         import asyncio, json, os, resource, sys
         from amplifier_core.testing import MockCoordinator

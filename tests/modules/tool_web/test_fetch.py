@@ -366,11 +366,11 @@ async def test_an_html_page_that_keeps_a_parser_busy_is_given_up(
 ) -> None:
     from amplifier_modules.tool_web import tools as code
 
-    monkeypatch.setattr(code, "CONVERT_SECONDS", 1.0)
+    monkeypatch.setattr(code, "CONVERT_SECONDS", 0.3)
     async with raw_server(Pages(page=b"<!--" * 500_000)) as server, tools() as web:
         error = to_exception(await web.fetch(at(server)))
     assert error["type"] == "NoText"
-    assert "could not be converted to Markdown within 1 s" in error["message"]
+    assert "could not be converted to Markdown within 0.3 s" in error["message"]
 
 
 async def test_redirects_are_followed_and_counted() -> None:

@@ -157,13 +157,6 @@ def ok(*extra: bytes) -> Handler:
     return handler
 
 
-async def test_a_connection_is_kept_for_the_next_request() -> None:
-    async with raw_server(ok()) as server, client() as asked:
-        for path in ("/1", "/2", "/3"):
-            assert (await asked.get(server.url + path)).text == path
-    assert server.connections == 1
-
-
 @pytest.mark.parametrize("end", [b"unasked", answer(200, "/stolen")])
 async def test_unrequested_data_is_not_an_answer_to_the_next_request(end: bytes) -> None:
     async with raw_server(ok(end)) as server, client() as asked:

@@ -8,16 +8,13 @@ from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 from tests.modules._shared.loop.rig import Rig
 
-LOOPS = {
-    "basic": BasicOrchestrator,
-    "streaming": StreamingOrchestrator,
-    "events": EventsOrchestrator,
-}
+LOOPS = {"basic": BasicOrchestrator, "events": EventsOrchestrator}
+"""One that waits for whole answers and one that streams; how loop-streaming streams is in `test_streaming.py`."""
 
 
 @pytest.fixture(params=LOOPS.values(), ids=LOOPS)
 def rig(request: pytest.FixtureRequest) -> Rig:
-    """The same session for each loop."""
+    """The same session for each of these loops."""
     kind: type[LoopOrchestrator] = request.param
     return Rig(kind)
 

@@ -237,17 +237,6 @@ class TestTaskCancelled:
         assert_closed(rig)
         assert_next_request_is_whole(rig)
 
-    async def test_results_that_were_there_are_kept(self, rig: Rig) -> None:
-        blocker = Blocker(rig)
-        rig.add_tool(echo_tool())
-        rig.replies(calls(call("block", id="a"), call(id="b", text="x")), "never")
-        turn = await start_turn(rig, blocker)
-        assert await wait_for(lambda: bool(rig.of("tool:post")))
-
-        await cancel(turn)
-
-        assert rig.context.results() == {"a": f"Error: {INTERRUPTED}", "b": "X"}
-
     async def test_while_the_provider_answers(self, rig: Rig) -> None:
         rig.replies({"text": "never", "delay": 600})
         turn = await start_turn(rig)

@@ -86,13 +86,6 @@ async def test_the_next_provider_is_asked_while_one_is_not_available(
     assert rig.last("orchestrator:complete")["status"] == "success"
 
 
-async def test_a_service_that_is_not_there_at_all(rig: Rig, llm_server: LLMServer) -> None:
-    gone, second = await llm_server([]), await llm_server(["Here."])
-    await gone.stop()
-    async with two_providers(rig, gone, second):
-        assert await rig.run("go") == "Here."
-
-
 MISTAKES: list[Answer] = [Status(400), Status(401), Status(403), Status(413), Status(422)]
 
 
@@ -193,12 +186,6 @@ async def test_names_that_are_not_mounted_are_passed_over(rig: Rig) -> None:
     mocks(rig, a=[AWAY_REPLY], b=["done"])
     rig.plan["session"]["fallbacks"] = ["absent", "a", "b"]
     assert await rig.run() == "done"
-
-
-async def test_without_fallbacks_nothing_changes(rig: Rig) -> None:
-    mocks(rig, a=[AWAY_REPLY], b=["never"])
-    with pytest.raises(ProviderUnavailableError):
-        await rig.run()
 
 
 async def test_a_hook_may_keep_the_conversation_from_going_elsewhere(rig: Rig) -> None:

@@ -26,6 +26,7 @@ from tests.support.llm_server import (
     Status,
     ToolCall,
 )
+from tests.support.thorough import Scale
 
 PROVIDERS = {
     "anthropic": (provider_anthropic, "", "claude-sonnet-5-5"),
@@ -140,7 +141,7 @@ OUTRIGHT = [Status(429), Status(500), Status(529), Status(503), Reset()]
 
 
 @pytest.mark.timeout(300)
-async def test_tools_run_at_most_once_per_call_across_faults(dialect: str) -> None:
+async def test_tools_run_at_most_once_per_call_across_faults(dialect: str, scale: Scale) -> None:
     """An answer with calls fails at every event; the same calls come again with the next answer."""
     counts: Counter[str] = Counter()
     rejected: list[Any] = []
@@ -174,7 +175,7 @@ async def test_tools_run_at_most_once_per_call_across_faults(dialect: str) -> No
         assert len(rig.of("orchestrator:complete")) == 2
         counts["runs"] += 1
 
-    faults = [*FAULTS, *OUTRIGHT]
+    faults = [*scale(FAULTS[::3], FAULTS), *OUTRIGHT]
     await asyncio.gather(*(one(number, fault) for number, fault in enumerate(faults)))
 
     assert counts["runs"] == len(faults)

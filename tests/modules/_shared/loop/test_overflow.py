@@ -171,20 +171,6 @@ async def test_a_refusal_inside_the_stream_before_any_text_counts_as_well(
         assert await streaming_rig.run("go") == "It fits."
 
 
-async def test_spans_and_iteration_of_the_second_request(rig: Rig) -> None:
-    await long_conversation(rig)
-    rig.add_tool(echo_tool())
-    rig.replies({"error": {"type": "ContextLengthError"}}, calls(call(text="a")), "done")
-    assert await rig.run() == "done"
-    first, second, third = rig.of("provider:request")
-    assert first["iteration"] == second["iteration"] == 1
-    assert third["iteration"] == 2
-    assert first["span_id"] != second["span_id"]
-    assert first["parent_span_id"] == second["parent_span_id"]
-    (post,) = rig.of("tool:post")
-    assert post["parent_span_id"] == second["span_id"]
-
-
 @pytest.mark.parametrize(
     ("reason", "share"),
     [

@@ -27,14 +27,6 @@ async def test_the_model_is_warned_then_the_turn_ends(rig: Rig) -> None:
     assert stored == ["SAME"] * 6, "the note to the model is not part of the conversation"
 
 
-async def test_a_model_that_takes_the_hint_goes_on(rig: Rig) -> None:
-    rig.add_tool(echo_tool())
-    same = calls(call(text="same"))
-    rig.replies(same, same, same, same, calls(call(text="other")), same, same, "done")
-
-    assert await rig.run() == "done"
-
-
 async def test_another_result_is_progress(rig: Rig) -> None:
     count = 0
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import HookResult
-from amplifier_core.testing import MockCoordinator, wait_for
+from amplifier_core.testing import MockCoordinator
 from amplifier_extras import loop_events
 from amplifier_modules import loop_basic, loop_streaming
 from tests.modules._shared.loop.rig import FunctionTool, ListContext, Rig, call, calls, echo_tool
@@ -221,16 +221,6 @@ async def test_requests_stay_valid(
     ]  # fmt: skip
     assert "after the tools" in str(server.requests[1].body)
     assert "after the answer" in str(server.requests[2].body)
-
-
-async def test_it_may_come_from_another_task(rig: Rig) -> None:
-    """As it does from a keyboard, while a provider takes its time."""
-    rig.replies({"text": "slow", "delay": 0.3}, "quick")
-    turn = asyncio.create_task(rig.run("go"))
-    assert await wait_for(lambda: bool(rig.of("provider:request")), timeout=10)
-    rig.loop.steer("hurry")
-    assert await turn == "quick"
-    assert said(rig)[2] == ("user", "hurry")
 
 
 async def test_redaction_does_not_change_requests(rig: Rig) -> None:

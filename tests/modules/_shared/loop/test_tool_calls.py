@@ -115,26 +115,6 @@ async def test_invalid_arguments_are_answered_without_running(
     assert rig.last("tool:error")["error"]["type"] == "InvalidArguments"
 
 
-async def test_arguments_that_were_no_json_are_answered_without_running(rig: Rig) -> None:
-    tool = rig.add_tool(FunctionTool("free", echo_tool().execute))
-    asks = {"type": "tool_call", "id": "c1", "name": "free", "input": {}}
-    rig.replies({"content": [asks]}, "sorry")
-    broken = ToolCall.model_validate(
-        {"id": "c1", "name": "free", "arguments": {}, "invalid_arguments": '{"text": '}
-    )
-    rig.providers["mock"].parse_tool_calls = lambda response: (
-        [broken] if response.tool_calls else []
-    )
-
-    assert await rig.run() == "sorry"
-
-    assert tool.inputs == []
-    assert rig.context.results()["c1"] == (
-        "Error: invalid arguments for tool 'free': the input is not valid JSON "
-        '(Expecting value: line 1 column 10 (char 9)): {"text": '
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [('{"text": ', "not valid JSON"), ("[1]", "must be a JSON object, not list"), (7, "not int")],

@@ -99,15 +99,6 @@ async def test_the_stored_conversation_decides_what_is_offered(rig: Rig) -> None
     assert offered(rig)[-1] == ["echo", "tool_search", "archive"]
 
 
-async def test_hooks_see_searches_and_calls_under_their_names(rig: Rig) -> None:
-    add_shop(rig)
-    rig.replies(
-        calls(call("tool_search", query="archive")), calls(call("archive", folder="a")), "done"
-    )
-    await rig.run()
-    assert [data["tool_name"] for data in rig.of("tool:pre")] == ["tool_search", "archive"]
-
-
 async def test_a_mounted_tool_of_the_same_name_is_kept(rig: Rig) -> None:
     add_shop(rig)
     rig.add_tool(echo_tool("tool_search"))
