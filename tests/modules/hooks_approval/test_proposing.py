@@ -53,18 +53,16 @@ def test_without_a_person_the_proposal_is_the_answer(
     assert [call["name"] for call in result["denied"]] == ["write_file"]
     assert "before the user accepts a proposal" in result["denied"][0]["reason"]
     assert not (tmp_path / "made.txt").exists()
-    text = run_amplifier("run", "-f", "plan.yaml", "--mode", "propose", "go", cwd=tmp_path)
-    assert (text.code, text.stdout) == (0, PROPOSAL)
 
 
 def test_the_tool_and_the_reminder_are_there_in_this_mode_only(tmp_path: Path) -> None:
     plan(tmp_path, PROPOSE, "done")
-    assert run(tmp_path)["response"] == "done"
-    for mode in ("propose", "ask"):
-        run_amplifier(
+    for mode, answer in (("propose", PROPOSAL), ("ask", "done\n")):
+        done = run_amplifier(
             *("run", "-f", "plan.yaml", "--mode", mode, "--record", f"{mode}.jsonl", "go"),
             cwd=tmp_path,
         )
+        assert (done.code, done.stdout) == (0, answer)
     proposing, asking = ((tmp_path / f"{mode}.jsonl").read_text() for mode in ("propose", "ask"))
     assert "The user wants a proposal first" in proposing
     assert "Hand in your proposal" in proposing

@@ -70,8 +70,13 @@ async def read_status(folder: Path) -> GitState:
     return state
 
 
-@pytest.mark.parametrize("place", ["config", "include", "includeIf", "config.worktree"])
-@pytest.mark.parametrize("driver", ["evil", "", "with.dot", "with space"])
+@pytest.mark.parametrize(
+    ("place", "driver"),
+    [
+        *(("config", driver) for driver in ("evil", "", "with.dot", "with space")),
+        *((place, "evil") for place in ("include", "includeIf", "config.worktree")),
+    ],
+)
 async def test_no_filter_runs(
     repository: Path, program: Path, mark: Path, place: str, driver: str
 ) -> None:
