@@ -60,10 +60,7 @@ def run(plan: Path, *options: str) -> tuple[int, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("limit", "spent", "loop"),
     [
-        ("max_steps=3", 3, {}),
-        ("max_tokens=250", 300, {}),
         ("max_cost=0.05", 0.06, {}),
-        ("max_tool_calls=3", 3, {}),
         ("max_tool_calls=3", 3, {"answers_errors": True}),
         ("max_steps=3", 3, {"answers_errors": True}),
         ("max_tokens=250", 300, {"streams": True}),

@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.extras.hooks_otel.collector import attributes, running
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
@@ -86,10 +84,9 @@ def test_a_real_provider_reports_model_and_usage(tmp_path: Path) -> None:
         assert (chat["gen_ai.usage.input_tokens"], chat["gen_ai.usage.output_tokens"]) == (10, 5)
 
 
-@pytest.mark.parametrize("status", [0, 503])
-def test_a_dead_collector_neither_fails_nor_holds_a_run(tmp_path: Path, status: int) -> None:
+def test_a_dead_collector_neither_fails_nor_holds_a_run(tmp_path: Path) -> None:
     with running() as collector:
-        collector.status = status
+        collector.status = 0
         alive = plan(tmp_path, ["done"], name="alive.yaml", exporter="file", path="spans")
         file = plan(tmp_path, ["done"], endpoint=collector.url, metrics=True, flush_timeout=1)
         began = time.monotonic()

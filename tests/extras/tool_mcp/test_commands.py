@@ -8,12 +8,12 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.extras.tool_mcp.support import HERE
+from tests.extras.tool_mcp.support import RAW
 from tests.support.cli import Finished, run_amplifier
 from tests.support.installations import Environment
 from tests.support.terminal import ENTER, Terminal
 
-SERVER = (sys.executable, str(HERE / "sdk_server.py"))
+SERVER = (sys.executable, str(RAW))
 
 
 @pytest.fixture
@@ -29,27 +29,27 @@ def test_a_server_is_added_tried_and_removed(home: Path) -> None:
     settings = home / "settings.yaml"
     home.mkdir()
     settings.write_text("# Mine.\ndisplay:\n  theme: dark\n")
-    added = mcp(home, "add", "sdk", "--env", "A=1", "--", *SERVER)
+    added = mcp(home, "add", "raw", "--env", "A=1", "--", *SERVER)
     assert added.code == 0, added.stderr
-    assert "try it: amplifier mcp test sdk" in added.stderr
-    assert mcp(home, "add", "sdk", "--", *SERVER).code == 78
+    assert "try it: amplifier mcp test raw" in added.stderr
+    assert mcp(home, "add", "raw", "--", *SERVER).code == 78
     assert mcp(home, "add", "other", "--network", "--", "nothing").code == 0
 
     [first, second] = json.loads(mcp(home, "list", "--output", "json").stdout)
-    assert (first["name"], first["how"], first["enabled"]) == ("sdk", " ".join(SERVER), True)
+    assert (first["name"], first["how"], first["enabled"]) == ("raw", " ".join(SERVER), True)
     assert first["from"].startswith(str(settings))
     assert second["name"] == "other"
     assert "network: all" in settings.read_text()
 
-    tried = mcp(home, "test", "sdk", "--output", "json")
+    tried = mcp(home, "test", "raw", "--output", "json")
     assert tried.code == 0, tried.stderr
     assert "other" not in tried.stderr
     assert mcp(home, "remove", "other").code == 0
     tools = {tool["name"] for tool in json.loads(tried.stdout)}
-    assert "mcp_sdk_add" in tools
-    assert all(name.startswith("mcp_sdk_") for name in tools)
+    assert "mcp_raw_echo" in tools
+    assert all(name.startswith("mcp_raw_") for name in tools)
 
-    assert mcp(home, "remove", "sdk").code == 0
+    assert mcp(home, "remove", "raw").code == 0
     assert settings.read_text() == "# Mine.\ndisplay:\n  theme: dark\n"
 
 
@@ -57,12 +57,12 @@ def test_a_server_of_this_project_only_is_listed_and_tried(home: Path) -> None:
     project = home.parent / "project"
     (project / ".amplifier").mkdir(parents=True)
     run_amplifier("trust", "--yes", home=home, cwd=project)
-    added = run_amplifier("mcp", "add", "sdk", "--", *SERVER, home=home, cwd=project)
+    added = run_amplifier("mcp", "add", "raw", "--", *SERVER, home=home, cwd=project)
     assert added.code == 0, added.stderr
     listed = run_amplifier("mcp", "list", "--output", "json", home=home, cwd=project)
-    assert [server["name"] for server in json.loads(listed.stdout)] == ["sdk"]
+    assert [server["name"] for server in json.loads(listed.stdout)] == ["raw"]
     assert json.loads(mcp(home, "list", "--output", "json").stdout) == []
-    tried = run_amplifier("mcp", "test", "sdk", "-P", "mock", home=home, cwd=project)
+    tried = run_amplifier("mcp", "test", "raw", "-P", "mock", home=home, cwd=project)
     assert tried.code == 0, tried.stderr
 
 
@@ -124,21 +124,6 @@ def environment(tmp_path: Path) -> Environment:
     return Environment(tmp_path, installer="uv")
 
 
-def test_a_script_is_told_how_to_install_the_sdk(environment: Environment) -> None:
-    done = subprocess.run(
-        [environment.python, "-c", NO_SDK, "mcp", "add", "a", "--", "b"],
-        cwd=environment.prefix,
-        env=environment.variables,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    command = f"uv pip install --python {environment.python} 'mcp<3,>=2.0'"
-    assert f"servers are unavailable without the MCP SDK: {command}" in done.stderr
-    assert environment.called() == []
-
-
 @pytest.mark.parametrize(
     ("answer", "result", "code"), [("y", "0", 0), ("y", "4", 78), ("n", "0", 0)]
 )
@@ -159,7 +144,7 @@ def test_the_sdk_is_installed_after_a_yes(
     assert environment.called() == ([call] if answer == "y" else [])
 
 
-def test_a_run_goes_on_without_servers_where_the_sdk_is_not_installed(
+def test_without_the_sdk_scripts_get_its_command_and_runs_go_on_without_servers(
     environment: Environment,
 ) -> None:
     def program(*words: str) -> subprocess.CompletedProcess[str]:
@@ -173,7 +158,10 @@ def test_a_run_goes_on_without_servers_where_the_sdk_is_not_installed(
             check=False,
         )
 
-    program("mcp", "add", "a", "--", "b")
+    added = program("mcp", "add", "a", "--", "b")
+    command = f"uv pip install --python {environment.python} 'mcp<3,>=2.0'"
+    assert f"servers are unavailable without the MCP SDK: {command}" in added.stderr
+    assert (added.returncode, environment.called()) == (0, [])
     done = program("run", "-P", "mock", "hi")
     assert (done.returncode, done.stdout) == (0, "You said: hi\n"), done.stderr
     assert "MCP server a is unavailable: the MCP SDK is not installed; install it with: uv" in (
@@ -185,11 +173,11 @@ def test_a_run_goes_on_without_servers_where_the_sdk_is_not_installed(
 
 
 def test_the_chat_lists_servers_and_their_tools(home: Path) -> None:
-    mcp(home, "add", "sdk", "--", *SERVER)
+    mcp(home, "add", "raw", "--", *SERVER)
     mcp(home, "add", "gone", "--", sys.executable, "-c", "exit(4)")
     wait = ("--set", "tools.tool-mcp.config.wait=30")
     with Terminal("--profile", "mock", *wait, home=home, cwd=home.parent) as chat:
         chat.prompt()
         chat.type(f"/mcp{ENTER}")
-        chat.until("sdk: ready: .*mcp_sdk_add")
+        chat.until("raw: ready: .*mcp_raw_echo")
         chat.until("gone: exited with code 4")

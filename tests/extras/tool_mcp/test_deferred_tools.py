@@ -106,12 +106,13 @@ def test_one_search_finds_the_right_of_200_tools(tmp_path: Path, provider: str) 
     assert RIGHT in names(second)[len(names(first)) :]
     assert tools_as_text(third) == tools_as_text(second)
 
-    with ScriptedLLM.running(["done"]) as server:
-        plan = write_plan(tmp_path, provider, config={"defer": False})
-        run(tmp_path, server, "--plan", plan, "go")
-        [whole] = server.completions
-    assert tokens(whole) > 50_000
-    assert len(names(whole)) == 200
+    if provider == "anthropic":
+        with ScriptedLLM.running(["done"]) as server:
+            plan = write_plan(tmp_path, provider, config={"defer": False})
+            run(tmp_path, server, "--plan", plan, "go")
+            [whole] = server.completions
+        assert tokens(whole) > 50_000
+        assert len(names(whole)) == 200
 
 
 def test_a_reference_leaves_the_whole_prefix_as_it_was(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +20,8 @@ from tests.support.terminal import CTRL_D, ENTER, Terminal
 from tests.support.warm_program import script_command
 
 ASKING = HERE / "asking_server.py"
+# A script that is cloned cannot be started in a sandbox.
+UNBOXED = ("--sandbox", "off")
 PAGE = "https://a.example/sign?id=1"
 Answer = str | None | Callable[[], Awaitable[str]]
 
@@ -40,8 +41,8 @@ class Person:
         return await answer() if callable(answer) else answer
 
 
-def asking(command: list[str] | None = None, **settings: Any) -> dict[str, Any]:
-    program, *args = command or [sys.executable, str(ASKING)]
+def asking(command: list[str], **settings: Any) -> dict[str, Any]:
+    program, *args = command
     return {"ask": {"command": program, "args": args, "required": True, **settings}}
 
 
@@ -129,11 +130,11 @@ async def test_only_plain_https_pages_are_opened() -> None:
 
 
 def test_a_question_that_no_one_can_answer_is_a_denial(tmp_path: Path) -> None:
-    plan = write_plan(tmp_path, asking())
+    plan = write_plan(tmp_path, asking(script_command(ASKING)))
     calls = [ToolCall("mcp_ask_sign", {"url": PAGE}, id="call-1")]
     with ScriptedLLM.running([Reply(tool_calls=calls), "done"]) as model:
         done = run_amplifier(
-            *("run", "--plan", plan, "--output", "json", "--approve", "allow", "go"),
+            *("run", "--plan", plan, "--output", "json", "--approve", "allow", *UNBOXED, "go"),
             env=environment(model),
         )
     result = json.loads(done.stdout)
@@ -145,12 +146,12 @@ def test_a_question_that_no_one_can_answer_is_a_denial(tmp_path: Path) -> None:
 
 
 def test_the_user_answers_on_the_terminal(tmp_path: Path) -> None:
-    plan = write_plan(tmp_path, asking())
+    plan = write_plan(tmp_path, asking(script_command(ASKING)))
     calls = [ToolCall("mcp_ask_order", {})]
     script = [Reply(tool_calls=calls), "ordered", Reply(tool_calls=calls), "left it"]
     with (
         ScriptedLLM.running(script) as model,
-        Terminal(*("--plan", plan), env=environment(model), cwd=tmp_path) as chat,
+        Terminal(*("--plan", plan, *UNBOXED), env=environment(model), cwd=tmp_path) as chat,
     ):
         chat.prompt()
         chat.type(f"go{ENTER}")

@@ -60,6 +60,14 @@ def mcp(*words: str, **options: Any) -> Finished:
     return run_amplifier("mcp", *words, **options)
 
 
+def add(far: Any) -> None:
+    """Add the server as `mcp add far` does."""
+    settings = {"tools": [{"module": "tool-mcp", "config": {"servers": {"far": {"url": far.url}}}}]}
+    home = Path(os.environ["AMPLIFIER_HOME"])
+    home.mkdir(exist_ok=True)
+    (home / "settings.yaml").write_text(json.dumps(settings))
+
+
 def browse(url: str, follows: bool = True) -> httpx.Response:
     """Open a page as a browser does."""
     return httpx.get(url, follow_redirects=follows, trust_env=False)
@@ -70,7 +78,7 @@ def log_in(
 ) -> Finished:
     """Log in to the server as `far`, with a browser of another program."""
     if adds:
-        assert mcp("add", "far", "--url", far.url).code == 0
+        add(far)
     process = start_amplifier("mcp", "login", "far", *words, env=env)
     seen = b""
     with process:
@@ -138,7 +146,7 @@ def test_the_browser_is_opened_only_by_a_login_on_a_desktop(far: Protected, tmp_
     )
     command = f"{shlex.quote(sys.executable)} {shlex.quote(str(browser))} %s"
     env: dict[str, str | None] = {"BROWSER": command, "DISPLAY": ":99"}
-    assert mcp("add", "far", "--url", far.url).code == 0
+    add(far)
     with ScriptedLLM.running(["done"]) as model:
         plan = write_plan(tmp_path, config(far))
         run = run_amplifier("run", "--plan", plan, "go", env=env | environment(model))
@@ -153,7 +161,7 @@ def test_the_browser_is_opened_only_by_a_login_on_a_desktop(far: Protected, tmp_
 
 @pytest.mark.parametrize("ending", ["", "wrong", "empty"])
 def test_without_a_browser_the_address_is_pasted(far: Protected, ending: str) -> None:
-    assert mcp("add", "far", "--url", far.url).code == 0
+    add(far)
     process = start_amplifier("mcp", "login", "far", "--no-browser", stdin=subprocess.PIPE)
     with process:
         assert process.stderr is not None
@@ -204,7 +212,7 @@ def test_a_second_login_uses_the_registration_of_the_first(far: Protected) -> No
 
 
 def test_other_requests_do_not_end_a_login(far: Protected) -> None:
-    assert mcp("add", "far", "--url", far.url).code == 0
+    add(far)
     process = start_amplifier("mcp", "login", "far")
     with process:
         assert process.stderr is not None
@@ -236,7 +244,7 @@ async def test_tokens_are_not_asked_for_over_plain_http() -> None:
             await write(answer(401, "{}"))
 
     async with raw_server(name) as far:
-        assert mcp("add", "far", "--url", far.url).code == 0
+        add(far)
         done = await asyncio.to_thread(mcp, "login", "far")
     assert done.code == 4
     assert "192.0.2.1 is not an https address" in done.stderr
