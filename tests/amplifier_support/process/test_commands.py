@@ -220,12 +220,13 @@ async def test_a_cancellation_just_after_the_end_ends_the_background(shell: Shel
         assert shell.alive == []
 
 
-async def test_a_process_that_keeps_forking_is_caught(shell: Shell) -> None:
+async def test_a_process_that_keeps_forking_is_caught(shell: Shell, scale: Scale) -> None:
     # Each generation starts the next in a new session and ends, so its pid is always a new one.
     (shell.folder / "hop").write_text(
         "trap '' TERM; echo $$ > last$1; [ -e stop ] || setsid bash hop $1 & exit"
     )
-    ended = await shell.run("for n in 1 2 3 4; do bash hop $n; done; sleep 300", timeout=1.0)
+    line = "for n in 1 2 3 4; do bash hop $n; done; sleep 300"
+    ended = await shell.run(line, timeout=scale(0.4, 1.0))
     assert (ended.timed_out, ended.unkillable) == (True, ())
     before = [(shell.folder / f"last{n}").read_text() for n in (1, 2, 3, 4)]
     await asyncio.sleep(0.3)
@@ -507,8 +508,8 @@ async def test_nothing_is_left_of_a_hundred_commands(shell: Shell) -> None:
 
 
 async def test_a_flood_of_output_costs_no_memory(shell: Shell, scale: Scale) -> None:
-    """300 MB by default, 1 GB in a thorough run."""
-    size, taken = scale(300_000_000, 1_000_000_000), 0
+    """100 MB by default, 1 GB in a thorough run."""
+    size, taken = scale(100_000_000, 1_000_000_000), 0
 
     def count(data: bytes) -> None:
         nonlocal taken
@@ -568,7 +569,7 @@ async def test_without_adoption_the_group_is_ended(
         "bash -c 'echo $$ >> pids; kill -STOP $$; sleep 300' & sleep 300",
     )
     for count, command in enumerate(stubborn, start=1):
-        run = asyncio.create_task(shell.run(command, timeout=1.0))
+        run = asyncio.create_task(shell.run(command, timeout=0.6))
         await shell.until_pids(count)
         assert (await run).timed_out
         # A process that was not adopted is killed, but not waited for.

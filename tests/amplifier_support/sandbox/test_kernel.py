@@ -254,7 +254,9 @@ async def test_a_wrong_address_is_an_error_of_the_command_alone(box: Box) -> Non
     assert await box.run(f"{sys.executable} wrong.py") == (0, "-1\n" * 4)
 
 
-async def test_a_full_queue_does_not_keep_a_command_from_being_ended(box: Box) -> None:
+async def test_a_full_queue_does_not_keep_a_command_from_being_ended(
+    box: Box, scale: Scale
+) -> None:
     line = python(
         "import socket, struct, threading\n"
         'own = socket.socket(socket.AF_UNIX); own.bind("own"); own.listen(0)\n'
@@ -268,7 +270,7 @@ async def test_a_full_queue_does_not_keep_a_command_from_being_ended(box: Box) -
         ' try: held[-1].connect("own")\n except BlockingIOError: print("full", flush=True)'
     )
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(scale(0.5, 1)):
             await box.run(line)
 
 

@@ -21,6 +21,7 @@ from amplifier_support.process.commands import Command, CommandNotStarted, Ended
 from amplifier_support.sandbox import available, entering, namespaces, seccomp, session_state
 from amplifier_support.sandbox.policy import parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox
+from tests.support.thorough import Scale
 from tests.support.waiting import eventually
 
 WORKS = sys.platform.startswith("linux") and available.namespace_layer().works
@@ -634,8 +635,10 @@ def passing_sockets() -> Iterator[None]:
 
 @needs_namespaces
 @pytest.mark.usefixtures("passing_sockets")
-async def test_sockets_that_come_and_go_keep_no_command_from_starting(box: Box) -> None:
-    for _ in range(20):
+async def test_sockets_that_come_and_go_keep_no_command_from_starting(
+    box: Box, scale: Scale
+) -> None:
+    for _ in range(scale(6, 20)):
         assert (await box.run("exit 7")).exit_code == 7
         await box.runner.close()
 
