@@ -31,6 +31,7 @@ from amplifier_support.session_capabilities import (
     TEST_GUARDS,
     ModeControl,
     TestGuards,
+    tool_check,
 )
 from amplifier_support.working_folder import working_folder
 
@@ -553,6 +554,31 @@ async def open_policy(plan: ResolvedPlan) -> AsyncGenerator[Decide]:
         if decide is None:
             raise ConfigError(f"the plan '{plan.name}' has no approval rules", hint=ADD_MODULE)
         yield _as_decisions(decide, entries)
+
+
+_REFUSING = {"bash": "tool-bash", "web_fetch": "tool-web", "web_search": "tool-web"}
+"""Tools that refuse calls because of their config, and their modules."""
+
+
+async def find_refusal(plan: ResolvedPlan, tool: str, input: Mapping[str, Any]) -> Decision | None:
+    """Return the decision of a tool that refuses a call itself, whatever the rules say; None if it does not.
+
+    Raises:
+        ConfigError: The config of its module is invalid.
+        SourceError: Its module is not available.
+    """
+    module = _REFUSING.get(tool)
+    entries = [entry for entry in plan.mount_plan()["tools"] if entry["module"] == module]
+    if not entries:
+        return None
+    async with mount_entries(plan, entries, runs_commands=True) as coordinator:
+        check = tool_check(tool).of(coordinator)
+        if check is None or not await check(input, None):
+            return None
+    key = str(entries[-1].get("instance_id") or module)
+    return Decision(
+        "deny", "the tool itself", f"{module} refuses it, whatever the rules say", ("tools", key)
+    )
 
 
 @contextlib.asynccontextmanager

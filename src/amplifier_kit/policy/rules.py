@@ -25,7 +25,13 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, to_node, with_items
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
-from amplifier_app.runtime.approvals import Decision, open_guards, open_policy, place_of_rule
+from amplifier_app.runtime.approvals import (
+    Decision,
+    find_refusal,
+    open_guards,
+    open_policy,
+    place_of_rule,
+)
 from amplifier_app.runtime.describe import count
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
@@ -181,8 +187,9 @@ def show_decision(
 
     Decides like a session in this directory would, without asking or running anything. With --as, it
     runs hooks of Claude Code and Codex and shows where their decisions differ. Exits with 0 if the
-    call is allowed, and with 8 if it is denied or needs approval. A tool can still refuse an
-    allowed call, such as read_file of a path outside the working directory.
+    call is allowed, and with 8 if it is denied or needs approval. What the config of bash or of the web
+    tools refuses is denied. A file tool can still refuse an allowed call, such as read_file of a path
+    outside the working directory.
     """
     if (call is None) == (not sessions):
         raise UsageError("give either a call or --session", hint="For example: 'bash: ls -l'")
@@ -221,7 +228,9 @@ async def _decision(
     plan: ResolvedPlan, tool: str, values: dict[str, Any], mode: str | None
 ) -> Decision:
     async with open_policy(plan) as decide:
-        return decide(tool, values, mode=mode)
+        decision = decide(tool, values, mode=mode)
+    refusal = None if decision.action == "deny" else await find_refusal(plan, tool, values)
+    return refusal or decision
 
 
 class _Replayed(NamedTuple):

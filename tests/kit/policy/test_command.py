@@ -106,6 +106,25 @@ def test_a_call_is_decided_with_its_rule(
         assert text in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("call", "denied"),
+    [
+        ("bash: sudo make", True),
+        ("bash: make all", False),
+        ("web_fetch: http://127.0.0.1/x", True),
+        ("web_fetch: https://example.com", False),
+    ],
+)
+def test_what_a_tool_refuses_itself_is_denied(tmp_path: Path, call: str, denied: bool) -> None:
+    tools = [{"module": "tool-bash", "config": {"denied_commands": ["sudo"]}}]
+    file = plan(tmp_path, [{"action": "allow", "tool": "*"}], tools=tools)
+    tested = policy(tmp_path, "test", "-f", file, call)
+    assert tested.code == (8 if denied else 0), tested.stderr
+    assert tested.stdout.startswith("deny" if denied else "allow")
+    at = "plan.yaml:5" if call.startswith("bash") else "default.yaml:"
+    assert ("by     the tool itself (" in tested.stdout and at in tested.stdout) is denied
+
+
 def test_rules_of_the_module_come_after_those_of_the_plan(tmp_path: Path) -> None:
     rules = [{"action": "deny", "command": "make *"}, {"action": "allow", "command": "tidy *"}]
     hooks = [{"module": "hooks-approval", "config": {"rules": rules}}]
