@@ -116,7 +116,7 @@ def saved_calls(session_ids: Sequence[str]) -> Iterator[SavedCall]:
     for name in session_ids or [summary.id for summary in store.summaries()]:
         folder = store.find(name)
         try:
-            calls = list(find_calls(folder.id, folder.metadata, folder.records()))
+            calls = find_calls(folder.id, folder.metadata, folder.records())
         except SessionError as error:
             if session_ids:
                 raise
@@ -127,20 +127,22 @@ def saved_calls(session_ids: Sequence[str]) -> Iterator[SavedCall]:
 
 def find_calls(
     session_id: str, metadata: Mapping[str, Any], records: Iterable[Mapping[str, Any]]
-) -> Iterator[SavedCall]:
-    """The tool calls in the transcript of a session, whose records are read twice."""
+) -> list[SavedCall]:
+    """The tool calls in the transcript of a session."""
     numbers = CallNumbers()
     project = str(metadata.get("project") or os.getcwd())
-    denied = {
-        call_id
-        for record in records
-        for call_id, result in results_in(record)
-        if isinstance(result, str) and result.startswith("denied: ")
-    }
+    calls: list[SavedCall] = []
+    last: dict[str | None, int] = {}  # some services use ids again
     for record in records:
         for number, call in zip(numbers.add(record), calls_in(record), strict=False):
             values = cast("dict[str, Any]", call.input) if isinstance(call.input, dict) else {}
-            yield SavedCall(session_id, number, call.name, values, project, call.id in denied)
+            last[call.id] = len(calls)
+            calls.append(SavedCall(session_id, number, call.name, values, project, False))
+        for call_id, result in results_in(record):
+            text = result.removeprefix("Error: ") if isinstance(result, str) else ""
+            if text.startswith("denied: ") and call_id in last:
+                calls[last[call_id]] = calls[last[call_id]]._replace(was_denied=True)
+    return calls
 
 
 @takes_plan_options("profile", "plan", "sets")
@@ -448,8 +450,8 @@ def suggest_command(
     chosen = chosen_plan(request)
     calls = list(saved_calls([id]))
     suggestion = run_loop(_suggestion(chosen, calls, mode))
-    for call in suggestion.without:
-        to_stderr(f"amplifier: no rule can allow: {describe_call(call.tool, call.input)}")
+    for call in dict.fromkeys(describe_call(call.tool, call.input) for call in suggestion.without):
+        to_stderr(f"amplifier: no rule can allow: {call}")
     if not suggestion.rules:
         to_stderr("amplifier: no rules needed" if not suggestion.without else "amplifier: no rules")
         return

@@ -210,6 +210,25 @@ def test_suggested_rules_allow_what_the_session_needed(tmp_path: Path, session: 
     assert rules_for([]) == []
 
 
+def test_denied_calls_get_no_rule_and_repeated_ones_are_named_once(tmp_path: Path) -> None:
+    commands = ["touch x", *["touch y && touch z"] * 2]
+    calls = [{"name": "bash", "input": {"command": command}} for command in commands]
+    file = mock_plan(
+        tmp_path,
+        [{"tool_calls": calls}, "done"],
+        tools=[{"module": "tool-bash"}],
+        hooks=[{"module": "hooks-approval"}],
+    )
+    run = "run", "-f", file, "--session", "twice", "go", "--approve"
+    assert run_amplifier(*run, "deny", cwd=tmp_path, home=tmp_path / "home").code == 8
+    assert policy(tmp_path, "suggest", "twice").stderr == "amplifier: no rules needed\n"
+    # The ids of the calls are the same again.
+    assert run_amplifier(*run, "allow", cwd=tmp_path, home=tmp_path / "home").code == 0
+    done = policy(tmp_path, "suggest", "twice")
+    assert done.stdout.startswith("# For 1 call of session twice\n")
+    assert done.stderr == "amplifier: no rule can allow: bash: touch y && touch z\n"
+
+
 def test_a_wildcard_stands_for_a_secret(tmp_path: Path) -> None:
     token = planted.SECRETS["github-classic"]
     inputs = [
