@@ -14,6 +14,8 @@ from amplifier_app.render.ansi import cells, wrapped
 
 _LEAST_VALUE = 24
 """Cells a value needs next to its name; with fewer it goes below it."""
+_LONG_NAME = 24
+"""Cells of a name from which its value goes below it, unless the terminal is wide enough for all."""
 
 
 class Rows:
@@ -30,18 +32,30 @@ class Rows:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widest = max((cells(name) for name, _ in self._pairs), default=0)
+        longest = max((cells(value) for _, value in self._pairs), default=0)
+        if not self._numbers and widest + 2 + longest > options.max_width:
+            short = (cells(name) for name, _ in self._pairs if cells(name) < _LONG_NAME)
+            widest = max(short, default=widest)
         if not self._numbers and widest + 2 + _LEAST_VALUE > options.max_width:
             for name, value in self._pairs:
                 yield Text(name)
                 if value:
                     yield Padding(Text(value), (0, 0, 0, 4))
             return
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(no_wrap=True)
-        grid.add_column(justify="right" if self._numbers else "left", overflow="fold")
+        grid = self._grid(widest)
         for name, value in self._pairs:
+            if cells(name) > widest:
+                yield grid
+                yield Text(name)
+                name, grid = "", self._grid(widest)
             grid.add_row(Text(name), Text(value))
         yield grid
+
+    def _grid(self, width: int) -> Table:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(width=width)
+        grid.add_column(justify="right" if self._numbers else "left", overflow="fold")
+        return grid
 
 
 class Lines:

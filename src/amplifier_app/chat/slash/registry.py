@@ -240,10 +240,15 @@ _NAMES_ELSEWHERE = {
 _MISSING = {
     "/bashes": "It is a command of tool-bash; add that with: amplifier module add tool-bash",
     "/mcp": "It needs an MCP server; add one with: amplifier mcp add NAME -- COMMAND",
-    "/rules": "Rules for tool calls are under 'approvals' in the plan: /plan. Instruction files: /memory",
     "/skills": "It needs a skill, a folder with a SKILL.md; see: amplifier docs tool-skills",
 }
 """Commands that a session lacks → how to get them."""
+
+_SET_ELSEWHERE = {
+    "/rules": "Rules for tool calls are under 'approvals' in the plan: /plan. Instruction files: /memory",
+    "/theme": "Set it in your settings: 'display: {theme: light}'; see: amplifier docs chat",
+}
+"""Commands that no session has → where to set what they are about."""
 
 
 def find(name: str, commands: Mapping[str, SlashCommand]) -> SlashCommand | None:
@@ -268,7 +273,8 @@ async def run_command(text: str, chat: Chat) -> Reply:
         elsewhere = _NAMES_ELSEWHERE.get(name)
         near = did_you_mean(elsewhere or name, chat.commands)
         send = "/help lists all commands. Start with a space to send the text as a prompt."
-        hints = filter(None, (_MISSING.get(name, near), _kept_plan(name, chat), send))
+        how = _MISSING.get(name) or _SET_ELSEWHERE.get(name, near)
+        hints = filter(None, (how, _kept_plan(name, chat), send))
         raise UsageError(f"unknown command: {name}", hint="\n".join(hints))
     argument = text[len(name) :].strip()
     # A module may take an argument without naming it in `usage`.

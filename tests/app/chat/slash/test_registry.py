@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,6 +67,9 @@ async def test_help_lists_the_keys_that_work(is_plain: bool) -> None:
     shown = read_text(await run_command("/help", chat))
     for text in ("/undo [list|force]", "@path:10-40", "!command", "Ctrl-D"):
         assert text in shown
+    # Only the values of long names are below them.
+    assert re.search(r"  /help +Commands and keys", shown)
+    assert re.search(r"HOST…\] *\n {16,30}Show or change what commands may do", shown)
     headings = [line.strip() for line in shown.splitlines() if line[:1].strip()]
     assert headings[:4] == ["Conversation", "Sessions", "Model and permissions", "Files"]
     drawn = ("Shift-Tab", "Ctrl-R", "Ctrl-X Ctrl-E", "Alt-Enter")
@@ -82,6 +86,9 @@ async def test_an_unknown_command_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as error:  # as other agents call /cost
         await run_command("/usage", chat)
     assert (error.value.hint or "").startswith("did you mean '/cost'?")
+    with pytest.raises(UsageError) as error:
+        await run_command("/theme", chat)
+    assert (error.value.hint or "").startswith("Set it in your settings: 'display: {theme: light}'")
 
 
 async def test_contributed_commands_cannot_replace_or_break_others() -> None:
