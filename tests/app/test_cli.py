@@ -164,7 +164,7 @@ def test_wrong_usage_exits_with_2_and_a_hint(argv: list[str], said: str) -> None
 def test_alone_it_is_run() -> None:
     done = run_amplifier()
     assert done.code == 2
-    assert "the prompt is empty\n  Add it in quotes" in done.stderr
+    assert "there is no prompt, and stdin is empty\n  Add it in quotes" in done.stderr
 
 
 def test_options_alone_are_options_of_run() -> None:

@@ -152,6 +152,9 @@ def _prompt(request: Request, default: str | None) -> str:
     if not prompt.strip() and default is not None:
         return default
     if not prompt.strip():
+        if piped == "" and request.prompt is None and not is_stdin(request.plan):
+            hint = "Add it in quotes: amplifier run 'What is new?'"
+            raise UsageError("there is no prompt, and stdin is empty", hint=hint)
         raise UsageError("the prompt is empty", hint="Add it in quotes, or pipe it in.")
     command = command_in(prompt) if request.prompt is not None or "\n" not in prompt.strip() else ""
     if command:
