@@ -160,7 +160,8 @@ class ResolvedPlan:
     @property
     def notes(self) -> list[str]:
         """Sentences about skipped entries and settings without effect, for the user."""
-        skipped = [entry.note for entry in self.dropped]
+        # One that is mounted only without others is not missed.
+        skipped = [entry.note for entry in self.dropped if not entry.is_fallback]
         return [*skipped, *self._resolution.notes, *self.warnings]
 
     @property

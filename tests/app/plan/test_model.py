@@ -163,10 +163,8 @@ def test_conditions_select_providers(
 def test_skipped_providers_are_reported_with_a_reason(write: Write) -> None:
     write(SESSION + PROVIDERS)
     plan = load_plan("plan.yaml", environ={"ANTHROPIC_API_KEY": "k"})
-    assert plan.notes == [
-        "provider-openai skipped: set OPENAI_API_KEY or OPENAI_BASE_URL",
-        "provider-local skipped: provider-anthropic is available",
-    ]
+    # provider-local is a fallback.
+    assert plan.notes == ["provider-openai skipped: set OPENAI_API_KEY or OPENAI_BASE_URL"]
     assert plan.dropped[0].variables == ("OPENAI_API_KEY", "OPENAI_BASE_URL")
     assert str(plan.dropped[0].at) == "plan.yaml:6:5"
     # A plan that configures what it extends may not know of the condition.
