@@ -194,10 +194,14 @@ def _print_answer(
     Shows what was logged, except what an error already reports.
 
     Raises:
+        UsageError: Two providers are given.
         ConfigError: The provider is unknown.
         PlanError: The plan is invalid.
         Exception: The request failed.
     """
+    if name is not None and request.provider is not None:
+        raise UsageError("NAME and --provider are mutually exclusive")
+    name = name or request.provider
     invocation.verbose = invocation.verbose or verbose
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
     try:
@@ -230,7 +234,7 @@ _MODEL_COLUMNS = (
 )
 
 
-@takes_plan_options("profile", "plan")
+@takes_plan_options("profile", "plan", "provider")
 def models(
     context: typer.Context,
     name: NameArgument = None,
@@ -271,7 +275,7 @@ def _model_cells(model: ModelInfo) -> tuple[str, ...]:
     )
 
 
-@takes_plan_options("profile", "plan")
+@takes_plan_options("profile", "plan", "provider")
 def request_short_answer(
     context: typer.Context,
     name: NameArgument = None,

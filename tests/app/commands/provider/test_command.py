@@ -86,7 +86,7 @@ def test_modules_of_others_get_a_stored_key_for_its_address_only(tmp_path: Path)
         assert (refusal in done.stderr) is (code != 0)
         if not variable:
             continue
-        tested = run_amplifier("provider", "test", "house", "-f", plan)
+        tested = run_amplifier("provider", "test", "-p", "house", "-f", plan)
         assert tested.code == code, tested.stderr
         assert (refusal in tested.stderr) is (code != 0)
         assert rows("-f", plan)["house"]["warning"] == (
@@ -295,6 +295,13 @@ def test_third_party_providers_work_and_cannot_spoil_the_output(tmp_path: Path) 
         assert "\x1b" not in done.stdout
     assert tested.stdout.startswith("house answers: ")
     assert models.stdout.splitlines()[1].startswith("h  ")
+
+
+def test_one_provider_is_tested(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["ready"])
+    done = run_amplifier("provider", "test", "mock", "-p", "house", "-f", plan)
+    assert done.code == 2
+    assert "NAME and --provider are mutually exclusive" in done.stderr
 
 
 def test_a_broken_provider_fails_a_test_with_3_and_hides_no_other_in_the_list(
