@@ -256,7 +256,7 @@ def nodes(tmp_path: Path, nodes_cluster: Cluster) -> Iterator[Nodes]:
         if done == 2:
             return Reply(f"did {row}")
         place = f"echo $HOME >> {nodes_cluster.shared}/homes.txt"
-        effect = f"echo {row}-{done} >> {file}; echo {done} >> here.txt; {place}; sleep 0.5"
+        effect = f"echo {row}-{done} >> {file}; echo {done} >> here.txt; {place}; sleep 0.5; [ ! -f large ] || cp large copy"
         return Reply(tool_calls=[ToolCall("bash", {"command": effect})])
 
     with ScriptedLLM.running([answer], repeat_last=True) as server:
@@ -268,8 +268,12 @@ def nodes(tmp_path: Path, nodes_cluster: Cluster) -> Iterator[Nodes]:
 def test_nodes_need_no_disk_in_common_and_no_key(nodes: Nodes) -> None:
     nodes.batches.rows(4)
     nodes.cluster.add_node()
-    nodes.end(nodes.start("run", "--workdir", "fresh"), 4)
-    out = nodes.batches.folder / "out"
+    out, source = (nodes.batches.folder / name for name in ("out", "source"))
+    source.mkdir()
+    large = os.urandom(9_000_000)  # sent in several messages
+    (source / "large").write_bytes(large)
+    nodes.end(nodes.start("run", "--workdir", "copy:source"), 4)
+    assert [file.read_bytes() == large for file in (out / "work").glob("*/copy")] == [True] * 4
     works = sorted((out / "work").glob("*/here.txt"))
     assert [file.read_text() for file in works] == ["0\n1\n"] * 4
     assert len(list((out / "sessions").glob("*/transcript.jsonl"))) == 4

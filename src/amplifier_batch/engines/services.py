@@ -2,35 +2,43 @@
 
 The process that runs the batch is the only writer of the record. A worker asks with
 
+    {"id", "ask", "more"}                     for the next part of the row's files
     {"id", "ask", "changes"}                  to store what changed in the row's folders, in several messages if it is much
     {"id", "ask", "account", "size"}          to send a request
     {"ask", "turn", "status", "headers"}      to note the answer to it; without a status, that there was none
     {"id", "ask", "cached", "text"}           for the content of a file of the cache of answers, or to keep it
 
-and goes on when it gets `{"reply"}`, with the `turn` of the request, the `text` of the answer, or the `problem` with
-the row's files.
+and goes on when it gets `{"reply"}`, with the `turn` of the request, the `text` of the answer, `files` and whether there
+are `more`, or the `problem` with the row's files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError, ConfigError, SessionError
 from amplifier_batch.answer_cache import exchange_file
 from amplifier_batch.engines.package import Package
 from amplifier_batch.record.folder import WORK, Sealer
-from amplifier_batch.record.replica import SESSIONS, Change, Replica, apply_changes, find_folders
+from amplifier_batch.record.replica import (
+    SESSIONS,
+    Change,
+    Replica,
+    apply_changes,
+    find_folders,
+    split_changes,
+)
 from amplifier_batch.workdirs import Workdir
 from amplifier_modules._shared.pacing import pace_in
 from amplifier_support.session_capabilities import Turn
 
-_MAX_FILES = 600_000_000
-"""Characters of the files of a row in Base64, which are sent in one message."""
+_Parts: TypeAlias = Iterator[tuple[list[Change], bool]]
+"""The files of a row in parts, each with True if there are more."""
 
 
 class NodeServices:
@@ -60,6 +68,7 @@ class NodeServices:
         self._enter = pace_in(str(paths.state_dir() / "pace"))
         self._turns: dict[int, Turn] = {}
         self._sessions: dict[str, set[str]] = {}
+        self._files: dict[str, _Parts] = {}
         self._tasks: dict[asyncio.Task[None], bool] = {}
 
     async def translate(self, line: bytes, place: Mapping[str, str]) -> bytes:
@@ -82,13 +91,8 @@ class NodeServices:
         try:
             workdir.prepare()
             folders = find_folders(self._folder, session, has_own=has_own)
-            files, size = list[Change](), 0
-            for change in Replica(self._folder, folders).changes():
-                files.append(change)
-                size += len(change.get("data", ""))
-                if size > _MAX_FILES:
-                    limit = f"more than {_MAX_FILES // 1_000_000} MB"
-                    raise SessionError(f"cannot send the files of the row to a node: {limit}")
+            parts = split_changes(Replica(self._folder, folders).changes())
+            files, has_more = next(parts, ([], False))
         except AppError as error:  # of this row alone
             return {**row, "problem": [error.message, error.hint]}
         # Its files may be anything.
@@ -96,14 +100,16 @@ class NodeServices:
             problem = f"cannot send the files of the row: {type(error).__name__}: {error}"
             return {**row, "problem": [problem, None]}
         self._sessions[row["id"]] = {session, *(Path(folder).name for folder in folders)}
+        self._files[row["id"]] = parts
         target = f"{WORK}/{session}" if has_own else ""
-        return {**row, "workdir": [workdir.kind, "", target], "files": files}
+        return {**row, "workdir": [workdir.kind, "", target], "files": files, "more": has_more}
 
     def takes(self, message: Mapping[str, Any]) -> bool:
         """Answer a question that is for the driver's disk or pace; False for any other message."""
         if message.keys() & {"result", "stopped"}:
             self._sessions.pop(message["id"], None)
-        if not message.keys() & {"changes", "account", "turn", "cached"}:
+            self._files.pop(message["id"], None)
+        if not message.keys() & {"more", "changes", "account", "turn", "cached"}:
             return False
         task = asyncio.create_task(self._answer(message))
         self._tasks[task] = "account" in message
@@ -126,6 +132,12 @@ class NodeServices:
                 paths_of_row = (change["path"].split("/") for change in message["changes"])
                 folders = {"/".join(path[:2]) for path in paths_of_row}
                 reply["problem"] = await self._sealer.seal(message["id"], folders)
+            elif "more" in message:
+                try:
+                    part = await asyncio.to_thread(next, self._files[message["id"]], ([], False))
+                    reply |= zip(("files", "more"), part, strict=True)
+                except SessionError as error:  # of this row alone
+                    reply["problem"] = error.message
             elif "account" in message:
                 reply["turn"] = message["ask"]
                 self._turns[message["ask"]] = await self._enter(message["account"], message["size"])

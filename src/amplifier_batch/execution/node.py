@@ -1,6 +1,6 @@
 """The side of a worker on a node that does not have the disk of the batch.
 
-The driver sends the files of a row with the row, and gets what changed after each record of its sessions, before the
+The driver sends the files of a row with the row, large ones in parts that it is asked for, and gets what changed after each record of its sessions, before the
 session goes on: what the driver does not have has not happened. It also lets requests be sent, so that all nodes share the pace of a key.
 """
 
@@ -83,23 +83,37 @@ class Node:
         """Hold the lock of what all workers of the node share."""
         return hold_lock(self._root.parent / "lock", None)
 
-    def open_row(self, task: RowTask, files: Sequence[Change], ask: Ask) -> NodeRow:
+    async def open_row(
+        self, task: RowTask, files: Sequence[Change], has_more: bool, ask: Ask
+    ) -> NodeRow:
         """Take over a row with its files, whatever an earlier worker has left of it.
 
         Args:
             task: The row; the target of its working directory is relative to `root`, or empty.
-            files: Its files.
+            files: Its files, or the first part of them.
+            has_more: Whether to ask for more.
             ask: Asks the driver.
 
         Raises:
-            SessionError: They cannot be written.
+            SessionError: They cannot be read or written.
         """
         own = task.workdir.target
-        for folder in find_folders(self._root, task.session, has_own=bool(own)):
-            shutil.rmtree(self._root / folder, ignore_errors=True)
-        apply_changes(self._root, files)
-        folders = find_folders(self._root, task.session, has_own=bool(own))
-        replica = Replica(self._root, [*folders, f"{SESSIONS}/{task.session}"], known=True)
+
+        def find() -> list[str]:
+            return find_folders(self._root, task.session, has_own=bool(own))
+
+        def replace() -> None:
+            for folder in find():
+                shutil.rmtree(self._root / folder, ignore_errors=True)
+            apply_changes(self._root, files)
+
+        await asyncio.to_thread(replace)
+        while has_more:
+            part = await ask(id=task.id, more=True)
+            await asyncio.to_thread(apply_changes, self._root, part["files"])
+            has_more = part["more"]
+        folders = [*find(), f"{SESSIONS}/{task.session}"]
+        replica = await asyncio.to_thread(Replica, self._root, folders, known=True)
         target = str(self._root / own) if own else self.folder
         task = task._replace(workdir=Workdir("same", target, target))
         return NodeRow(self, task, replica, ask)

@@ -3,7 +3,7 @@
 It reads JSON lines from stdin: on a cluster `{"keys"}`, variables with secrets; then the setup, `{"request", "working_dir", "economy", "scores", "cache", "sealed", "node"}`,
 then any number of
 
-    {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "run", "alone", "files", "problem"}}
+    {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "run", "alone", "files", "more", "problem"}}
     {"stop": "now" | "after the tool" | "after the request"}
     {"reply", "answer", "refused", "batch"}  to a request of a row
     {"reply", "problem"}                     its files are sealed, or why they are not
@@ -137,7 +137,8 @@ class Worker:
         """Start a row, or stop all."""
         if "row" in message:
             fields = message["row"]
-            files, problem = fields.pop("files", ()), fields.pop("problem", None)
+            files = fields.pop("files", ()), fields.pop("more", False)
+            problem = fields.pop("problem", None)
             row = RowTask(**fields)
             row = row._replace(workdir=Workdir(*row.workdir))
             run = RowRun(self, row, files, problem and AppError(problem[0], hint=problem[1]))
@@ -242,12 +243,16 @@ class RowRun:
     Args:
         worker: Its worker.
         task: The row.
-        files: Its files, for a node.
+        files: Its files, for a node, and whether there are more.
         problem: Why it cannot run.
     """
 
     def __init__(
-        self, worker: Worker, task: RowTask, files: Sequence[Change], problem: AppError | None
+        self,
+        worker: Worker,
+        task: RowTask,
+        files: tuple[Sequence[Change], bool],
+        problem: AppError | None,
     ) -> None:
         self._worker = worker
         self._task = task
@@ -298,8 +303,7 @@ class RowRun:
         self._worker.report({**ended, "scores": scores})
 
     async def _enter_node(self, node: Node) -> None:
-        ask = self._worker.ask
-        self._node_row = await asyncio.to_thread(node.open_row, self._task, self._files, ask)
+        self._node_row = await node.open_row(self._task, *self._files, self._worker.ask)
         self._task = self._node_row.task
 
     async def _leave_node(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import re
 from collections.abc import Iterable
@@ -11,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.base.errors import AppError, ConfigError
+from amplifier_app.base.errors import AppError, ConfigError, SessionError
 from amplifier_batch.engines.package import Package
+from amplifier_batch.engines.pool import RowTask
 from amplifier_batch.engines.services import NodeServices, require_portable
+from amplifier_batch.execution.node import Node, NodeRow
 from amplifier_batch.record.folder import Sealer
 from amplifier_batch.workdirs import Workdir
+from amplifier_support.files import open_regular
 from tests.support.waiting import eventually
 
 PACKAGE = Package({}, "sha256:0", {}, {})
@@ -90,24 +94,78 @@ async def test_what_is_being_stored_is_stored_when_the_services_end(tmp_path: Pa
     [
         ("s1", "missing", "cannot create the folder of the row"),
         ("s\0", "", "cannot send the files of the row: ValueError"),
-        ("s1", "large", "cannot send the files of the row to a node: more than"),
     ],
 )
 async def test_a_row_whose_files_cannot_be_sent_is_sent_with_the_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: str, source: str, problem: str
+    tmp_path: Path, session: str, source: str, problem: str
 ) -> None:
     async def send(line: bytes) -> None:
         pytest.fail("nothing was asked")
 
-    monkeypatch.setattr("amplifier_batch.engines.services._MAX_FILES", 100)
-    (tmp_path / "large").mkdir()
-    (tmp_path / "large" / "file").write_text("x" * 100)
     services = NodeServices(tmp_path, PACKAGE, send, lambda error: pytest.fail(error.message))
     target = str(tmp_path / "work" / session)
     workdir = Workdir("copy" if source else "fresh", str(tmp_path / source), target)
     row = {"id": "r1", "session": session, "workdir": workdir}
     sent = json.loads(await services.translate(json.dumps({"row": row}).encode(), {}))["row"]
     assert sent["problem"][0].startswith(problem)
+
+
+async def test_a_node_gets_large_files_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replies: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def send(line: bytes) -> None:
+        replies.put_nowait(json.loads(line))
+
+    monkeypatch.setattr("amplifier_batch.record.replica._PIECE", 1_000)
+    monkeypatch.setattr("amplifier_batch.record.replica._MAX_PART", 1_000)
+    source, work, there = (tmp_path / name for name in ("source", "work/s1", "there"))
+    source.mkdir()
+    (there / "work/s1").mkdir(parents=True)
+    (there / "work/s1/of-an-earlier-worker").touch()
+    names = ("a", "b", "c")
+    for name in names:
+        (source / name).write_text(name * 3_000)
+    services = NodeServices(tmp_path, PACKAGE, send, lambda error: pytest.fail(error.message))
+    sizes = list[int]()
+
+    async def ask(**fields: Any) -> Any:
+        assert services.takes({"ask": 1, **fields})
+        reply = await replies.get()
+        if problem := reply.get("problem"):
+            raise SessionError(problem)
+        sizes.append(sum(len(change.get("data", "")) for change in reply["files"]))
+        return reply
+
+    async def open_row() -> NodeRow:
+        workdir = Workdir("copy", str(source), str(work))
+        task = RowTask("r1", "go", {}, "s1", False, workdir)
+        line = json.dumps({"row": task._asdict()}).encode()
+        sent = json.loads(await services.translate(line, {}))["row"]
+        task = task._replace(workdir=Workdir(*sent["workdir"]))
+        node = Node.__new__(Node)
+        vars(node)["_root"] = there
+        return await node.open_row(task, sent["files"], sent["more"], ask)
+
+    row = await open_row()
+    assert row.task.workdir.target == str(there / "work/s1")
+    assert [(there / "work/s1" / name).read_text() for name in names] == [n * 3_000 for n in names]
+    assert not (there / "work/s1/of-an-earlier-worker").exists()
+    assert len(sizes) > 3
+    assert max(sizes) < 3_000
+    opened = list[Path]()
+
+    def refuse_second(path: Path, flags: int) -> int:
+        opened.append(path)
+        if len(opened) == 2:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_regular(path, flags)
+
+    # What cannot be read later is a matter of the row.
+    monkeypatch.setattr("amplifier_batch.record.replica.open_regular", refuse_second)
+    with pytest.raises(SessionError, match=r"cannot read .*: Permission denied"):
+        await open_row()
 
 
 async def test_the_requests_of_all_nodes_wait_for_the_pace_of_their_key(tmp_path: Path) -> None:
