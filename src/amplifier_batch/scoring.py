@@ -251,13 +251,16 @@ class Scoring:
             value, reason = await _run_command(scorer, answer, row, coordinator)
         return {**facts, "value": value, "reason": reason}
 
-    async def run(self, folder: BatchFolder, *, again: bool = False) -> int:
-        """Score the runs that have ended and have no score yet; returns how many scores were given.
+    async def run(
+        self, folder: BatchFolder, given: Callable[[Facts], None], *, again: bool = False
+    ) -> None:
+        """Score the runs that have ended and have no score yet.
 
         Each score is on disk before the next one is computed, so an interrupt loses none.
 
         Args:
             folder: The batch, which must have been run in the working directory.
+            given: Called with each score once it is on disk.
             again: Whether to score all runs again.
 
         Raises:
@@ -267,7 +270,7 @@ class Scoring:
         known = {} if again else read_scores(folder)
         coordinator = ModuleCoordinator()
         register_sandbox(coordinator, self._plan.mount_plan(), self._plan)
-        number, asking = 0, set[asyncio.Task[None]]()
+        asking = set[asyncio.Task[None]]()
         try:
             await self.load()
             results = folder.results(by_number=True)
@@ -281,9 +284,8 @@ class Scoring:
                     current = (self._digests[scorer], result["attempts"])
                     if score and (score.by, score.attempts) == current:
                         continue
-                    number += 1
                     scoring = self.score(scorer, coordinator, fields, result)
-                    storing = _store(scoring, partial(store_score, folder.path, result))
+                    storing = _store(scoring, partial(store_score, folder.path, result), given)
                     if not scorer.is_judge:
                         own = folder.path / WORK / str(result["session_id"])
                         with chdir(own if own.is_dir() else "."):
@@ -300,11 +302,12 @@ class Scoring:
             await asyncio.gather(*asking, return_exceptions=True)
             await self.close()
             await coordinator.cleanup()
-        return number
 
 
-async def _store(scoring: Awaitable[Facts], store: Callable[[Facts], None]) -> None:
-    store(await scoring)
+async def _store(scoring: Awaitable[Facts], *stores: Callable[[Facts], None]) -> None:
+    facts = await scoring
+    for store in stores:
+        store(facts)
 
 
 async def _one_less(asking: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:

@@ -326,8 +326,11 @@ def test_the_agreement_of_a_repeated_judge_is_shown(batch: Path) -> None:
             env={"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url},
         )
     assert done.code == 0, done.stderr
+    assert "1 score given · judges: $" in done.stderr
     [line] = lines(batch)
     assert (line["value"], line["agreement"]) == ("kind", 0.5)
+    report = amplifier(batch, "batch", "report", "out").stdout
+    assert "| tone | kind 1 | 0 | 0 | 50% | $" in report
     shown = amplifier(batch, "batch", "score", "out").stdout.splitlines()
     assert shown[0].split() == ["SCORE", "MEAN", "ROWS", "MISSING", "AGREEMENT", "JUDGE"]
     assert "50%" in shown[1]

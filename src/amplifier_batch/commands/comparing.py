@@ -23,7 +23,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.runtime import describe
-from amplifier_batch.commands.tables import open_scoring
+from amplifier_batch.commands.tables import give_scores, open_scoring
 from amplifier_batch.execution.interleave import Interleaving
 from amplifier_batch.execution.setup import new_facts, plan_request, require_same
 from amplifier_batch.input import STDIN
@@ -403,7 +403,7 @@ def _execute(
         run_loop(interleaving.run())
     for side in sides:
         if side.scoring is not None and interleaving.stopped is None:
-            run_loop(side.scoring.run(side.batch))
+            give_scores(side.batch, side.scoring, quiet=quiet)
     return interleaving
 
 

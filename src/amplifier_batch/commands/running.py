@@ -10,13 +10,12 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.stdio import Output, claim_stdout, to_stderr
-from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.runtime import describe
-from amplifier_batch.commands.tables import open_scoring
+from amplifier_batch.commands.tables import give_scores, open_scoring
 from amplifier_batch.dispatch import OF_EVERY_ROW
 from amplifier_batch.execution.execute import execute
 from amplifier_batch.execution.setup import (
@@ -124,7 +123,9 @@ def _execute(
     outcome = execute(batch, request, options, quiet=quiet)
     is_stopped = outcome.ending in (Ending.INTERRUPTED, Ending.TERMINATED, *OF_EVERY_ROW)
     if scoring is not None and not is_stopped:
-        run_loop(scoring.run(batch))
+        summary = give_scores(batch, scoring, quiet=quiet)
+        if summary and not quiet:
+            to_stderr(summary)
     return outcome
 
 

@@ -27,8 +27,9 @@ from amplifier_batch.record.remote import driving
 from amplifier_batch.reports.page import SessionPages, as_page
 from amplifier_batch.reports.text import as_groups, as_junit, as_markdown
 from amplifier_batch.scores import load_scorers
-from amplifier_batch.scoring import Scoring
-from amplifier_batch.statistics.score_means import Mean, batch_means, mean_in_words
+from amplifier_batch.scoring import Facts, Scoring
+from amplifier_batch.statistics.score_means import Mean, batch_means, judge_in_words, mean_in_words
+from amplifier_batch.status_line import StatusLine
 from amplifier_batch.table import Table, Where, as_csv, as_lines, write_parquet
 
 _PARQUET = ".parquet"
@@ -103,14 +104,14 @@ def score(
     if scoring is None:
         raise UsageError("there are no scores", hint="Pass --score, or set 'scores' in the plan.")
     with driving(batch, take_over=take_over):
-        number = run_loop(scoring.run(batch, again=again))
+        summary = give_scores(batch, scoring, again=again) or "0 scores given"
     means = batch_means(batch)
     if output == "json":
         stdout.write(f"{json_text([mean._asdict() for mean in means])}\n")
         return
-    to_stderr(f"amplifier: {describe.count(number, 'score')} given")
+    to_stderr(f"amplifier: {summary}")
     judged = any(mean.cost != 0 for mean in means)
-    rows = [[*_cells(mean), *(_judge_cells(mean) if judged else ())] for mean in means]
+    rows = [[*_cells(mean), *(judge_in_words(mean) if judged else ())] for mean in means]
     heads = ("ROWS", "MISSING", *(("AGREEMENT", "JUDGE") if judged else ()))
     columns = ["SCORE", "MEAN", *(Column(head, right=True) for head in heads)]
     for line in table(columns, rows, terminal_width(1)):
@@ -119,13 +120,6 @@ def score(
 
 def _cells(mean: Mean) -> list[str]:
     return [mean.name, mean_in_words(mean), f"{mean.rows:,}", f"{mean.missing:,}"]
-
-
-def _judge_cells(mean: Mean) -> list[str]:
-    agreement = "" if mean.agreement is None else f"{mean.agreement:.0%}"
-    if mean.cost is None:
-        return [agreement, "unknown"]
-    return [agreement, describe.cost(Decimal(str(mean.cost))) if mean.cost else ""]
 
 
 def open_scoring(
@@ -142,6 +136,30 @@ def open_scoring(
     scoring = Scoring(scorers, request, chosen, cache=bool(batch.facts.get("cache")))
     run_loop(scoring.check())
     return scoring
+
+
+def give_scores(
+    batch: BatchFolder, scoring: Scoring, *, again: bool = False, quiet: bool = False
+) -> str:
+    """Score the runs that have no score yet, and return how many scores were given and what judges cost; empty for none.
+
+    Raises:
+        AppError: See `Scoring.run`.
+    """
+    total = batch.counts()[0].ended * len(scoring.scorers)
+    line, costs = StatusLine(total, quiet=quiet), list[float | None]()
+
+    def given(facts: Facts) -> None:
+        costs.append(facts.get("cost", 0.0))
+        line.show(len(costs), lambda: f"{len(costs):,} of {total:,} scores")
+
+    try:
+        run_loop(scoring.run(batch, given, again=again))
+    finally:
+        line.end()
+    cost = sum(filter(None, costs))
+    paid = f" · judges: {describe.cost(Decimal(str(cost)))}" if cost else ""
+    return f"{describe.count(len(costs), 'score')} given{paid}" if costs else ""
 
 
 def report(

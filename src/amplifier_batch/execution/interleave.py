@@ -16,13 +16,14 @@ from amplifier_app.base.signals import Interrupts
 from amplifier_app.commands.run.request import Request
 from amplifier_app.runtime import describe
 from amplifier_batch.dispatch import Dispatcher, Stop, stop_for_price
-from amplifier_batch.execution.execute import StatusLine, dispatching
+from amplifier_batch.execution.execute import dispatching
 from amplifier_batch.execution.setup import lacks_price
 from amplifier_batch.input import Row, read_batch_rows
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.results import read_passed
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.statistics.anytime import CONFIDENCE, DECIDED, Anytime, place
+from amplifier_batch.status_line import StatusLine
 
 
 class Interleaving:

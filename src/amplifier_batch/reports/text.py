@@ -14,7 +14,12 @@ from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import WAITING, Counts
 from amplifier_batch.record.results import read_reason, read_seconds
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
-from amplifier_batch.statistics.score_means import batch_means, group_means, mean_in_words
+from amplifier_batch.statistics.score_means import (
+    batch_means,
+    group_means,
+    judge_in_words,
+    mean_in_words,
+)
 from amplifier_batch.statistics.summary import cost_in_words
 
 _Problem = Literal["failure", "error", "skipped"]
@@ -69,12 +74,16 @@ def _rates(folder: BatchFolder, counts: Counts) -> Iterator[str]:
 
 
 def _means(folder: BatchFolder) -> Iterator[str]:
-    head = (
-        f"\n| score | mean ({CONFIDENCE:.0%} interval) | rows | missing |\n|---|---:|---:|---:|\n"
-    )
-    for mean in batch_means(folder) if (folder.path / SCORES).exists() else ():
-        yield f"{head}| {_cell(mean.name)} | {_cell(mean_in_words(mean))} | {mean.rows:,} | {mean.missing:,} |\n"
-        head = ""
+    means = batch_means(folder) if (folder.path / SCORES).exists() else []
+    judged = any(mean.cost != 0 for mean in means)
+    heads = ["score", f"mean ({CONFIDENCE:.0%} interval)", "rows", "missing"]
+    heads += ["agreement", "judge"] if judged else []
+    if means:
+        yield f"\n| {' | '.join(heads)} |\n|---|{'---:|' * (len(heads) - 1)}\n"
+    for mean in means:
+        cells = [mean.name, mean_in_words(mean), f"{mean.rows:,}", f"{mean.missing:,}"]
+        cells += judge_in_words(mean) if judged else []
+        yield f"| {' | '.join(map(_cell, cells))} |\n"
 
 
 def as_groups(folder: BatchFolder, field: str) -> Iterator[str]:

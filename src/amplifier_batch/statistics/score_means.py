@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import Decimal
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
+from amplifier_app.runtime import describe
 from amplifier_batch.functions import Value
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.progress import WAITING
@@ -135,6 +137,14 @@ def mean_in_words(mean: Mean) -> str:
     if mean.low is None or mean.high is None:
         return _number(mean.value)
     return f"{_number(mean.value)} ({_number(mean.low)} to {_number(mean.high)})"
+
+
+def judge_in_words(mean: Mean) -> list[str]:
+    """The agreement and the cost of the judge, as far as there are any."""
+    agreement = "" if mean.agreement is None else f"{mean.agreement:.0%}"
+    if mean.cost is None:
+        return [agreement, "unknown"]
+    return [agreement, describe.cost(Decimal(str(mean.cost))) if mean.cost else ""]
 
 
 def _number(value: float) -> str:
