@@ -5,19 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.kit.plan_tests.support import write_tests
-from tests.support.cli import child_environment, run_python
-
-LOADED = """\
-import sys
-
-def test_what_is_imported():
-    assert not [name for name in sys.modules if name.startswith("amplifier_app.commands")]
-"""
-
+from tests.support.cli import run_python
 
 PLUGINS = ("-p", "no:xdist", "-p", "no:asyncio", "-p", "no:benchmark")
 PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
@@ -46,21 +37,3 @@ def test_tests_of_plans_are_tests_of_pytest(tmp_path: Path) -> None:
     ids = ("a.test.yaml::test:3", "a.test.yaml::test: 2 [ü]")
     again = run_pytest(tmp_path, "--amplifier", "-q", "--lf", *ids)
     assert "1 failed, 1 deselected" in again.stdout, again.stdout
-
-
-def test_without_the_option_nothing_is_collected_or_imported(tmp_path: Path) -> None:
-    write_tests(tmp_path)
-    (tmp_path / "test_imports.py").write_text(LOADED)
-    # In an interpreter of its own: the one that others are cloned from has imported everything.
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "--rootdir", os.curdir, *PLUGINS, "-q"],
-        cwd=tmp_path,
-        env=child_environment(tmp_path / "home"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout
-    assert "1 passed" in run.stdout

@@ -148,23 +148,6 @@ def test_a_projects_fixtures_of_the_same_names_take_precedence(project: Project)
     project.run().assert_outcomes(passed=1)
 
 
-def test_a_run_without_the_fixtures_does_not_import_the_kernel(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
-        import sys
-
-        def test_it():
-            loaded = [name for name in sys.modules if name.startswith("amplifier_core.")]
-            heavy = ("hooks", "models", "coordinator", "session", "testing", "validation")
-            assert [name for name in loaded if name.split(".")[1] in heavy] == []
-        """,
-    )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
-    run = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
-
-
 def test_other_projects_are_not_affected(project: Project) -> None:
     """Options of the same names, errors for warnings, and no more modules than without the plugins."""
     project.write(
@@ -468,7 +451,6 @@ def test_without_a_module_the_suites_skip(project: Project) -> None:
 
 FAULTS = [
     ("provider", 'id="parrot"', 'id=""', ["get_info_returns_valid_provider_info"]),
-    ("provider", "return [ModelInfo", "return self.missing, [ModelInfo", ["list_models_returns"]),
     ("provider", 'name = "parrot"', 'name = ""', ["provider_has_name", "structural"]),
     ("tool", 'description = "Gives', 'description = "" # "', ["tool_has_description"]),
     ("tool", 'return ToolResult(success=False, error={"message": "text is missing"})', "return 7",
@@ -477,7 +459,6 @@ FAULTS = [
         ["mount_succeeds", "structural"]),
     ("hook", 'return coordinator.hooks.register("tool:pre", watch)',
         'def close():\n            raise OSError\n        return close', ["cleanup_does_not_raise"]),
-    ("orchestrator", "return response.content[0].text", "return ''", ["execute_returns_string"]),
     ("orchestrator", "return response.content[0].text", "return 7",
         ["execute_returns_string", "execute_with_empty_prompt"]),
     ("orchestrator", 'await context.add_message({"role": "user", "content": prompt})', "pass",
@@ -575,9 +556,3 @@ def test_the_suite_files_can_be_run_directly_on_a_module(project: Project) -> No
     )  # fmt: skip
     others = sum(COUNTS.values()) - COUNTS["tool"] + len(COUNTS) - 1
     result.assert_outcomes(passed=COUNTS["tool"] + 1, skipped=others)
-
-
-def test_suite_files_run_directly_without_a_module_are_skipped(project: Project) -> None:
-    suites = Path(amplifier_core.validation.__file__).parent
-    result = project.run("-o", "python_classes=*Tests", str(suites / "structural.py"))
-    result.assert_outcomes(skipped=len(COUNTS))

