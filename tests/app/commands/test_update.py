@@ -118,7 +118,7 @@ def test_it_never_runs_in_the_environment_of_a_project(tmp_path: Path) -> None:
     assert environment.called() == []
 
 
-@pytest.mark.parametrize(("answer", "calls"), [("y", 1), ("", 0), ("no", 0)])
+@pytest.mark.parametrize(("answer", "calls"), [("y", 1), ("", 0)])
 def test_a_terminal_is_asked(tmp_path: Path, answer: str, calls: int) -> None:
     environment = Environment(tmp_path)
     (environment.prefix / "uv-receipt.toml").touch()

@@ -175,12 +175,9 @@ class Impatient:
     [
         ([["One ", "two ", "three."]], "One two three."),
         ([["One ", "two "], ["One ", "two ", "three."]], "One two three."),
-        ([["One ", "two "], ["One two three."]], "One two three."),
         ([["One two thr"], ["On", "e", " two", " three."]], "One two three."),
         ([["One "], ["One ", "tw"], ["One two three."]], "One two three."),
-        ([["One two"], ["One two"]], "One two"),
         ([["One ", "two "], ["One and a half."]], "One two \nOne and a half."),
-        ([["One ", "two "], ["One ", "and ", "a half."]], "One two \nOne and a half."),
         ([[], ["One two three."]], "One two three."),
     ],
 )

@@ -201,7 +201,7 @@ def test_the_cost_of_a_session_without_model_calls_is_explained(home: Path) -> N
     assert done.stderr == "session 20260102-000000-123456 has made no model calls\n"
 
 
-@pytest.mark.parametrize("command", ["show", "export", "diff", "cost", "delete"])
+@pytest.mark.parametrize("command", ["show", "diff", "delete"])
 def test_a_missing_session_names_the_list(command: str, tmp_path: Path) -> None:
     done = session(tmp_path, command)
     assert (done.code, done.stdout) == (2, "")
