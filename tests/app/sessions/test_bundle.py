@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -214,14 +215,14 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_archives_are_refused_with_nothing_written(kind: str, tmp_path: Path) -> None:
-    data, message = HOSTILE[kind]
+def test_hostile_archives_are_refused_with_nothing_written(tmp_path: Path) -> None:
     file = tmp_path / "in.tar"
-    file.write_bytes(data)
-    with pytest.raises(SessionError, match=message):
-        import_bundle(SessionStore(tmp_path / "to"), read_bundle(file))
-    assert [path.name for path in tmp_path.iterdir()] == ["in.tar"]
+    for kind, (data, message) in HOSTILE.items():
+        file.write_bytes(data)
+        with pytest.raises(SessionError) as refused:
+            import_bundle(SessionStore(tmp_path / "to"), read_bundle(file))
+        assert re.search(message, str(refused.value)), kind
+        assert [path.name for path in tmp_path.iterdir()] == ["in.tar"], kind
 
 
 def test_what_unpacks_to_too_much_is_refused(
@@ -288,12 +289,14 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_bundle_is_refused(damage: str, store: SessionStore, tmp_path: Path) -> None:
+def test_a_damaged_bundle_is_refused(store: SessionStore, tmp_path: Path) -> None:
     file = bundled(store, tmp_path)
-    file.write_bytes(DAMAGES[damage](file.read_bytes()))
-    with pytest.raises(SessionError, match=r"out\.tar\.gz is (damaged|not a bundle)"):
-        read_bundle(file)
+    good = file.read_bytes()
+    for name, damage in DAMAGES.items():
+        file.write_bytes(damage(good))
+        with pytest.raises(SessionError) as refused:
+            read_bundle(file)
+        assert re.search(r"out\.tar\.gz is (damaged|not a bundle)", str(refused.value)), name
 
 
 def test_a_fifo_is_refused_as_a_bundle_without_waiting(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import signal
 import stat
 import subprocess
 from pathlib import Path
@@ -123,10 +122,10 @@ def test_a_session_is_found_by_a_prefix_of_its_id(store: SessionStore) -> None:
         store.find("nope")
 
 
-@pytest.mark.parametrize("name", ["../up", "", ".hidden", "-x", "a/b", "x" * 129, "a\0b", "a\nb"])
-def test_ids_that_could_leave_the_folder_are_refused(store: SessionStore, name: str) -> None:
-    with pytest.raises(SessionError):
-        store.create(name, project="/p") if name else store.find(name)
+def test_ids_that_could_leave_the_folder_are_refused(store: SessionStore) -> None:
+    for name in ("../up", "", ".hidden", "-x", "a/b", "x" * 129, "a\0b", "a\nb"):
+        with pytest.raises(SessionError):
+            store.create(name, project="/p") if name else store.find(name)
     assert not store.root.exists() or not list(store.root.iterdir())
 
 
@@ -249,35 +248,18 @@ def test_the_latest_session_is_the_one_used_last_in_that_project(store: SessionS
         store.latest("/elsewhere")
 
 
-def test_listing_shows_each_session_even_with_its_metadata_lost(store: SessionStore) -> None:
-    make(store, "a", title="First")
-    (make(store, "b") / "metadata.json").write_text("{torn")
-    summaries = {summary.id: summary for summary in store.summaries()}
-    assert summaries["a"].title == "First"
-    assert summaries["b"].project is None
-    assert store.read("b")[1] == [{"role": "user", "content": "b"}]
-
-
 def test_a_second_process_is_refused_with_the_pid_of_the_first(store: SessionStore) -> None:
     make(store, "one")
     holder = hold(store, "one")
     try:
         with pytest.raises(SessionError, match=f"process {holder.pid}"):
             store.open("one")
+        os.truncate(store.root / "one" / "lock", 0)
+        with pytest.raises(SessionError, match=r"in use \(process of unknown pid\)"):
+            store.open("one")
     finally:
         holder.kill()
         holder.communicate()
-
-
-def test_the_lock_of_a_killed_process_is_released(store: SessionStore) -> None:
-    make(store, "one")
-    holder = hold(store, "one")
-    holder.send_signal(signal.SIGKILL)
-    holder.communicate()
-    session = store.open("one")
-    session.append({"role": "user", "content": "more"})
-    session.close()
-    assert len(store.read("one")[1]) == 2
 
 
 def test_two_writers_taking_turns_lose_and_splice_nothing(
@@ -347,18 +329,6 @@ def test_updating_metadata_leaves_no_stray_files(store: SessionStore) -> None:
     assert store.read("one")[0]["prompts"] == 3
 
 
-def test_a_lock_holder_without_a_pid_is_reported(store: SessionStore) -> None:
-    path = make(store, "one")
-    holder = hold(store, "one")
-    try:
-        os.truncate(path / "lock", 0)
-        with pytest.raises(SessionError, match=r"in use \(process of unknown pid\)"):
-            store.open("one")
-    finally:
-        holder.kill()
-        holder.communicate()
-
-
 def test_a_disk_without_locks_is_reported(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,17 +340,6 @@ def test_a_disk_without_locks_is_reported(
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(SessionError, match="cannot lock"):
         store.open("one")
-
-
-def test_the_same_process_is_refused_too(store: SessionStore) -> None:
-    make(store, "one")
-    session = store.open("one")
-    try:
-        with pytest.raises(SessionError, match=f"process {os.getpid()}"):
-            store.open("one")
-    finally:
-        session.close()
-    store.open("one").close()
 
 
 def test_unfinished_files_of_a_killed_writer_are_removed(store: SessionStore) -> None:
@@ -409,7 +368,7 @@ else:
 """
 
 
-@pytest.mark.parametrize("room", [0, 20, 60])
+@pytest.mark.parametrize("room", [0, 60])
 @pytest.mark.parametrize(
     "act",
     [
