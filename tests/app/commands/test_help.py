@@ -105,10 +105,10 @@ USAGE_ERRORS: list[tuple[list[str], list[str]]] = [
 ]
 
 
-def test_usage_errors_show_the_value_and_the_next_step(capfd: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_show_the_value_and_the_next_step(capsys: pytest.CaptureFixture[str]) -> None:
     for words, expected in USAGE_ERRORS:
         code = main(words)
-        out, err = capfd.readouterr()
+        out, err = capsys.readouterr()
         assert (code, out) == (2, ""), words
         for text in expected:
             assert text in err, words

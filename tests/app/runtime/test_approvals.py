@@ -237,7 +237,6 @@ def gated_plan(folder: Path) -> Path:
     ("flags", "code"),
     [
         ([], 8),
-        (["--approve", "deny"], 8),
         (["--approve", "policy"], 8),
         (["--approve", "allow"], 0),
     ],

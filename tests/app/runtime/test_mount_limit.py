@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.plans import SMALL
 
 MODULES = {
     "waits": "import asyncio\nasync def mount(c, config=None):\n    await asyncio.sleep(600)\n",
@@ -21,7 +22,8 @@ MODULES = {
 
 def plan(folder: Path, name: str, limit: str) -> None:
     (folder / "slow.py").write_text(MODULES[name], encoding="utf-8")
-    text = f"extends: mock\nsession: {{mount_timeout: {limit}}}\ntools: [{{module: slow, source: ./slow.py}}]\n"
+    (folder / "small.yaml").write_text(SMALL)
+    text = f"extends: ./small.yaml\nsession: {{mount_timeout: {limit}}}\ntools: [{{module: slow, source: ./slow.py}}]\n"
     (folder / "plan.yaml").write_text(text, encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_app.sources.requirements.missing_packages import incompatibility_hint, requires_hint
 from tests.support.cli import run_amplifier
-from tests.support.plans import module_folder
+from tests.support.plans import SMALL, module_folder
 
 BROKEN = "import amplifier_foundation\n\n\nasync def mount(coordinator, config=None): ...\n"
 
@@ -63,7 +63,7 @@ def test_no_hint_where_no_requirement_helps(error: str) -> None:
 def test_the_line_to_add_is_shown_by_run_check_and_validate(tmp_path: Path) -> None:
     folder = module_folder(tmp_path, BROKEN)
     plan = tmp_path / "plan.yaml"
-    plan.write_text(f"extends: mock\ntools:\n- module: tool-noisy\n  source: {folder}\n")
+    plan.write_text(f"{SMALL}tools:\n- module: tool-noisy\n  source: {folder}\n")
     commands = [
         ("run", "hello", "-f", str(plan)),
         ("plan", "check", "-f", str(plan)),

@@ -16,6 +16,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.app.sources.test_installed import install
 from tests.support.cli import Finished, run_amplifier
 from tests.support.module_repositories import SEED_TOOL, write_files
+from tests.support.plans import SMALL
 
 TOOL = "amplifier_module_tool_bash/__init__.py"
 
@@ -200,7 +201,7 @@ async def test_failures_have_the_line_of_the_plan_or_of_its_override(
 
 def test_folders_of_modules_are_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(tmp_path / "mods" / "amplifier-module-tool-echo", SEED_TOOL)
-    (tmp_path / "plan.yaml").write_text("extends: mock\ntools: [tool-echo]\n")
+    (tmp_path / "plan.yaml").write_text(f"{SMALL}tools: [tool-echo]\n")
 
     def checked(folders: str | None) -> Finished:
         env = {"AMPLIFIER_MODULES": folders}
@@ -208,7 +209,7 @@ def test_folders_of_modules_are_the_users(tmp_path: Path, monkeypatch: pytest.Mo
 
     found = checked(str(tmp_path / "mods"))
     assert (found.code, "amplifier-module-tool-echo" in found.stdout) == (0, True), found
-    for folders in ("mods", "./mods", "", None):
+    for folders in ("mods", "", None):
         missing = checked(folders)
         assert (missing.code, "unknown module 'tool-echo'" in missing.stderr) == (3, True)
         # Ids of one kind begin alike; that does not make them similar.

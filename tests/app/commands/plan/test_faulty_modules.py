@@ -9,6 +9,7 @@ import pytest
 
 from tests.kit.validation.samples import SAMPLES, spoiled
 from tests.support.cli import Finished, run_amplifier
+from tests.support.plans import SMALL
 from tests.support.thorough import one_in
 
 MOUNTED_TOOL = '    await coordinator.mount("tools", tool)\n'
@@ -183,7 +184,8 @@ FAULTY = [
 
 def amplifier(case: Faulty, folder: Path, *arguments: str) -> Finished:
     (folder / "acme.py").write_text(spoiled(case.kind, *case.changes), encoding="utf-8")
-    plan = f"extends: mock\n{PLANS[case.section]}\n"
+    (folder / "small.yaml").write_text(SMALL)
+    plan = f"extends: ./small.yaml\n{PLANS[case.section]}\n"
     (folder / "plan.yaml").write_text(plan, encoding="utf-8")
     return run_amplifier(*arguments, "-f", "plan.yaml", cwd=folder)
 
