@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import signal
 import stat
 import subprocess
 from pathlib import Path
@@ -260,6 +261,17 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(store: SessionSto
     finally:
         holder.kill()
         holder.communicate()
+
+
+def test_the_lock_of_a_killed_process_is_released(store: SessionStore) -> None:
+    make(store, "one")
+    holder = hold(store, "one")
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    session = store.open("one")
+    session.append({"role": "user", "content": "more"})
+    session.close()
+    assert len(store.read("one")[1]) == 2
 
 
 def test_two_writers_taking_turns_lose_and_splice_nothing(
