@@ -51,8 +51,7 @@ def batches(tmp_path: Path) -> Iterator[Batches]:
 
 def test_every_row_is_a_session_with_one_line_of_results(batches: Batches) -> None:
     batches.rows(4)
-    # Once with workers that are started, as elsewhere they are forked.
-    done = batches("run", "--workers", "2", cold=True)
+    done = batches("run", "--workers", "2")
     assert (done.code, done.stdout) == (0, ""), done.stderr
     results = batches.results()
     assert {one["row"]: one["response"] for one in results} == {
@@ -342,6 +341,7 @@ def test_commands_of_rows_do_not_get_the_address_of_a_stored_key(tmp_path: Path)
             address=Address("ANTHROPIC_BASE_URL", server.base_url),
         )
         arguments = batches.arguments("run", "--max-cost", "1")
+        # With a worker that is started; elsewhere they are forked, with the state of the driver.
         done = run_amplifier(*arguments, cwd=tmp_path, cold=True)
         assert done.code == 0, done.stderr
         sent = str(server.completions[1].body)

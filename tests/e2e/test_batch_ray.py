@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 
 from amplifier_batch.engines.ray import RayWorker
-from amplifier_support.installation import install_command
 from tests.e2e.test_batch_e2e import counting
 from tests.support.batches import KEY, Batches
 from tests.support.cli import Finished, run_amplifier, start_amplifier
@@ -349,52 +348,32 @@ def test_a_driver_with_another_home_goes_on_at_a_url(nodes: Nodes, tmp_path: Pat
     assert len(list(file.parent.glob("work/*"))) == 6
 
 
-@pytest.mark.parametrize(
-    ("options", "environment", "code", "message"),
-    [
-        (["--engine", "ray", "--address", "127.0.0.1:1"], {}, 78, "no token for the Ray cluster"),
+def test_addresses_that_do_not_answer_or_authenticate_are_refused(batches: Batches) -> None:
+    batches.rows(1)
+    ray, token = ("--engine", "ray"), {"RAY_AUTH_TOKEN": TOKEN}
+    unsafe = {"RAY_ADDRESS": "127.0.0.1:1", "RAY_AUTH_MODE": "disabled"}
+    refusals: list[tuple[tuple[str, ...], dict[str, str], int, str]] = [
+        ((*ray, "--address", "127.0.0.1:1"), {}, 78, "no token for the Ray cluster"),
+        (ray, unsafe, 78, "refusing to use Ray at 127.0.0.1:1 with RAY_AUTH_MODE disabled"),
+        ((*ray, "--address", "ray://host:10001"), {}, 78, "through Ray Client"),
         (
-            ["--engine", "ray"],
-            {"RAY_ADDRESS": "127.0.0.1:1", "RAY_AUTH_MODE": "disabled"},
-            78,
-            "refusing to use Ray at 127.0.0.1:1 with RAY_AUTH_MODE disabled",
-        ),
-        (["--engine", "ray", "--address", "ray://host:10001"], {}, 78, "through Ray Client"),
-        (
-            ["--engine", "ray", "--address", "127.0.0.1:1"],
-            {"RAY_AUTH_TOKEN": TOKEN},
+            (*ray, "--address", "127.0.0.1:1"),
+            token,
             1,
             "cannot reach Ray at 127.0.0.1:1: connection refused",
         ),
-        (
-            ["--engine", "ray", "--address", "here:ray"],
-            {"RAY_AUTH_TOKEN": TOKEN},
-            1,
-            "cannot reach Ray at here:ray",
-        ),
-        (["--address", "127.0.0.1:1"], {}, 2, "--address requires --engine ray"),
-        (["--cpus", "2"], {}, 2, "--cpus requires --engine ray"),
-        (["--engine", "ray", "--cpus", "0"], {}, 2, "--cpus must be greater than 0 (got 0)"),
-        (["--engine", "ray", "--resources", "gpu=0"], {}, 2, "--resources: expected NAME=N"),
-    ],
-)
-def test_addresses_that_do_not_answer_or_authenticate_are_refused(
-    batches: Batches, options: list[str], environment: dict[str, str], code: int, message: str
-) -> None:
-    batches.rows(1)
-    env: dict[str, str | None] = {**KEY, "HOME": str(batches.folder), **environment}
-    done = run_amplifier(*batches.arguments("run", *options), cwd=batches.folder, env=env)
-    assert done.code == code, done.stderr
-    assert message in done.stderr
-    assert code != 78 or "RAY_AUTH_TOKEN" in done.stderr or "ray job submit" in done.stderr
-
-
-@pytest.mark.skipif(HAS_RAY, reason="ray is installed")
-def test_the_extra_is_named_if_it_is_missing(batches: Batches) -> None:
-    batches.rows(1)
-    done = batches("run", "--engine", "ray")
-    assert done.code == 78, done.stderr
-    assert install_command("ray") in done.stderr
+        ((*ray, "--address", "here:ray"), token, 1, "cannot reach Ray at here:ray"),
+        (("--address", "127.0.0.1:1"), {}, 2, "--address requires --engine ray"),
+        (("--cpus", "2"), {}, 2, "--cpus requires --engine ray"),
+        ((*ray, "--cpus", "0"), {}, 2, "--cpus must be greater than 0 (got 0)"),
+        ((*ray, "--resources", "gpu=0"), {}, 2, "--resources: expected NAME=N"),
+    ]
+    for number, (options, environment, code, message) in enumerate(refusals):
+        env: dict[str, str | None] = {**KEY, "HOME": str(batches.folder), **environment}
+        words = [f"out{number}" if word == "out" else word for word in batches.arguments("run")]
+        done = run_amplifier(*words, *options, cwd=batches.folder, env=env)
+        assert (done.code, message in done.stderr) == (code, True), done.stderr
+        assert code != 78 or "RAY_AUTH_TOKEN" in done.stderr or "ray job submit" in done.stderr
 
 
 async def test_a_node_refuses_a_cluster_without_a_token(

@@ -56,7 +56,7 @@ COMMAND = {
 HINT = r"    amplifier session show \S+ --call N shows a whole result"
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("columns", [40, pytest.param(80, marks=pytest.mark.thorough), 120])
 def test_a_run_on_a_terminal(tmp_path: Path, columns: int) -> None:
     (tmp_path / "parse.py").write_text("def parse(f):\n    return None\n")
     tools = [{"module": "tool-filesystem"}, {"module": "tool-bash"}]

@@ -15,6 +15,7 @@ from tests.support.hostile_terminal import (
     write_project,
 )
 from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.thorough import Scale
 
 NAME = "\x1b[38;5;201m\u202elive\x9b7m"
 
@@ -73,7 +74,7 @@ def test_a_chat_and_its_commands_show_texts_without_their_effects(project: Path)
     assert set(attacks_in(terminal.raw)) <= echoed
 
 
-def test_commands_show_texts_without_their_effects(project: Path, tmp_path: Path) -> None:
+def test_commands_show_texts_without_their_effects(project: Path, scale: Scale) -> None:
     session = run_once(project)
     profiles = Path(os.environ["AMPLIFIER_HOME"]) / "profiles"
     profiles.mkdir(parents=True)
@@ -83,7 +84,10 @@ def test_commands_show_texts_without_their_effects(project: Path, tmp_path: Path
     commands: list[tuple[str, ...]] = [
         *(("session", name) for name in ("list", "verify")),
         *(("session", name, session) for name in ("show", "cost", "export", "verify")),
-        *(("session", "show", session, "--call", str(number)) for number in range(1, 10)),
+        *(
+            ("session", "show", session, "--call", str(number))
+            for number in scale((1, 4, 8), range(1, 10))
+        ),
         ("session", "export", session, "--html"),
         ("session", "search", "markup"),
         *(

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from amplifier_app.base.keys import Address, KeyStore
-from tests.support.llm_server import ScriptedLLM, closed_port
+from tests.support.llm_server import Reply, ScriptedLLM, closed_port
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, Terminal
 
 KEY = "sk-secret-0123456789abcdef"
@@ -121,8 +121,6 @@ def test_another_address_asks_for_another_key() -> None:
 
 
 def test_leaving_during_the_test_leaves_nothing_behind(home: Path) -> None:
-    from tests.support.llm_server import Reply
-
     with ScriptedLLM.running([Reply("late", delay=60)]) as server:
         options = ("-p", "openai", "--base-url", server.base_url, "-m", "m")
         with Terminal("init", *options) as terminal:
@@ -238,7 +236,7 @@ def test_the_mode_is_asked_until_one_is_chosen(home: Path) -> None:
             answer(terminal, KEY_PROMPT, "")
             answer(terminal, MODE, "7")
             answer(terminal, r"Enter a number from 1 to 5, or a name\.\s+Mode \[ask\]: ", "edits")
-            terminal.until(r"settings.yaml: mode edits")
+            terminal.until(r"settings.yaml:\s+mode\s+edits")
             assert terminal.finish() == 0
         assert mode_in(home) == [{"module": "hooks-approval", "config": {"mode": "edits"}}]
         with Terminal(*options) as terminal:

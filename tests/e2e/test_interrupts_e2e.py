@@ -97,7 +97,9 @@ def check(done: Finished, by: signal.Signals, folder: Path, about: str) -> None:
     assert_resumable(folder)
 
 
-@pytest.mark.parametrize("by", CODES)
+@pytest.mark.parametrize(
+    "by", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)]
+)
 def test_an_interrupt_during_compaction_leaves_the_conversation_as_it_was(
     tmp_path: Path, by: signal.Signals
 ) -> None:

@@ -67,9 +67,9 @@ class Batches:
         what = ("plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "row r{{n}}")
         return ("batch", "run", *what, *self.options, *more)
 
-    def __call__(self, command: str, *more: str, cold: bool = False) -> Finished:
+    def __call__(self, command: str, *more: str) -> Finished:
         arguments = self.arguments(command, *more)
-        return run_amplifier(*arguments, cwd=self.folder, env=self.env, timeout=240, cold=cold)
+        return run_amplifier(*arguments, cwd=self.folder, env=self.env, timeout=240)
 
     def start(self, command: str, *more: str, **options: Any) -> subprocess.Popen[bytes]:
         arguments = self.arguments(command, *more)
