@@ -134,3 +134,26 @@ def test_a_disk_that_fills_up_during_a_run_keeps_what_was_acknowledged(
     filling.unlink()
     resumed = machine("run", "-f", str(machine.plan), "--session", "new", "go on")
     assert (resumed.code, resumed.stdout) == (0, "hello\n"), resumed.stderr
+
+
+def test_a_batch_that_filled_the_disk_continues_when_there_is_space(machine: Machine) -> None:
+    rows = "".join(f'{{"id": "r{number}"}}\n' for number in range(30))
+    (machine.cwd / "rows.jsonl").write_text(rows)
+    out = machine.home / "out"
+    filling = fill(machine.home, leave=200_000)
+    done = machine("batch", "run", "mock", "rows.jsonl", "-o", str(out), "--prompt", "{{id}}")
+    assert done.code == 6, done.stderr
+    assert "o space left on device" in done.stderr
+    assert f"ontinue with: amplifier batch resume {out}" in done.stderr
+    ended = (out / "results.jsonl").read_text()
+    assert json.loads(machine("batch", "status", str(out), "--output", "json").stdout)[
+        "ended"
+    ] == ended.count("\n")
+    filling.unlink()
+    done = machine("batch", "resume", str(out))
+    assert done.code == 0, done.stderr
+    results = (out / "results.jsonl").read_text()
+    assert results.startswith(ended)
+    assert sorted(json.loads(line)["row"] for line in results.splitlines()) == sorted(
+        f"r{number}" for number in range(30)
+    )

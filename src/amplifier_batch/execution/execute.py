@@ -182,7 +182,9 @@ def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:
         if stopped.ending in OF_EVERY_ROW and not has_begun(folder.path):
             return Outcome(stopped.ending, stopped.message, stopped.hint)
         done = f"{counts.ended} of {folder.runs} {folder.unit}s have ended"
-        hint = stopped.hint or "Continue with: amplifier batch resume FOLDER"
+        hint = stopped.hint or ""
+        if "FOLDER" not in hint:
+            hint = f"{hint}\nContinue with: amplifier batch resume FOLDER".lstrip()
         hint = hint.replace("FOLDER", shlex.quote(folder.shown))
         between = "\n" if "\n" in stopped.message else "; "
         return Outcome(stopped.ending, f"{stopped.message}{between}{done}", hint)

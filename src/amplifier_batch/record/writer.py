@@ -174,16 +174,16 @@ class BatchWriter:
         """Write the sums, so that others can read them quickly."""
         counts = self.progress.counts.as_dict()
         text = json.dumps({"journal_size": self._journal.size, "counts": counts})
-        write_private(self.folder.path / "status.json", text)
+        # Without them, others read the journal; the next record reports a full disk.
+        with contextlib.suppress(SessionError):
+            write_private(self.folder.path / "status.json", text)
 
     def close(self) -> None:
         """Save the sums and close the files."""
-        try:
-            self.save_status()
-        finally:
-            self._journal.close()
-            self._results.close()
-            os.close(self.log)
+        self.save_status()
+        self._journal.close()
+        self._results.close()
+        os.close(self.log)
 
     def _note_ended(self, result: Record, size: int) -> None:
         total = read_dollars(result)
