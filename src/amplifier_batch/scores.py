@@ -215,15 +215,8 @@ def read_scores(folder: BatchFolder) -> Scores:
     ):
         for line in filter(None, map(parse, file)):
             get = line.get
-            score = Score(
-                get("attempts", 1),
-                str(get("by")),
-                get("value"),
-                get("reason"),
-                get("agreement"),
-                get("cost"),
-                "cost" in line,
-            )
+            rest = map(get, ("value", "reason", "agreement", "cost"))
+            score = Score(get("attempts", 1), str(get("by")), *rest, is_judged="cost" in line)
             scores.setdefault((get("number", 0), get("repeat", 1)), {})[str(get("name"))] = score
     return scores
 
