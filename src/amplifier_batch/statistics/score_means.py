@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from decimal import Decimal
+from typing import TypeAlias
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.functions import Value
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.progress import WAITING
@@ -73,9 +75,18 @@ def batch_means(folder: BatchFolder) -> list[Mean]:
     Raises:
         SessionError: The results cannot be read.
     """
-    scores = read_scores(folder)
-    means = [mean for group in _groups(Table(folder), None) for mean in group.means]
-    return [_with_judge(mean, scores) for mean in means]
+    scores, redact, runs = read_scores(folder), redactor().value, list[_Run]()
+    names = sorted({name for by_name in scores.values() for name in by_name})
+    for result in folder.results():
+        if result["outcome"] == WAITING:
+            continue
+        own = scores.get((result["number"], result["repeat"]), {})
+        values = [
+            redact(score.value) if score and score.attempts == result["attempts"] else None
+            for score in map(own.get, names)
+        ]
+        runs.append((result["number"], False, values))
+    return [_with_judge(mean, scores) for mean in _means(runs, names)] if runs else []
 
 
 def _with_judge(mean: Mean, scores: Scores) -> Mean:
@@ -103,13 +114,17 @@ def group_means(folder: BatchFolder, field: str) -> list[Group]:
     return _groups(table, field)
 
 
-def _groups(table: Table, field: str | None) -> list[Group]:
+_Run: TypeAlias = tuple[object, bool, list[Value]]
+"""The row of a run, whether it passed, and its scores."""
+
+
+def _groups(table: Table, field: str) -> list[Group]:
     names = [name for name in table.columns if name.startswith(_PREFIX)]
-    runs: dict[str, list[tuple[object, bool, list[Value]]]] = {}
+    runs: dict[str, list[_Run]] = {}
     for cells in table.rows():
         if cells["outcome"] == WAITING:
             continue
-        value = "" if field is None else str(cells[field])
+        value = str(cells[field])
         if value not in runs and len(runs) == _MAX_GROUPS:
             raise UsageError(f"--by: {field!r} has more than {_MAX_GROUPS:,} values")
         passed = cells["outcome"] == Ending.OK.value
@@ -118,14 +133,18 @@ def _groups(table: Table, field: str | None) -> list[Group]:
     return [_group(value, members, names) for value, members in sorted(runs.items())]
 
 
-def _group(value: str, runs: list[tuple[object, bool, list[Value]]], names: Iterable[str]) -> Group:
+def _group(value: str, runs: list[_Run], names: Iterable[str]) -> Group:
     passed = sum(is_passed for _, is_passed, _ in runs)
     [rate] = compute_rates({(1, 1): passed, (1, 0): len(runs) - passed}, 1)
-    means = [
-        compute_mean(name.removeprefix(_PREFIX), ((row, scores[index]) for row, _, scores in runs))
+    means = _means(runs, [name.removeprefix(_PREFIX) for name in names])
+    return Group(value, len(runs), rate, means)
+
+
+def _means(runs: list[_Run], names: Iterable[str]) -> list[Mean]:
+    return [
+        compute_mean(name, ((row, scores[index]) for row, _, scores in runs))
         for index, name in enumerate(names)
     ]
-    return Group(value, len(runs), rate, means)
 
 
 def mean_in_words(mean: Mean) -> str:

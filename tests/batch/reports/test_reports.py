@@ -140,6 +140,8 @@ def test_a_page_has_the_forecast_and_the_means_of_the_scores(tmp_path: Path) -> 
             score = {"name": "<f1>", "by": "x", "reason": None}
             value = None if number > 18 else number % 2
             store_score(batch.path, line, {**score, "value": value})
+            store_score(batch.path, line, {**score, "name": "label", "value": SECRET})
+    assert SECRET not in "".join(report(batch, "md"))
     text = Page(html(batch)).texts
     assert {"$410.00", "$410.00 to $410.00, for all rows", "about 10 min"} <= {
         *text["dd"],
