@@ -155,6 +155,7 @@ def test_a_row_whose_worker_is_killed_twice_passes_and_all_of_it_counts(tmp_path
         each = (100_000 * 3 + 10 * 15) / 1_000_000
         assert len(server.completions) == 3
         assert batches.results()[0]["cost"]["usd"] == pytest.approx(3 * each)
+        assert batches.results()[0]["steps"] == 3
         assert batches.status()["cost"]["usd"] == pytest.approx(3 * each)
 
 

@@ -343,7 +343,7 @@ class RowRun:
             try:
                 return await self._send(session, self._shot, approvals)
             finally:
-                self._totals = _totals(session)
+                self._totals = _totals(session, self._task)
 
     async def _seal(self, folder: Path) -> None:
         await self._worker.ask(id=self._task.id, seal=f"{SESSIONS}/{folder.name}")
@@ -351,7 +351,7 @@ class RowRun:
     def _so_far(self, session: OpenSession) -> dict[str, Any]:
         if self._shot is not None:
             self._shot.fill(self._report)
-        return {**result_object(OK, self._report), **_totals(session)}
+        return {**result_object(OK, self._report), **_totals(session, self._task)}
 
     async def _send(
         self, session: OpenSession, shot: OneShot, approvals: Approvals
@@ -420,14 +420,15 @@ class _Deferral:
         return answer._replace(is_counted=is_counted)
 
 
-def _totals(session: OpenSession) -> dict[str, Any]:
-    """Tokens and cost of all runs of a session."""
+def _totals(session: OpenSession, task: RowTask) -> dict[str, Any]:
+    """Steps, tokens and cost of all runs of a session."""
     usage, spent = session.usage, session.budget.as_dict() or {}
     cost = usage.cost_usd
     if "cost_usd" in spent and not spent.get("unpriced"):
         # Counted at once, so that it includes what a crash interrupted.
         cost = dollars(spent["cost_usd"])
-    return {"usage": dict(usage.tokens), "cost": cost_object(cost)}
+    steps = {"steps": session.saved.steps} if task.begun and session.saved is not None else {}
+    return {**steps, "usage": dict(usage.tokens), "cost": cost_object(cost)}
 
 
 async def _open_scoring(
