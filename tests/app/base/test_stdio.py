@@ -97,7 +97,7 @@ import sys, threading
 from amplifier_app.base.stdio import open_standard_streams
 
 def write(name):
-    for number in range(300):
+    for number in range(1000):
         sys.stderr.write(f"line {number} of {name}\\n")
 
 open_standard_streams()
@@ -110,5 +110,5 @@ for thread in threads:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0
-    expected = [f"line {number} of {name}" for name in "abcd" for number in range(300)]
+    expected = [f"line {number} of {name}" for name in "abcd" for number in range(1000)]
     assert sorted(done.stderr.splitlines()) == sorted(expected)

@@ -143,7 +143,7 @@ HOSTILE: dict[str, tuple[Callable[[int], str | bytes], str]] = {
     "binary": (lambda n: bytes(range(256)) * (n // 256), "is not UTF-8 text"),
 }
 
-SIZES = [50_000, pytest.param(700_000, marks=pytest.mark.thorough)]
+SIZES = [30_000, pytest.param(700_000, marks=pytest.mark.thorough)]
 MANY_VALUES = 200_000
 """The size from which a document of nothing but values or keys has too many of them."""
 

@@ -261,6 +261,9 @@ def scrollback(lines: list[str], width: int) -> list[str]:
 )
 @example(["a | b", "--|--", "x"], [3, 5, 7, 9], 40)
 @example(["- item", "", "```", "1. first"], list(range(40)), 40)
+@example(["- item", "---"], list(range(40)), 40)
+@example(["> quote", "**"], list(range(40)), 40)
+@example(["| a", "---"], list(range(40)), 40)
 def test_cut_anywhere_the_screen_is_the_same(lines: list[str], cuts: list[int], width: int) -> None:
     text = "\n".join(lines)
     at_once = markdown_lines(text, width)

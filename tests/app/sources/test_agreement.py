@@ -92,7 +92,9 @@ async def versions(ready: AppModuleSourceResolver, *tools: dict[str, Any]) -> li
     return [answer.output for answer in answers]
 
 
-async def test_modules_get_a_version_that_suits_all_of_them(tmp_path: Path) -> None:
+async def test_modules_get_a_version_that_suits_all_of_them_and_it_is_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a = module(tmp_path / "tool-a", "some-lib>=1.2")
     b = module(tmp_path / "tool-b", "some-lib<2")
     alone = resolver()
@@ -104,24 +106,20 @@ async def test_modules_get_a_version_that_suits_all_of_them(tmp_path: Path) -> N
     await together.prefetch(plan(a, b))
     assert sorted(path.name for path in site.iterdir()) == before
     assert together.resolve(**hint(a)).requirements == {"some-lib": "1.5"}
+
+    def no_uv(*_: object, **__: object) -> None:
+        raise AssertionError("uv was called")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dependencies, "run", no_uv)
+        again = resolver(offline=True)
+        await again.prefetch(plan(a, b))
+    assert {again.resolve(**hint(one)).requirements["some-lib"] for one in (a, b)} == {"1.5"}
     assert await versions(together, a, b) == ["1.5", "1.5"]
 
 
 def hint(tool: dict[str, Any]) -> dict[str, Any]:
     return {"module_id": tool["module"], "source_hint": tool["source"]}
-
-
-async def test_agreed_versions_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = module(tmp_path / "tool-a", "some-lib"), module(tmp_path / "tool-b", "some-lib<2")
-    await resolver().prefetch(plan(*tools))
-
-    def no_uv(*_: object, **__: object) -> None:
-        raise AssertionError("uv was called")
-
-    monkeypatch.setattr(dependencies, "run", no_uv)
-    again = resolver(offline=True)
-    await again.prefetch(plan(*tools))
-    assert {again.resolve(**hint(one)).requirements["some-lib"] for one in tools} == {"1.5"}
 
 
 async def test_locked_versions_are_not_changed(tmp_path: Path) -> None:

@@ -118,13 +118,13 @@ def test_an_invalid_answer_denies() -> None:
 
 
 def test_it_may_answer_with_a_word_and_any_other_text_denies(tmp_path: Path) -> None:
-    texts = ("allow", '"allow"', "ask", "", '{"decision": "allow"}' * 2, "[]")
+    texts = ("allow", '"allow"', "ask", "", '{"decision": "allow"}' * 2)
     plan(tmp_path, *(bash(f"echo {number} > made{number}") for number in range(len(texts))))
     done = run(tmp_path, f"print({texts!r}[int(asked['input']['command'].split()[1])])")
     assert done.code == 8, done.stderr
     assert sorted(path.name for path in tmp_path.glob("made*")) == ["made0", "made1"]
-    assert done.stderr.count("program that approves failed") == 3
-    assert done.stderr.count("not allow, deny or ask") == 3
+    assert done.stderr.count("program that approves failed") == 2
+    assert done.stderr.count("not allow, deny or ask") == 2
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,7 @@ def test_only_prompts_of_the_user_are_counted(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["one", "two", "three"], checks=[{"run": "false"}])
     options = ("--session", "mine", "--retries", "1")
     assert run_amplifier("run", "-f", plan, *options, "first").code == 9
-    assert prompts("mine")[0] == "first"
-    assert len(prompts("mine")) == 2
+    assert [text == "first" for text in prompts("mine")] == [True, False]
     assert SessionStore().read("mine")[0]["prompts"] == 1
     assert run_amplifier("run", "--resume", "mine", "Continue.").code == 9
     assert SessionStore().read("mine")[0]["prompts"] == 1

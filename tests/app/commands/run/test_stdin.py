@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.conditions import Conditions
 from tests.support.plans import mock_plan
 
 
@@ -104,7 +105,6 @@ def test_binary_data_is_refused(plan: Path, words: list[str]) -> None:
 
 
 def test_closed_stdin_is_ignored(plan: Path) -> None:
-    process = start_amplifier("run", "-f", plan, "x", stdin=None, preexec_fn=lambda: os.close(0))
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+    done = run_amplifier("run", "-f", plan, "x", conditions=Conditions(closed=(0,)))
+    assert done.code == 0, done.stderr
     assert prompt_sent() == "x"

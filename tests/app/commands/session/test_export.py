@@ -295,7 +295,7 @@ def test_results_of_sub_agents_refer_to_their_trajectories() -> None:
 
 def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path, scale: Scale) -> None:
     """Of a long conversation little more than a message is in memory, and no secret is left in it."""
-    turns = scale(80, 500)
+    turns = scale(30, 500)
     store, token = SessionStore(tmp_path), planted.SECRETS["github-classic"]
     saved = store.create("long", project="/")
     saved.close()
@@ -327,7 +327,7 @@ def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path, scale: Scale)
             count += piece.count(token)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < 2_500_000, (name, peak)
+        assert peak < (1_600_000 if name == "bundle" else 600_000), (name, peak)
         assert size > (27_000 * turns if name not in ("fork", "bundle") else 1), name
         assert (count > 0) == (name in ("show", "messages")), name
     assert b"REDACTED" in gzip.decompress((tmp_path / "b").read_bytes())
