@@ -25,7 +25,7 @@ ROWS = [
     {"id": "b", "text": "three", "language": "en"},
     {"id": "c", "text": "=five", "language": "de"},
 ]
-LENGTH = "python3 -c \"import os; print(len(open(os.environ['AMPLIFIER_ANSWER_FILE']).read()))\""
+LENGTH = "wc -c < $AMPLIFIER_ANSWER_FILE"
 SCORERS = """
 def length(answer, row, result):
     return len(answer)

@@ -179,29 +179,6 @@ def test_everything_missing_is_reported_before_anything_is_mounted(
     assert mark.exists()
 
 
-def test_a_lock_selects_the_cached_commit(
-    machine: Machine, server: GitServer, index: Index
-) -> None:
-    plan(machine.cwd, None, tools=tools(server, index)[:1])
-    assert machine.lock().code == 0
-    lock = (machine.cwd / "plan.lock.json").read_text()
-    repository = Repository.__new__(Repository)
-    repository.folder = server.root / "my-tool.git"
-    repository.commit({GREETER: TOOL[GREETER].replace("'Hello'", "'Newer'")})
-    assert machine("module", "update", "-f", "plan.yaml").code == 0
-    (machine.cwd / "plan.lock.json").write_text(lock)
-    server.requests.clear()
-    index.asked.clear()
-    done = machine.run("--locked", "--offline")
-    assert done.code == 0, done.stderr
-    assert (server.requests, index.asked) == ([], [])
-    commit = json.loads(lock)["modules"]["my-tool"]["commit"]
-    (machine.cwd / "plan.lock.json").write_text(lock.replace(commit, "0" * 40))
-    done = machine.run("--locked", "--offline")
-    assert done.code == 3
-    assert f"commit {'0' * 40}" in done.stderr
-
-
 def test_the_provider_is_contacted(machine: Machine) -> None:
     text = {
         "session": {"orchestrator": "loop-basic", "context": "context-simple"},

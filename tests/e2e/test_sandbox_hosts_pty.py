@@ -47,7 +47,7 @@ def host() -> Generator[str]:
 def get(*hosts: str) -> str:
     lines = [f"print(urlopen('http://{host}/').read().decode())" for host in hosts]
     return shlex.join(
-        [sys.executable, "-c", f"from urllib.request import urlopen; {'; '.join(lines)}"]
+        [sys.executable, "-IS", "-c", f"from urllib.request import urlopen; {'; '.join(lines)}"]
     )
 
 
