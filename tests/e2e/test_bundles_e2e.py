@@ -108,15 +108,6 @@ def test_a_bundle_in_a_repository_runs_with_its_modules_agents_and_context(
     assert "app is OK: 4 modules loaded" in checked.stderr
 
 
-def test_a_subdirectory_may_be_a_file_whose_namespace_is_that_of_its_repository(
-    machine: Machine, kit: Repository
-) -> None:
-    more = "session: {orchestrator: loop-basic, context: context-simple}\n"
-    app(machine, f"{kit.url}@main#subdirectory=behaviors/greeting.yaml", more)
-    assert machine.greeting() == "Hello"
-    assert "agents" not in machine.shown()
-
-
 def test_a_locked_bundle_stays_at_its_commit(
     machine: Machine, kit: Repository, tmp_path: Path
 ) -> None:
@@ -207,12 +198,12 @@ def test_a_named_bundle_comes_from_the_settings(machine: Machine, kit: Repositor
     assert "the bundle 'kit' does not exist" in unknown.stderr
     write_files(machine.home, {"settings.yaml": f"sources: {{kit: {kit.url}@main}}\n"})
     assert machine.greeting() == "Hello"
-    app(
-        machine,
-        "kit:behaviors/greeting",
-        "session: {orchestrator: loop-basic, context: context-simple}\n",
-    )
-    assert machine.greeting() == "Hello"
+    more = "session: {orchestrator: loop-basic, context: context-simple}\n"
+    # A file in it is named by the namespace, or as a subdirectory.
+    for part in ("kit:behaviors/greeting", f"{kit.url}@main#subdirectory=behaviors/greeting.yaml"):
+        app(machine, part, more)
+        assert machine.greeting() == "Hello"
+    assert "agents" not in machine.shown()
 
 
 def test_an_agent_of_a_bundle_is_given_a_task(machine: Machine, kit: Repository) -> None:

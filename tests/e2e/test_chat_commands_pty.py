@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -104,8 +103,7 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         terminal.ask("still there?", "from the spare")
         session_id = leave(terminal)
     assert prompts(session_id) == ["change a", "write b", "third", "and you?", "still there?"]
-    shown = run_amplifier("session", "show", session_id, "--output", "json")
-    metadata = json.loads(shown.stdout)["metadata"]
+    metadata = SessionStore().read(session_id)[0]
     assert (metadata["provider"], metadata["model"]) == ("spare", "other-model")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from amplifier_app.sessions.store import SessionStore
 from tests.e2e.test_chat_keys_pty import ESC, line_is, shows, wait_for
 from tests.e2e.test_chat_pty import leave, prompts
-from tests.support.cli import run_amplifier
 from tests.support.plans import held_plan, mock_plan
 from tests.support.terminal import (
     CTRL_C,
@@ -228,6 +227,5 @@ def test_vi_keys_are_a_setting(tmp_path: Path) -> None:
         terminal.until("ok")
         terminal.prompt()
         session_id = leave(terminal)
-    shown = run_amplifier("session", "show", session_id, "--output", "json", home=home)
-    messages = json.loads(shown.stdout)["messages"]
-    assert [message["content"].split() for message in messages[:1]] == [["one", "2"]]
+    (message, *_) = SessionStore(home / "sessions").read(session_id)[1]
+    assert message["content"].split() == ["one", "2"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -30,8 +29,7 @@ RESUME_LINE = r"amplifier run --resume (\S+)"
 
 def prompts(session_id: str) -> list[str]:
     """Return the user messages of a saved session."""
-    shown = run_amplifier("session", "show", session_id, "--output", "json")
-    messages: list[dict[str, Any]] = json.loads(shown.stdout)["messages"]
+    messages = SessionStore().read(session_id)[1]
     return [message["content"] for message in messages if message["role"] == "user"]
 
 
@@ -150,8 +148,7 @@ def test_clear_empties_the_context_and_keeps_the_instruction(tmp_path: Path) -> 
         terminal.ask("/clear", "Context cleared")
         terminal.ask("second", "two")
         leave(terminal)
-    shown = run_amplifier("session", "show", "s1", "--output", "json")
-    messages = json.loads(shown.stdout)["messages"]
+    messages = SessionStore().read("s1")[1]
     assert [(m["role"], m["content"]) for m in messages[:2]] == [
         ("system", "be brief"),
         ("user", "second"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.render.screen import ERASE_DOWN
+from amplifier_app.sessions.store import SessionStore
 from tests.e2e.test_chat_pty import ASKING_HOOK, leave, prompts
 from tests.support.cli import run_amplifier
 from tests.support.plans import held_plan, let_go, module_folder
@@ -47,8 +47,7 @@ def chat(
 
 
 def roles(session_id: str) -> list[str]:
-    shown = run_amplifier("session", "show", session_id, "--output", "json")
-    return [message["role"] for message in json.loads(shown.stdout)["messages"]]
+    return [message["role"] for message in SessionStore().read(session_id)[1]]
 
 
 def waits(state: str, text: str) -> str:
@@ -96,12 +95,11 @@ def test_lines_typed_during_the_answer_are_answered_in_the_same_turn(tmp_path: P
         session_id = leave(terminal)
     assert prompts(session_id) == ["go", "and this", "and that"]
     assert roles(session_id) == ["user", "assistant", "user", "user", "assistant"]
-    shown = run_amplifier("session", "show", session_id, "--output", "json")
-    assert json.loads(shown.stdout)["metadata"]["prompts"] == 1
+    assert SessionStore().read(session_id)[0]["prompts"] == 1
 
 
 def test_the_line_can_be_edited_and_have_several_lines(tmp_path: Path) -> None:
-    with chat(tmp_path, ["first", "second"]) as terminal:
+    with chat(tmp_path, ["first", "second", "third", "fourth"], held=(0, 2)) as terminal:
         begin(terminal)
         terminal.type("nonsense" + CTRL_U + "ue" + LEFT + "xy" + BACKSPACE * 2 + "s")
         terminal.type(" word" + CTRL_W + BACKSPACE + END)
@@ -109,8 +107,16 @@ def test_the_line_can_be_edited_and_have_several_lines(tmp_path: Path) -> None:
         terminal.until(waits("queued for the next step", "use"))
         let_go(tmp_path)
         terminal.until("second")
+        begin(terminal, "on")
+        # Control characters are not shown.
+        terminal.type(PASTE.format("a\x1b]0;title\x07b\u202ec") + ENTER)
+        terminal.until(waits("queued for the next step", "a"))
+        let_go(tmp_path, 2)
+        terminal.until("fourth")
         terminal.prompt()
-        assert prompts(leave(terminal)) == ["go", "use\nñ\ntail"]
+        assert prompts(leave(terminal))[:3] == ["go", "use\nñ\ntail", "on"]
+    assert "\x1b]" not in terminal.unmarked
+    assert "\u202e" not in terminal.raw
 
 
 @plain
@@ -257,8 +263,7 @@ def test_at_the_limit_of_a_turn_the_line_is_the_next_prompt(tmp_path: Path) -> N
         terminal.until("second")
         terminal.prompt()
         session_id = leave(terminal)
-    shown = run_amplifier("session", "show", session_id, "--output", "json")
-    assert json.loads(shown.stdout)["metadata"]["prompts"] == 2
+    assert SessionStore().read(session_id)[0]["prompts"] == 2
 
 
 def test_commands_wait_for_the_end_of_the_turn(tmp_path: Path) -> None:
@@ -492,19 +497,6 @@ def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "afterwards"]
     assert (tmp_path / "out.txt").exists()
-
-
-def test_typed_control_characters_are_not_shown(tmp_path: Path) -> None:
-    with chat(tmp_path, ["first", "second"]) as terminal:
-        begin(terminal)
-        terminal.type(PASTE.format("a\x1b]0;title\x07b\u202ec") + ENTER)
-        terminal.until(waits("queued for the next step", "a"))
-        let_go(tmp_path)
-        terminal.until("second")
-        terminal.prompt()
-        leave(terminal)
-    assert "\x1b]" not in terminal.unmarked
-    assert "\u202e" not in terminal.raw
 
 
 def test_a_narrower_terminal_shows_the_live_region_once(tmp_path: Path) -> None:
