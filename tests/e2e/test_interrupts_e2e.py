@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_app.sessions.store import SessionStore
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.conditions import Conditions
 from tests.support.kill_points import Steps
@@ -37,9 +38,7 @@ def plan_with(folder: Path, calls: int) -> Path:
 
 
 def messages(session_id: str = "s") -> list[dict[str, Any]]:
-    shown = run_amplifier("session", "show", session_id, "--output", "json")
-    assert shown.code == 0, shown.stderr
-    return json.loads(shown.stdout)["messages"]
+    return SessionStore().read(session_id)[1]
 
 
 def assert_whole(found: list[dict[str, Any]]) -> None:

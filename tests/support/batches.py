@@ -11,6 +11,9 @@ from typing import Any
 
 import yaml
 
+from amplifier_batch.record.folder import BatchFolder, find_waiting
+from amplifier_batch.record.progress import WAITING
+from amplifier_batch.statistics.summary import totals
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM
 
@@ -85,4 +88,9 @@ class Batches:
         return Counter(file.read_text().split() if file.exists() else [])
 
     def status(self) -> dict[str, Any]:
-        return json.loads(self("status", "--output", "json").stdout)
+        """What `batch status --output json` prints."""
+        batch = BatchFolder(self.folder / "out")
+        counts, running = batch.counts()
+        waiting = list(find_waiting(batch)) if counts.outcomes[WAITING] else []
+        questions = [row.as_data() for row in waiting]
+        return {**totals(batch, counts, running=running), "questions": questions}
