@@ -25,8 +25,8 @@ def write_plan(folder: Path, name: str, **more: Any) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with rows, of which a third pass with the plan `weak` and all but a tenth with `strong`."""
-    rows = [{"id": f"r{n}", "weak": n % 3 == 0, "strong": n % 10 > 0} for n in range(ROWS)]
+    """A folder with rows, of which one in 20 passes with the plan `weak` and 9 in 10 with `strong`."""
+    rows = [{"id": f"r{n}", "weak": n % 20 == 0, "strong": n % 10 > 0} for n in range(ROWS)]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     for name in ("weak", "strong"):
         write_plan(tmp_path, name, checks=[f"grep -q '\"{name}\": true' $AMPLIFIER_ROW_FILE"])
