@@ -159,8 +159,11 @@ _SAVED = re.compile(r"input(\.\w+)*|schema\.json")
 """Files that may be in the folder when a batch begins."""
 
 
-_START = re.compile(rb'\{"row":"(?:[^"\\]|\\.)*","number":(\d{1,15}),"repeat":(\d{1,15}),')
-"""The start of a line of results, whose numbers are faster to read without the rest."""
+_START = re.compile(
+    rb'\{"row":"(?:[^"\\]|\\.)*","number":(\d{1,15}),"repeat":(\d{1,15}),"attempts":\d+,'
+    rb'"schema_version":\d+,"outcome":"(\w+)",'
+)
+"""The start of a line of results: number, repeat and outcome are faster to read without the rest."""
 
 Place: TypeAlias = tuple[int, int, int, int, Path]
 """The place of a result: the numbers of its row and its run, the offset and the number of its line, and the file."""
@@ -452,8 +455,14 @@ class BatchFolder:
             for line, number, _, path in self._result_lines():
                 yield _read_result(line, path, number)
 
-    def index_results(self, each: Callable[[bytes], object] = bool) -> list[Place]:
+    def index_results(
+        self, each: Callable[[bytes], object] = bool, *, selects: Callable[[str], bool] = bool
+    ) -> list[Place]:
         """Call a function with each line of the results, and return their places, in the order of the input.
+
+        Args:
+            each: The function.
+            selects: Whether to return the place of a line with this outcome.
 
         Raises:
             SessionError: They cannot be read.
@@ -461,12 +470,13 @@ class BatchFolder:
         places: list[Place] = []
         for line, number, offset, path in self._result_lines():
             if match := _START.match(line):
-                row, repeat = int(match[1]), int(match[2])
+                row, repeat, outcome = int(match[1]), int(match[2]), match[3].decode()
             else:  # not of this version
                 record = _read_result(line, path, number)
-                row, repeat = record["number"], record["repeat"]
+                row, repeat, outcome = record["number"], record["repeat"], record["outcome"]
             each(line)
-            places.append((row, repeat, offset, number, path))
+            if selects(outcome):
+                places.append((row, repeat, offset, number, path))
         return sorted(places)
 
     def read_results(self, places: list[Place]) -> Iterator[Record]:
@@ -676,8 +686,8 @@ def find_waiting(folder: BatchFolder) -> Iterator[WaitingRow]:
     """
     if not folder.counts()[0].outcomes[WAITING]:
         return
-    for result in folder.results(by_number=True):
-        if result["outcome"] == WAITING and result["session_id"] is not None:
+    for result in folder.read_results(folder.index_results(selects=WAITING.__eq__)):
+        if result["session_id"] is not None:
             session = folder.sessions / result["session_id"]
             key, name = folder.build_key(result), folder.read_name(result)
             yield WaitingRow(result["row"], key, name, session, Waiting(session), result)

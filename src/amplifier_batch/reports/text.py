@@ -44,13 +44,9 @@ def as_markdown(folder: BatchFolder) -> Iterator[str]:
     if cost := cost_in_words(counts.cost, counts.cached):
         prices = ", at batch prices" if folder.facts.get("economy") else ""
         yield f"\nCost: {cost}{prices}\n"
-    failed = (
-        result
-        for result in folder.results(by_number=True)
-        if result["outcome"] not in (_OK, WAITING)
-    )
+    failed = folder.index_results(selects=lambda outcome: outcome not in (_OK, WAITING))
     head = "\n| number | row | outcome | why |\n|---:|---|---|---|\n"
-    for result in failed:
+    for result in folder.read_results(failed):
         name, why = folder.read_name(result), redact(read_reason(result))
         cells = (str(result["number"]), name, result["outcome"], why)
         yield head + "| " + " | ".join(_cell(cell) for cell in cells) + " |\n"
