@@ -288,22 +288,6 @@ async def test_request_cancel_only_changes_the_token(coordinator: ModuleCoordina
     assert seen == []
 
 
-async def test_a_summary_by_name(coordinator: ModuleCoordinator) -> None:
-    await coordinator.mount("tools", Named("t"))
-    coordinator.register_capability("c", 1)
-    assert coordinator.to_dict() == {
-        "tools": ["t"],
-        "providers": [],
-        "capabilities": ["c"],
-        "has_orchestrator": False,
-        "has_context": False,
-        "has_approval_provider": False,
-        "has_display_service": False,
-    }
-    coordinator.display_system = object()
-    assert coordinator.to_dict()["has_display_service"] is True
-
-
 def test_coordinator_attributes_are_stable_and_read_only(coordinator: ModuleCoordinator) -> None:
     assert coordinator.hooks is coordinator.hooks is coordinator.get("hooks")
     assert coordinator.mount_points["hooks"] is coordinator.hooks

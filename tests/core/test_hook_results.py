@@ -108,15 +108,6 @@ async def test_ephemeral_injections_are_left_for_the_caller(context: Context) ->
     assert [item.hook_name for item in left.context_injections] == ["b", "c"]
 
 
-@pytest.mark.parametrize("text", [None, "", "\x00"])
-async def test_an_injection_without_text_is_ignored(context: Context, text: str | None) -> None:
-    coordinator = make()
-    await coordinator.mount("context", context)
-    result = HookResult(action="inject_context", context_injection=text)
-    assert (await coordinator.process_hook_result(result, "e")).action == "continue"
-    assert context.messages == []
-
-
 async def test_one_injection_over_the_limit_stops_all_of_them(context: Context) -> None:
     display = Display()
     coordinator = make(display=display, injection_size_limit=5)
@@ -243,27 +234,6 @@ async def test_other_failures_of_the_approval_system_propagate() -> None:
 async def test_a_plain_dict_is_not_a_result() -> None:
     with pytest.raises(AttributeError):
         await make().process_hook_result({"action": "continue"}, "e")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("action", ["continue", "deny", "modify"])
-async def test_a_result_that_needs_no_processing_is_returned_unchanged(action: Any) -> None:
-    result = HookResult(action=action, data={"a": 1})
-    assert await make().process_hook_result(result, "e", "hook") is result
-
-
-async def test_sizes_are_counted_per_item_after_removing_control_characters() -> None:
-    context = Context()
-    coordinator = make(injection_size_limit=3)
-    await coordinator.mount("context", context)
-    result = HookResult(
-        action="inject_context",
-        context_injections=[
-            ContextInjection(content="\x00\x1babc"),
-            ContextInjection(content="def"),
-        ],
-    )
-    assert (await coordinator.process_hook_result(result, "e")).action == "continue"
-    assert [message["content"] for message in context.messages] == ["abc", "def"]
 
 
 async def test_exceptions_of_a_context_propagate() -> None:

@@ -1,7 +1,6 @@
 """How a module's mount function is found, validated, bound and isolated from others."""
 
 import asyncio
-import inspect
 import logging
 import os
 import sys
@@ -275,13 +274,6 @@ async def test_the_entry_point_of_a_source_is_imported(tmp_path: Path) -> None:
     assert (await mounted(mount))["own"].config == {"a": 1}
 
 
-async def test_an_entry_point_may_name_another_function_than_mount(tmp_path: Path) -> None:
-    code = dedent(TOOL).format(name="renamed").replace("def mount", "def setup")
-    package(tmp_path, "own_setup", code)
-    mount = await loader_of(my_tool=Folder(tmp_path, "own_setup:setup")).load("my-tool")
-    assert list(await mounted(mount)) == ["renamed"]
-
-
 async def test_an_entry_point_without_its_function_is_invalid(tmp_path: Path) -> None:
     package(tmp_path, "own_other")
     source = Folder(tmp_path, "own_other:missing")
@@ -484,15 +476,6 @@ def test_exceptions_have_reason_codes(error: Exception, reason: str) -> None:
 # Importing from a path
 
 
-def test_files_and_folders_are_imported_under_their_own_name(tmp_path: Path) -> None:
-    (tmp_path / "plain_file.py").write_text("X = 1")
-    module = import_from_path(tmp_path / "plain_file.py")
-    assert (module.__name__, module.X) == ("plain_file", 1)
-    assert import_from_path(str(tmp_path / "plain_file.py")) is module
-    package(tmp_path, "plain_package", "from . import part", part="Y = 2")
-    assert import_from_path(tmp_path / "plain_package").part.Y == 2
-
-
 def test_a_path_that_is_not_a_package_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"__init__\.py is missing"):
         import_from_path(tmp_path)
@@ -525,15 +508,6 @@ async def test_what_a_package_raises_while_it_provides_mount_is_its_own_failure(
 # Return values
 
 
-async def test_a_loaded_module_is_an_async_function_of_one_argument(
-    module_folders: ModuleFolders,
-) -> None:
-    module_folders.package(SHOUT, name="amplifier_module_tool_shown")
-    mount = await loader_of(tool_shown=Source(module_folders.root)).load("tool-shown")
-    assert inspect.iscoroutinefunction(mount)
-    assert list(inspect.signature(mount).parameters) == ["coordinator"]
-
-
 async def test_a_module_loaded_again_is_the_same_function_with_its_own_config(
     module_folders: ModuleFolders,
 ) -> None:
@@ -554,16 +528,6 @@ async def test_a_module_loaded_again_is_the_same_function_with_its_own_config(
     await first(ModuleCoordinator())
     await second(ModuleCoordinator())
     assert calls == [{"n": 1}, {"n": 2}]
-
-
-async def test_load_uses_its_coordinator_if_the_loader_has_none(
-    module_folders: ModuleFolders,
-) -> None:
-    module_folders.package(SHOUT, name="amplifier_module_tool_late")
-    coordinator = ModuleCoordinator()
-    coordinator.mount("module-source-resolver", Resolver(tool_late=Source(module_folders.root)))
-    assert await ModuleLoader().load("tool-late", None, "hint", coordinator)
-    assert ModuleLoader(coordinator).coordinator is coordinator
 
 
 # Errors
@@ -652,17 +616,6 @@ async def test_only_the_folder_of_a_mock_source_is_used(
     source = kind()
     source.resolve.return_value = module_folders.root
     assert await loader_of(tool_mocked=source).load("tool-mocked")
-
-
-async def test_two_paths_to_one_folder_are_the_same_source(module_folders: ModuleFolders) -> None:
-    module_folders.package(SHOUT, name="real/amplifier_module_tool_linked")
-    link = module_folders.root / "link"
-    link.symlink_to(module_folders.root / "real")
-    source = Source(module_folders.root / "real")
-    loader = loader_of(tool_linked=source)
-    await loader.load("tool-linked")
-    source.folder = link
-    assert await loader.load("tool-linked")
 
 
 def test_a_package_behind_a_symlink_is_named_after_the_link(module_folders: ModuleFolders) -> None:

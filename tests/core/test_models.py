@@ -335,13 +335,6 @@ def test_is_error_is_the_opposite_of_success() -> None:
     assert ToolResult(is_error=True, success=True).success  # type: ignore[call-arg]
 
 
-def test_the_message_of_a_failure_becomes_its_output() -> None:
-    assert ToolResult(success=False, error={"message": "m"}).output == "m"
-    assert ToolResult(success=False, error={"message": "m"}, output="own").output == "own"
-    assert ToolResult(success=True, error={"message": "m"}).output is None
-    assert ToolResult(success=False, error={"message": ""}).output is None
-
-
 def test_an_error_is_a_dict_and_assignments_are_checked() -> None:
     with pytest.raises(ValidationError) as caught:
         ToolResult(error="text")  # type: ignore[arg-type]

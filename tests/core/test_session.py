@@ -403,13 +403,6 @@ async def test_a_provider_that_mounts_nothing_is_reported_with_its_logged_reason
         await target.execute("x")
 
 
-async def test_a_provider_that_mounts_nothing_without_a_reason_is_reported() -> None:
-    target = session(provider_p=lambda c, config: None)
-    seen = record(target, "module:load_failed")
-    await target.initialize()
-    assert seen[0][1]["error"] == "its mount function mounted nothing"
-
-
 async def test_a_failed_provider_is_unmounted() -> None:
     earlier = Provider("earlier")
 
@@ -749,18 +742,6 @@ async def test_a_compiled_orchestrator_without_signature_receives_all_arguments(
     assert await target.execute("x") == "context,coordinator,hooks,prompt,providers,tools"
 
 
-async def test_the_return_value_of_an_orchestrator_is_returned_unchanged() -> None:
-    assert await session(loop=at("orchestrator", Orchestrator(5))).execute("x") == 5
-
-
-async def test_a_session_is_an_async_context_manager() -> None:
-    target = session()
-    async with target as entered:
-        assert entered is target
-        assert target.initialized
-    assert not target.initialized
-
-
 async def test_a_failed_entry_into_a_session_cleans_up_what_was_mounted() -> None:
     ran: list[str] = []
     target = session(
@@ -841,13 +822,6 @@ async def test_session_end_is_emitted_once_and_before_cleanups() -> None:
     assert not target.initialized
 
 
-async def test_a_session_that_was_not_initialized_emits_no_session_end() -> None:
-    target = AmplifierSession(plan())
-    seen = record(target, "session:end")
-    await target.cleanup()
-    assert seen == []
-
-
 async def test_the_loader_is_cleaned_up_after_an_interrupt_during_cleanup() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -899,11 +873,3 @@ async def test_hosts_may_patch_the_loader_and_the_initialization() -> None:
     loader.assert_called_once_with(coordinator=made.coordinator)
     initialize.assert_awaited_once_with(made.config, made.coordinator)
     assert made.initialized
-
-
-async def test_default_fields_are_on_every_event_from_the_start() -> None:
-    made = AmplifierSession(plan(), session_id="s", parent_id="p")
-    seen: list[Any] = []
-    made.coordinator.hooks.register("e", lambda e, d: seen.append(dict(d)))
-    await made.coordinator.hooks.emit("e", {})
-    assert (seen[0]["session_id"], seen[0]["parent_id"]) == ("s", "p")

@@ -3,10 +3,6 @@
 from amplifier_core.utils.truncate import SENSITIVE_KEYS, redact_secrets, truncate_values
 
 
-def test_long_strings_are_truncated_with_a_note() -> None:
-    assert truncate_values("x" * 185) == "x" * 180 + "... (truncated 5 chars)"
-
-
 def test_a_string_of_exactly_the_limit_is_kept() -> None:
     assert truncate_values("abc", max_length=3) == "abc"
 
@@ -52,10 +48,6 @@ def test_redaction_returns_copies() -> None:
     result = redact_secrets({"inner": inner})
     result["inner"]["list"].append(2)
     assert inner == {"api_key": "k", "list": [1]}
-
-
-def test_redaction_by_other_keys() -> None:
-    assert redact_secrets({"pin": 1, "token": 2}, {"pin"}) == {"pin": "[REDACTED]", "token": 2}
 
 
 def test_sensitive_keys_are_a_fixed_set() -> None:
