@@ -50,13 +50,6 @@ def steps(number: int, start: int = 0) -> list[dict[str, Any]]:
     return [m for n in range(start, start + number) for m in did(f"c{n}", "look", what=n)]
 
 
-async def test_of_equals_the_newest_are_kept():
-    messages = [user("go"), *steps(60), user("now")]
-    view = await request_view(messages)
-    assert view[0] is messages[0]
-    assert view[1:] == messages[-len(view) + 1 :]
-
-
 async def test_what_the_user_said_outlasts_what_was_looked_at():
     wish = user("never touch the tests, because " + "b" * 700)
     messages = [user("go"), *steps(20), wish, *steps(60, 20), user("now")]
@@ -80,12 +73,6 @@ async def test_failures_and_changes_outlast_looks(group):
     assert all(message in view for message in group)
 
 
-async def test_but_not_for_ever():
-    change = did("x", "write_file", path="src/a.py")
-    messages = [user("go"), *change, *steps(200), user("now")]
-    assert change[0] not in await request_view(messages)
-
-
 async def test_a_change_counts_for_longer_when_its_file_is_named_again():
     change = did("x", "write_file", path="src/a.py")
     later = user("how is src/a.py doing?")
@@ -107,15 +94,6 @@ async def test_a_look_at_a_file_gives_way_to_a_later_look_at_it():
     assert first[0] not in view
     assert second[0] in view
     assert other[0] in view
-
-
-@pytest.mark.parametrize("small_first", [True, False])
-async def test_what_is_large_gives_way_to_what_is_small(small_first):
-    small, large = did("s", "look"), did("l", "look", "r" * 2_100)
-    middle = [*small, *large] if small_first else [*large, *small]
-    view = await request_view([user("go"), *steps(14), *middle, *steps(5, 14), user("now")])
-    assert small[0] in view
-    assert large[0] not in view
 
 
 async def test_what_hooks_put_in_is_left_out_first():

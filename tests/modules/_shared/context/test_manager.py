@@ -11,10 +11,7 @@ import pytest
 
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
 from amplifier_core.hooks import HookRegistry
-from amplifier_core.interfaces import ContextManager
-from amplifier_core.message_models import Usage
-from amplifier_core.models import CompactionResult, HookResult, ProviderInfo
-from amplifier_modules._shared.module.spans import Span
+from amplifier_core.models import HookResult, ProviderInfo
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.modules._shared.context.conversations import answers, asks, assistant, filler, user
 
@@ -48,10 +45,6 @@ async def filled(*, tokens: int = 10_000, **settings: Any) -> SimpleContextManag
 
 
 # --- the contract ----------------------------------------------------------------------------------
-
-
-def test_it_is_a_context_manager():
-    assert isinstance(SimpleContextManager(), ContextManager)
 
 
 async def test_messages_come_back_in_order_until_they_are_cleared():
@@ -117,30 +110,12 @@ async def test_a_session_resumes_from_stored_messages():
 # --- settings --------------------------------------------------------------------------------------
 
 
-def test_settings_come_as_mapping_or_as_keywords_and_keywords_win():
-    context = SimpleContextManager({"max_tokens": 5, "compact_threshold": 0.5}, max_tokens=7)
-    assert context.config.max_tokens == 7
-    assert context.config.compaction_threshold == 0.5
-    assert SimpleContextManager(None).config.keep_recent_turns == 4
-
-
 # --- budgets ---------------------------------------------------------------------------------------
 
 
 async def view_tokens(context: SimpleContextManager, **request: Any) -> int:
     """Estimated tokens of what a request gets; turns of `filled` are 54 a message."""
     return 54 * len(await context.get_messages_for_request(**request))
-
-
-async def test_without_budget_or_provider_max_tokens_rules():
-    context = await filled(max_tokens=2_000, compaction_threshold=0.5)
-    assert 400 < await view_tokens(context) <= 1_000
-
-
-async def test_an_explicit_budget_wins():
-    context = await filled(max_tokens=2_000)
-    provider = Window(context_window=100_000, max_output_tokens=1_000)
-    assert 1_000 < await view_tokens(context, token_budget=4_000, provider=provider) <= 3_200
 
 
 async def test_a_providers_window_less_its_output_and_a_margin_is_the_budget():
@@ -159,12 +134,6 @@ async def test_a_window_smaller_than_its_output_still_gives_a_budget():
     assert 1_000 < await view_tokens(context, provider=provider) <= 2_000
 
 
-async def test_of_a_window_alone_a_part_is_left_for_the_answer():
-    context = await filled(max_tokens=100_000, compaction_threshold=1.0)
-    tokens = await view_tokens(context, provider=Window(context_window=4_000))
-    assert 1_000 < tokens <= 1_500
-
-
 async def test_a_provider_that_does_not_tell_or_fails_leaves_max_tokens(caplog):
     context = await filled(max_tokens=2_000)
     expected = await view_tokens(context)
@@ -172,25 +141,6 @@ async def test_a_provider_that_does_not_tell_or_fails_leaves_max_tokens(caplog):
     assert await view_tokens(context, provider=object()) == expected
     assert await view_tokens(context, provider=BrokenInfo()) == expected
     assert "broken did not report its context window" in caplog.text
-
-
-async def test_nothing_is_compacted_below_the_threshold():
-    context = await filled(tokens=900, max_tokens=1_200)
-    stored = await context.get_messages()
-    assert await context.get_messages_for_request() == stored
-    for _ in range(2):
-        await context.add_message(user("p" * 200))
-    assert len(await context.get_messages_for_request()) < len(stored)
-
-
-async def test_automatic_compaction_can_be_off():
-    context = await filled(max_tokens=100, auto_compact=False)
-    assert await context.get_messages_for_request() == await context.get_messages()
-    await context.compact()
-    view = await context.get_messages_for_request()
-    assert len(view) < len(await context.get_messages())
-    await context.add_message(user("next"))
-    assert await context.get_messages_for_request() == [*view, user("next")]
 
 
 # --- usage -----------------------------------------------------------------------------------------
@@ -211,15 +161,6 @@ async def test_counts_follow_the_usage_stored_with_an_answer():
     assert await context.get_token_count() == 1_804 + 4
 
 
-async def test_counts_follow_the_usage_of_a_response_event():
-    context = SimpleContextManager()
-    await context.add_message(user("x" * 4_000))
-    await context.get_messages_for_request()
-    usage = Usage(input_tokens=1_804, output_tokens=5, total_tokens=1_809)
-    await context.on_provider_response("provider:response", {"usage": usage})
-    assert await context.get_token_count() == 1_804
-
-
 async def test_one_request_is_learnt_from_once():
     context = SimpleContextManager()
     await context.add_message(user("x" * 4_000))
@@ -228,23 +169,6 @@ async def test_one_request_is_learnt_from_once():
     await context.add_message(with_usage("", 9_999))
     await context.on_provider_response("provider:response", {})
     assert await context.get_token_count() == 1_804 + 4
-
-
-async def test_usage_brings_compaction_forward():
-    context = await filled(tokens=5_000, max_tokens=10_000)
-    stored = await context.get_messages_for_request()
-    assert stored == await context.get_messages()
-    await context.on_provider_response("provider:response", {"usage": {"input_tokens": 9_500}})
-    assert len(await context.get_messages_for_request()) < len(stored)
-
-
-async def test_messages_keep_some_room_where_tools_alone_exceed_the_budget():
-    context = await filled(tokens=5_000, max_tokens=10_000)
-    await context.get_messages_for_request()
-    await context.on_provider_response("provider:response", {"usage": {"input_tokens": 50_000}})
-    view = await context.get_messages_for_request()
-    assert 5 < len(view) < 20
-    assert view[-1] is (await context.get_messages())[-1]
 
 
 async def test_a_large_paste_after_a_short_first_turn_is_not_mistaken_for_an_overflow():
@@ -304,30 +228,6 @@ async def test_a_compaction_is_announced_before_and_after_with_both_sets_of_keys
     }
 
 
-async def test_compaction_events_say_which_turn_they_belong_to():
-    hooks = HookRegistry()
-    heard = Heard(hooks)
-    context = SimpleContextManager(hooks=hooks, max_tokens=1_000)
-    await context.set_messages([user("x" * 400) for _ in range(20)])
-    span = Span.turn("s1")
-    entered = span.enter()
-    await context.get_messages_for_request()
-    Span.leave(entered)
-    assert len(heard.events) == 2
-    assert all(data.items() >= span.fields.items() for _, data in heard.events)
-
-
-async def test_a_view_that_still_fits_is_not_announced_again():
-    hooks = HookRegistry()
-    heard = Heard(hooks)
-    context = SimpleContextManager(hooks=hooks, max_tokens=2_000)
-    await context.set_messages([user("x" * 400) for _ in range(40)])
-    first = await context.get_messages_for_request()
-    await context.add_message(user("next"))
-    assert await context.get_messages_for_request() == [*first, user("next")]
-    assert len(heard.events) == 2
-
-
 async def test_a_message_stored_while_the_events_are_handled_is_in_the_request():
     hooks = HookRegistry()
     context = SimpleContextManager(hooks=hooks, max_tokens=1_000)
@@ -365,28 +265,6 @@ async def test_a_handler_may_ask_for_the_messages_of_a_request():
     hooks.register(CONTEXT_PRE_COMPACT, ask)
     await context.set_messages([user("x" * 400) for _ in range(20)])
     assert [len(await context.get_messages_for_request())] == seen
-
-
-async def test_compact_reports_on_a_view_and_the_next_requests_get_it():
-    context = await filled(tokens=5_000, max_tokens=100_000, keep_recent_turns=2)
-    stored = await context.get_messages()
-    result = await context.compact()
-    view = await context.get_messages_for_request()
-    assert await context.get_messages() == stored
-    assert isinstance(result, CompactionResult)
-    assert result.strategy == "truncate"
-    assert (result.before_messages, result.after_messages) == (len(stored), len(view))
-    assert result.removed_messages == len(stored) - len(view)
-    assert result.before_tokens == await context.get_token_count()
-    assert 0 < result.after_tokens <= result.before_tokens // 2
-    assert result.removed_tokens == result.before_tokens - result.after_tokens
-    again = await context.compact()
-    assert again.after_tokens < result.after_tokens
-
-
-async def test_compacting_an_empty_conversation_removes_nothing():
-    result = await SimpleContextManager().compact()
-    assert (result.before_messages, result.removed_messages, result.removed_tokens) == (0, 0, 0)
 
 
 async def test_what_cannot_be_made_to_fit_is_said_once(caplog):

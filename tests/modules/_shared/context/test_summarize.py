@@ -130,14 +130,6 @@ async def test_a_history_far_beyond_the_window_is_asked_about_in_a_request_that_
     assert request.max_output_tokens == 500
 
 
-async def test_a_long_summary_is_cut_to_its_share():
-    context, provider = summarizing(summary_tokens=200), Summariser("w" * 40_000)
-    await context.set_messages(filler(40))
-    view = await context.get_messages_for_request(provider=provider)
-    assert size([m for m in view if is_summary(m)]) <= 270
-    assert size(view) <= 4_000
-
-
 async def test_a_view_with_a_long_summary_never_outgrows_its_room():
     context, provider = summarizing(), Summariser("w" * 40_000, window=6_000)
     for message in filler(100):
@@ -145,13 +137,6 @@ async def test_a_view_with_a_long_summary_never_outgrows_its_room():
         assert size(await context.get_messages_for_request(provider=provider)) <= 4_500
     assert len(provider.requests) > 3
     assert all(size(request.messages) <= 4_500 for request in provider.requests)
-
-
-async def test_who_is_asked_can_be_another_model():
-    context, provider = summarizing(summary_model="small-one"), Summariser()
-    await context.set_messages(filler(40))
-    await context.get_messages_for_request(provider=provider)
-    assert provider.requests[0].model == "small-one"
 
 
 async def test_compact_asks_too_and_without_a_request_the_mounted_provider():
@@ -180,16 +165,6 @@ async def test_the_user_can_say_what_a_summary_keeps_also_when_it_is_extended():
         "The user asks to keep above all: what is open",
     ]
     assert not any("keep above all" in text for text in asked[2:])
-
-
-async def test_a_request_without_a_provider_asks_the_one_of_the_last_request():
-    context, provider = summarizing(), Summariser()
-    await context.add_message(user("hi"))
-    await context.get_messages_for_request(provider=provider)
-    for message in filler(40):
-        await context.add_message(message)
-    assert summaries(await context.get_messages_for_request(token_budget=4_000))
-    assert len(provider.requests) == 1
 
 
 async def test_nothing_is_asked_while_everything_fits():
@@ -362,15 +337,6 @@ async def with_budget(**limits: Any) -> tuple[SimpleContextManager, Budget]:
     context = sharing(budget)
     await context.set_messages(filler(40))
     return context, budget
-
-
-async def test_a_summary_counts_in_the_budget_of_the_session():
-    context, budget = await with_budget(max_tokens=1_000)
-    await context.get_messages_for_request(provider=Summariser())
-    assert (budget.spent.steps, budget.spent.tokens) == (1, 77)
-    context, budget = await with_budget()
-    await context.get_messages_for_request(provider=Summariser(None))
-    assert (budget.spent.steps, budget.spent.tokens) == (0, 0)
 
 
 async def test_a_title_is_requested_only_if_it_is_wanted_and_the_budget_allows_it():
