@@ -55,14 +55,6 @@ def test_a_message_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(read) == len(history[1:])  # a message of text costs less to build than to find
 
 
-def test_only_what_the_last_request_had_is_kept() -> None:
-    kept = ParsedMessages()
-    named = {**USER, "name": "me"}
-    to_chat_request([named, {**named, "content": "more"}], parsed=kept)
-    to_chat_request([named], parsed=kept)
-    assert len(kept._kept) == 1
-
-
 def test_a_changed_message_is_read_again() -> None:
     kept, message = ParsedMessages(), {"role": "user", "content": [{"type": "text", "text": "one"}]}
     same([message], kept)
@@ -148,9 +140,3 @@ def test_the_same_message_twice_is_two_messages() -> None:
         messages = same(history, kept).messages
         ids = [m.tool_call_id for m in messages if m.role == "tool"]
         assert ids == ["c1", "c1_2"]
-
-
-def test_a_result_that_comes_late_is_found() -> None:
-    kept, history = ParsedMessages(), [USER, asks(listed("c1"))]
-    assert same(history, kept).repairs == ("answered call c1 (read) as interrupted",)
-    assert same([*history, answer("c1")], kept).repairs == ()
