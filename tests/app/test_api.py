@@ -119,27 +119,23 @@ async def test_a_schema_gives_data(tmp_path: Path) -> None:
     assert answer.data == {"n": 3}
 
 
-async def test_a_prompt_can_be_stopped_and_the_session_continues(tmp_path: Path) -> None:
-    slow = mock_plan(tmp_path, ["a " * 500, "second"], mock={"chunk_size": 2, "chunk_delay": 0.05})
+async def test_a_prompt_that_is_stopped_or_left_ends_and_the_session_continues(
+    tmp_path: Path,
+) -> None:
+    mock = {"chunk_size": 2, "chunk_delay": 0.05}
+    slow = mock_plan(tmp_path, ["a " * 500, "b " * 500, "third"], mock=mock)
     async with api.open_session(api.load_plan(slow), save=False) as session:
-        events = session.stream("first")
-        async for event in events:
+        async for event in session.stream("first"):
             if event["type"] == "text":
                 session.stop()
             if event["type"] == "result":
                 assert event["outcome"] == "interrupted"
-        assert (await session.run("second")).text == "second"
-
-
-async def test_leaving_a_stream_stops_the_prompt(tmp_path: Path) -> None:
-    slow = mock_plan(tmp_path, ["a " * 500, "second"], mock={"chunk_size": 2, "chunk_delay": 0.05})
-    async with api.open_session(api.load_plan(slow), save=False) as session:
-        events = session.stream("first")
-        async for event in events:
+        left = session.stream("second")
+        async for event in left:
             if event["type"] == "text":
                 break
-        await events.aclose()
-        assert (await session.run("second")).text == "second"
+        await left.aclose()
+        assert (await session.run("third")).text == "third"
 
 
 async def test_a_client_that_disconnects_leaves_a_session_that_was_cleaned_up(
@@ -536,6 +532,12 @@ def test_a_plan_that_cannot_be_loaded_is_a_configuration_error(plan: str | Path,
         api.load_plan(plan)
 
 
+def example(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script of the examples."""
+    program = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    return run_python(program, EXAMPLES / arguments[0], *arguments[1:], cwd=cwd)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -547,41 +549,28 @@ def test_a_plan_that_cannot_be_loaded_is_a_configuration_error(plan: str | Path,
     ],
 )
 def test_the_examples_run(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:
-    program = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    done = run_python(program, EXAMPLES / arguments[0], *arguments[1:], cwd=tmp_path)
+    done = example(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert expected in done.stdout
 
 
-@pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.glob("*.py")))
-def test_an_example_without_arguments_prints_its_usage(name: str, tmp_path: Path) -> None:
-    program = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    done = run_python(program, EXAMPLES / name, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert f": python {name} PLAN" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (("ask.py", "nope", "hello"), "unknown profile 'nope'\n"),
-        (("conversation.py", "nope"), "unknown profile 'nope'\n"),
-        (("batch.py", "mock", "/dev/null/out"), "cannot create /dev/null/out: Not a directory"),
-        (("folders.py", "mock", "hello", "/nowhere"), "workdir: /nowhere is not a folder\n"),
-        (("many.py", "nope"), "unknown profile 'nope'\n"),
-        (("weather.py", "nope", "Rome"), "unknown profile 'nope'\n"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
-)
-def test_an_example_reports_what_it_cannot_open(
-    arguments: tuple[str, ...], error: str, tmp_path: Path
-) -> None:
-    program = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    done = run_python(program, EXAMPLES / arguments[0], *arguments[1:], cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"error: {error}")
-    assert "Traceback" not in done.stderr
+def test_an_example_reports_its_usage_and_what_it_cannot_open(tmp_path: Path) -> None:
+    errors = {
+        ("ask.py", "nope", "hello"): "unknown profile 'nope'\n",
+        ("conversation.py", "nope"): "unknown profile 'nope'\n",
+        ("batch.py", "mock", "/dev/null/out"): "cannot create /dev/null/out: Not a directory",
+        ("folders.py", "mock", "hello", "/nowhere"): "workdir: /nowhere is not a folder\n",
+        ("many.py", "nope"): "unknown profile 'nope'\n",
+        ("weather.py", "nope", "Rome"): "unknown profile 'nope'\n",
+    }
+    assert {name for name, *_ in errors} == {file.name for file in EXAMPLES.glob("*.py")}
+    for (name, *rest), error in errors.items():
+        usage, failed = example(name, cwd=tmp_path), example(name, *rest, cwd=tmp_path)
+        assert f": python {name} PLAN" in usage.stderr
+        assert failed.stderr.startswith(f"error: {error}")
+        for done in (usage, failed):
+            assert (done.returncode, done.stdout) == (1, "")
+            assert "Traceback" not in done.stderr
 
 
 async def test_prompts_sent_at_once_run_one_after_the_other(tmp_path: Path) -> None:
@@ -664,7 +653,6 @@ async def tool_results(plan: api.Plan, prompt: str = "go", **options: Any) -> li
         (shout, {"text": "hey"}, True, "HEY"),
         (weather, {"city": "Atlantis"}, False, "LookupError: it has sunk"),
         (weather, {"town": "Rome"}, False, "city"),
-        (weather, {"city": "Rome", "days": "many"}, False, "days"),
         (first, {"number": 1}, False, "the function raised StopIteration"),
         (checked, {"number": 1}, False, "ValidationError: 1 validation error for int"),
     ],
@@ -878,6 +866,5 @@ def test_a_prompt_that_is_interrupted_in_a_notebook_ends_with_its_session(tmp_pa
 def test_the_example_with_a_function_runs(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     mock_plan(tmp_path, [call("weather", city="Rome"), '{"city": "Rome", "degrees": 21}'])
-    program = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    done = run_python(program, EXAMPLES / "weather.py", plan, "Rome", cwd=tmp_path)
+    done = example("weather.py", plan, "Rome", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "Forecast(city='Rome', degrees=21)\n"), done.stderr
