@@ -33,7 +33,9 @@ def test_chosen_fields_replace_the_usual_ones(tmp_path: Path) -> None:
 def test_a_command_prints_the_line_again_when_the_state_changes(tmp_path: Path) -> None:
     script = tmp_path / "state.py"
     script.write_text(STATE)
-    set_status({"command": f'echo "$({sys.executable} {script}) $ANTHROPIC_API_KEY."; echo more'})
+    set_status(
+        {"command": f'echo "$({sys.executable} -IS {script}) $ANTHROPIC_API_KEY."; echo more'}
+    )
     env = {"ANTHROPIC_API_KEY": "secret-key"}
     with Terminal("run", "-P", "mock", cwd=tmp_path, env=env) as terminal:
         terminal.until(r"state ask None \.")

@@ -66,13 +66,12 @@ def run_script(folder: Path, address: str | None = None) -> subprocess.Completed
 @pytest.mark.parametrize(
     ("replies", "code", "message"),
     [
-        ([review()], 0, ""),
         ([review("blocker")], 1, "the review found blockers"),
         ([review(file="lib.py"), review(line=2), review()], 0, "retry 2 of 2"),
         ([review(line=9)] * 3, 9, "it names lines that do not exist"),
         ([Status(401)], 4, "set the provider's key"),
     ],
-    ids=["fine", "blocker", "corrected", "invented", "key"],
+    ids=["blocker", "corrected", "invented", "key"],
 )
 def test_the_script_reports_how_the_review_ended(
     replies: list[Item], code: int, message: str, branch: Path

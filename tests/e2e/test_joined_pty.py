@@ -20,6 +20,7 @@ import yaml
 
 from amplifier_app.sessions.background import socket_address
 from amplifier_app.sessions.lock import is_locked
+from tests.support.batches import small_plan
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Stall, ToolCall
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
@@ -62,7 +63,7 @@ class Run:
         self.replies = replies
         provider = {"module": "provider-anthropic", "config": {"base_url": self.server.base_url}}
         plan = self.folder / "plan.yaml"
-        plan.write_text(yaml.safe_dump({"extends": "default", "providers": [provider]}))
+        plan.write_text(yaml.safe_dump({**small_plan(provider), "hooks": ["hooks-approval"]}))
         options = ("--session", ID, "-f", str(plan), *words)
         started = self.amplifier("run", "--detach", "go", *options)
         assert started.code == 0, started.stderr

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.support.batches import small_plan
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
@@ -36,9 +38,8 @@ class Machine:
 
     def run(self, script: list[Any], *words: str) -> tuple[Finished, list[dict[str, Any]]]:
         plan = self.folder / "plan.yaml"
-        plan.write_text(
-            "extends: default\nproviders: [{module: provider-anthropic, config: {priority: 1}}]\n"
-        )
+        asking = {"hooks": [{"module": "hooks-approval"}]}
+        plan.write_text(yaml.safe_dump(small_plan({"module": "provider-anthropic"}) | asking))
         with ScriptedLLM.running(script) as server:
             env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
             done = self.amplifier("run", *words, env=env)

@@ -232,20 +232,21 @@ def test_requirements_of_the_plan_are_vendored(machine: Machine, tmp_path: Path)
 
 
 def test_an_invalid_requirement_is_reported_with_its_line(machine: Machine) -> None:
-    for requirement, message in (
-        ("some lib", "'some lib' is not a valid requirement"),
-        ("-r other.txt", "is not a valid requirement"),
-        ("lib @ https://example.com/lib.whl", "unsupported source for a requirement:"),
-        ("lib @ git+http://example.com/lib", "git sources over 'http' are not allowed"),
-        ("lib @ git+ssh://-oProxyCommand=x/lib", "is not a host"),
-        ("amplifier-core>=2", "is part of Amplifier and cannot be required"),
-    ):
-        text = f"extends: mock\ntools:\n- module: x\n  requires:\n  - {requirement!r}\n"
-        write_files(machine.cwd, {"plan.yaml": text})
-        done = machine("plan", "show", "-f", "plan.yaml")
-        assert done.code == 78
-        assert "plan.yaml:5:5" in done.stderr
-        assert message in done.stderr
+    problems = {
+        "some lib": "'some lib' is not a valid requirement",
+        "-r other.txt": "'-r other.txt' is not a valid requirement",
+        "lib @ https://example.com/lib.whl": "unsupported source for a requirement:",
+        "lib @ git+http://example.com/lib": "git sources over 'http' are not allowed",
+        "lib @ git+ssh://-oProxyCommand=x/lib": "is not a host",
+        "amplifier-core>=2": "is part of Amplifier and cannot be required",
+    }
+    tools = [f"- {{module: x{n}, requires: [{text!r}]}}\n" for n, text in enumerate(problems)]
+    write_files(machine.cwd, {"plan.yaml": f"extends: mock\ntools:\n{''.join(tools)}"})
+    done = machine.run()
+    assert done.code == 78
+    reported = done.stderr.splitlines()
+    for line, message in enumerate(problems.values(), 3):
+        assert any(f"plan.yaml:{line}:" in one and message in one for one in reported), message
 
 
 def test_a_bundled_module_takes_requirements_as_well(machine: Machine) -> None:

@@ -7,8 +7,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 from amplifier_app.sessions.store import SessionStore
+from tests.support.batches import small_plan
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
 from tests.support.screen import Emulator
@@ -44,7 +46,7 @@ def env(server: ScriptedLLM) -> dict[str, str]:
 @pytest.fixture
 def project(tmp_path: Path, env: dict[str, str]) -> Path:
     plan = tmp_path / "task.yaml"
-    plan.write_text("extends: default\n")
+    plan.write_text(yaml.safe_dump(small_plan({"module": "provider-anthropic"})))
     started = ("run", "-f", plan, "--session", "20260101-000000-aaaaaa", "Review it")
     assert run_amplifier(*started, cwd=tmp_path, env=env).code == 0
     resumed = ("run", "--resume", "aaaaaa", "Look again")

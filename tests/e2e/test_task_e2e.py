@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.batches import small_plan
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Stall, Status, ToolCall
 
@@ -113,12 +114,8 @@ def test_a_killed_turn_resumes_without_running_its_call_again(
 
 def test_a_failing_service_exits_with_its_code_and_no_answer(project: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
-    plan.write_text(
-        "extends: default\n"
-        "providers:\n"
-        "  - module: provider-anthropic\n"
-        "    config: {max_retries: 0, idle_timeout: 1}\n"
-    )
+    config = {"max_retries": 0, "idle_timeout": 1}
+    plan.write_text(json.dumps(small_plan({"module": "provider-anthropic", "config": config})))
     failures: list[tuple[Any, int, str]] = [
         (Status(401), 4, "authentication"),
         (Status(404), 5, "provider"),

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.batches import small_plan
 from tests.support.cli import Finished, run_amplifier
 from tests.support.images import RED_PNG
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
@@ -38,7 +39,7 @@ class Chat:
         self.env: dict[str, str | None] = {"ANTHROPIC_API_KEY": "test-key"}
         provider = {"module": "provider-anthropic", "config": {"base_url": server.base_url}}
         self.plan = folder / "plan.yaml"
-        self.plan.write_text(yaml.safe_dump({"extends": "default", "providers": [provider]}))
+        self.plan.write_text(yaml.safe_dump({**small_plan(provider), "hooks": ["hooks-approval"]}))
 
     def open(self, *words: str) -> Terminal:
         options = ("-f", self.plan, *words)
