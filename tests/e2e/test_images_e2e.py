@@ -59,35 +59,6 @@ def test_anthropic_gets_the_image_in_the_result_even_after_resume(project: Path)
             assert image["source"] == {"type": "base64", "media_type": "image/png", "data": DATA}
 
 
-def test_chat_completions_gets_the_image_in_the_next_message(project: Path) -> None:
-    with ScriptedLLM.running([LOOK, "It is red."]) as server:
-        assert run(server, openai, project, "What colour?") == "It is red.\n"
-        # The last message is the status of hooks-status.
-        result, shown, _ = server.completions[1].body["messages"][-3:]
-        assert result["role"] == "tool"
-        assert result["content"].startswith(NOTE)
-        assert shown["role"] == "user"
-        assert shown["content"][-1] == {
-            "type": "image_url",
-            "image_url": {"url": f"data:image/png;base64,{DATA}"},
-        }
-
-
-def test_responses_gets_the_image_in_the_output_of_the_call(project: Path) -> None:
-    plan = project.parent / "plan.yaml"
-    plan.write_text(
-        "extends: default\n"
-        "providers:\n"
-        "  - {module: provider-openai, config: {api: responses, model: scripted-model}}\n"
-    )
-    with ScriptedLLM.running([LOOK, "It is red."]) as server:
-        assert run(server, openai, project, "-f", str(plan), "What colour?") == "It is red.\n"
-        items = server.completions[1].body["input"]
-        (output,) = (item["output"] for item in items if item.get("type") == "function_call_output")
-        assert output[0] == {"type": "input_text", "text": NOTE}
-        assert output[1]["image_url"] == f"data:image/png;base64,{DATA}"
-
-
 @pytest.mark.parametrize(
     ("service", "status", "message"),
     [
