@@ -134,7 +134,9 @@ def test_a_signal_ends_the_chat_without_waiting_for_a_tool_or_an_answer(
     assert "never" not in terminal.raw
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)]
+)
 def test_a_signal_while_the_history_is_read_ends_the_chat_without_a_message(
     tmp_path: Path, signum: signal.Signals
 ) -> None:

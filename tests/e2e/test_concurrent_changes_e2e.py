@@ -53,7 +53,7 @@ def names(scale: Scale) -> list[str]:
     return [f"my-{number}" for number in range(scale(3, 12))]
 
 
-@pytest.mark.parametrize("scope", ["user", "project"])
+@pytest.mark.parametrize("scope", [pytest.param("user", marks=pytest.mark.thorough), "project"])
 def test_every_change_to_settings_is_kept(machine: Machine, names: list[str], scope: str) -> None:
     def change(*words: str) -> None:
         commands = [[word.format(name) for word in words] for name in names]

@@ -99,7 +99,7 @@ def test_a_tracked_link_to_an_ignored_file_is_not_packed(project: Path) -> None:
     assert names == {f"batch/folder/{name}" for name in expected}
 
 
-@pytest.mark.parametrize("in_git", [True, False])
+@pytest.mark.parametrize("in_git", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_a_name_that_is_not_text_is_reported(project: Path, in_git: bool) -> None:
     Path(os.fsdecode(bytes(project) + b"/caf\xe9.txt")).write_text("coffee")
     if in_git:
