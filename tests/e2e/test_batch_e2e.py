@@ -28,7 +28,7 @@ from tests.support.batches import KEY, Batches, blocks_of, small_plan, texts_of
 from tests.support.cli import run_amplifier
 from tests.support.conditions import Conditions
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall, Usage
-from tests.support.plans import module_folder
+from tests.support.plans import mock_plan, module_folder
 from tests.support.thorough import Scale
 from tests.support.waiting import wait_until
 
@@ -553,11 +553,12 @@ def test_limits_are_changed_while_the_batch_runs(tmp_path: Path) -> None:
 
 def test_a_prompt_too_long_for_the_model_is_noted_in_the_results(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps({"id": "a", "prompt": "x " * 450_000}))
-    done = run_amplifier("batch", "run", "mock", "rows.jsonl", "-o", "out", cwd=tmp_path)
+    plan = mock_plan(tmp_path, ["short"])
+    done = run_amplifier("batch", "run", plan, "rows.jsonl", "-o", "out", cwd=tmp_path)
     assert done.code == 0, done.stderr
     (result,) = map(json.loads, (tmp_path / "out" / "results.jsonl").read_text().splitlines())
     (notice,) = result["notices"]
-    assert notice.startswith("context compacted: 225.2k → "), notice
+    assert notice.startswith("context compacted: 225k → "), notice
 
 
 def test_repeated_rows_have_sessions_checks_and_costs_of_their_own(tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def test_any_parameters_get_an_answer(tmp_path: Path) -> None:
 
 def test_long_lines_and_a_megabyte_of_garbage(tmp_path: Path) -> None:
     letters = random.Random(3).choices(string.printable.encode(), k=50_000) * 20
-    with running("-f", mock_plan(tmp_path, [], mock={"on_end": "echo"})) as editor:
+    mock = {"on_end": "echo", "chunk_size": 2000}
+    with running("-f", mock_plan(tmp_path, [], mock=mock)) as editor:
         session = editor.open(tmp_path)
         editor.send_bytes(bytes(letters).replace(b"\n", b" ") + b"\n")
         assert editor.unrelated.get(timeout=60)["error"]["code"] == -32700
