@@ -52,7 +52,17 @@ class Cached:
         """Run a batch, and return the number of requests that the model got."""
         self._runs += 1
         before = len(self._server.requests)
-        what = ("plan.yaml", "rows.jsonl", "-o", self.out, "--prompt", "row {{n}}", "--cache")
+        what = (
+            "plan.yaml",
+            "rows.jsonl",
+            "-o",
+            self.out,
+            "--prompt",
+            "row {{n}}",
+            "--cache",
+            "--workers",
+            "1",
+        )
         done = self._amplifier("batch", "run", *what, "--approve", "allow", *more)
         assert done.code == code, done.stderr
         return len(self._server.requests) - before

@@ -196,6 +196,7 @@ class Nodes:
     def __init__(self, folder: Path, cluster: Cluster, server: ScriptedLLM) -> None:
         self.cluster = cluster
         self.batches = Batches(folder, server)
+        self.batches.options = ("--approve", "allow")
         self._file = cluster.shared / "effects.txt"
         self.batches.plan["session"]["sandbox"] = "off"
         self.batches.write_plan()

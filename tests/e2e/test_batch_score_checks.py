@@ -63,7 +63,7 @@ def batch(tmp_path: Path) -> Path:
 def run(batch: Path, scores: Any, *words: str, env: dict[str, str] | None = None) -> Finished:
     plan = {**small_plan(), "prompt": "{{text}}", "scores": scores}
     (batch / "plan.yaml").write_text(yaml.safe_dump(plan))
-    words = ("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", *words)
+    words = ("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", "--workers", "1", *words)
     return amplifier(batch, *words, env=env)
 
 

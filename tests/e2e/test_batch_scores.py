@@ -66,7 +66,7 @@ def _write_rows(folder: Path) -> Path:
 
 def run(batch: Path, *words: str) -> Finished:
     (batch / "small.yaml").write_text(yaml.safe_dump(small_plan()))
-    options = ("-o", "out", "--prompt", "{{text}}")
+    options = ("-o", "out", "--prompt", "{{text}}", "--workers", "1")
     done = amplifier(batch, "batch", "run", "small.yaml", "rows.jsonl", *options, *words)
     assert done.code == 0, done.stderr
     return done

@@ -42,7 +42,7 @@ def asking(request: Request) -> Any:
 class Batch(Batches):
     """A batch whose rows with odd numbers wait for approval."""
 
-    options = ("--approve", "park")
+    options = ("--approve", "park", "--workers", "1")
 
     def write_plan(self) -> None:
         self.plan["hooks"] = [{"module": "hooks-approval"}]
@@ -204,6 +204,7 @@ def test_kills_at_any_time_lose_no_row_and_run_nothing_twice(batch: Batch, scale
             return process.returncode
         raise AssertionError("never ended")
 
+    batch.options = ("--approve", "park")
     batch.rows(rows)
     assert until_ended("run") == 10
     assert batch.outcomes == {"ok": rows - rows // 2, "waiting": rows // 2}

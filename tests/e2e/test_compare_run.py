@@ -41,7 +41,7 @@ def keep_rows(folder: Path, number: int) -> None:
 
 def arguments(a: str, b: str, *words: str) -> tuple[str, ...]:
     plans = (f"{a}.yaml", f"{b}.yaml")
-    options = ("-o", "out", "--retries", "0", "--sandbox", "off")
+    options = ("-o", "out", "--retries", "0", "--sandbox", "off", "--workers", "1")
     return ("compare", "run", *plans, "rows.jsonl", *options, *words)
 
 

@@ -46,7 +46,8 @@ class Batches:
     """Runs a batch in the folder `out`."""
 
     env = KEY
-    options: tuple[str, ...] = ("--approve", "allow")
+    # One worker costs least; tests of several ask for them.
+    options: tuple[str, ...] = ("--approve", "allow", "--workers", "1")
 
     def __init__(self, folder: Path, server: ScriptedLLM, *, has_prices: bool = True) -> None:
         self.folder = folder
