@@ -505,14 +505,20 @@ class _Checker:
 
     async def _check_pins(self) -> None:
         """Wait for the plan's servers, which log why one does not start, and compare with the lock, as a run would."""
-        with contextlib.suppress(TimeoutError):
+        lock = self._sources.lock
+        try:
             async with asyncio.timeout_at(self._opening.deadline):
-                if self._sources.lock is None:
+                if lock is None:
                     await collect_pins(self._session.coordinator)
                 else:
-                    locked = self._sources.lock.pins
-                    text = await check_pins(self._session.coordinator, locked, self._plan)
+                    text = await check_pins(self._session.coordinator, lock.pins, self._plan)
                     self.warnings += [text] if text else []
+        except TimeoutError:
+            # Without a lock, a run does not wait for them.
+            if lock is not None:
+                message = f"time limit of {self._timeout:g} s reached before the lock was compared"
+                problem = Problem(message, self._plan.origin("tools"), "raise --timeout")
+                self._found.append(Finding("module", problem))
 
     def _register_sandbox(self) -> None:
         try:
