@@ -471,9 +471,10 @@ def _find_start(store: Store, driver: str | None) -> int:
             raise _already(store.url)
         number, last = number + 1, writer
     if last != driver:
-        name = store.list("drivers")[-1]
-        if is_alive(parse_driver(store.read(f"drivers/{name}") or b"")):
-            raise _already(store.url)
+        # None are left if what was there was removed in part.
+        for name in store.list("drivers")[-1:]:
+            if is_alive(parse_driver(store.read(f"drivers/{name}") or b"")):
+                raise _already(store.url)
     return number
 
 
