@@ -302,9 +302,11 @@ def _result_content(text: str) -> list[dict[str, Any]]:
 def _rest(output: str, written: str) -> str:
     """What follows the last line that was shown already, such as a note on the sandbox."""
     last = written.rstrip("\n").rpartition("\n")[2]
-    if not last:
+    # As a whole line: "1" is also in "[exit code 1]".
+    start, line, _ = f"\n{output}\n".rpartition(f"\n{last}\n")
+    if not last or not line:
         return output
-    rest = output.rpartition(last)[2]
+    rest = output[len(start) + len(last) :]
     return rest.removeprefix("\n") if written.endswith("\n") else rest
 
 

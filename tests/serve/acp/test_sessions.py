@@ -133,7 +133,7 @@ def test_a_loaded_session_shows_its_tool_calls_and_images(tmp_path: Path) -> Non
 def test_an_editor_shows_the_output_of_a_command_as_it_comes(
     tmp_path: Path, has_terminals: bool
 ) -> None:
-    line = "echo one; while [ ! -e seen ]; do sleep 0.05; done; echo two; exit 3"
+    line = "echo one; while [ ! -e seen ]; do sleep 0.05; done; echo two; echo 3; exit 3"
     replies = [{"tool_calls": [{"name": "bash", "input": {"command": line}}]}, "done"]
     with running("-f", mock_plan(tmp_path, replies, tools=["tool-bash"])) as editor:
         session = editor.open(tmp_path, {"_meta": {"terminal_output": has_terminals}})
@@ -145,7 +145,7 @@ def test_an_editor_shows_the_output_of_a_command_as_it_comes(
         *live, end = editor.wait_for("tool_call_update", 2)
     id = call["toolCallId"]
     assert (first["status"], end["status"]) == ("in_progress", "failed")
-    assert end["rawOutput"].startswith("one\ntwo\n")
+    assert end["rawOutput"].startswith("one\ntwo\n3\n")
     if not has_terminals:
         assert first["content"][0]["content"]["text"] == "one\n"
         assert end["content"][0]["content"]["text"] == end["rawOutput"]
