@@ -138,12 +138,14 @@ class Table:
 
 def _read_data(line: bytes) -> Mapping[str, Any]:
     """The answer with a schema in a line of results; read without the rest of the line, as most have none."""
-    # Only texts and `error` come before it; quotes in a text have backslashes.
-    data = line.partition(b',"data":')[2]
-    if data.startswith(b"null,"):
-        return {}
-    with contextlib.suppress(ValueError, RecursionError):
-        return to_mapping(_decode(data.decode("utf-8", "surrogatepass"))[0])
+    head, _, data = line.partition(b',"data":')
+    # Directly after the answer, unless others wrote the line; quotes in a text have backslashes.
+    _, is_after, answer = head.rpartition(b',"response":"')
+    if is_after and b'","' not in answer:
+        if data.startswith(b"null,"):
+            return {}
+        with contextlib.suppress(ValueError, RecursionError):
+            return to_mapping(_decode(data.decode("utf-8", "surrogatepass"))[0])
     return to_mapping((parse(line) or {}).get("data"))
 
 

@@ -332,6 +332,8 @@ def test_fields_of_answers_are_columns_whatever_texts_contain(tmp_path: Path, af
     )
     data: list[Any] = [{"yes": "\ud800", "data": {"c": 1}}, {"no": [1]}, None, "text"]
     rows = [{**texts, "number": n, "data": value} for n, value in enumerate(data, 1)]
+    # Written by another program.
+    rows[2] = {"waiting": [{"input": {"a": "b", "data": {"other": 2}}}], **rows[2]}
     table = Table(batch_of(tmp_path, rows[::-1], after=after))
     cells = list(table.rows())
     names = [name for name in table.columns if name.startswith("data_")]
