@@ -252,7 +252,7 @@ class Scoring:
         return {**facts, "value": value, "reason": reason}
 
     async def run(
-        self, folder: BatchFolder, given: Callable[[Facts], None], *, again: bool = False
+        self, folder: BatchFolder, given: Callable[[Facts | None], None], *, again: bool = False
     ) -> None:
         """Score the runs that have ended and have no score yet.
 
@@ -260,7 +260,7 @@ class Scoring:
 
         Args:
             folder: The batch, which must have been run in the working directory.
-            given: Called with each score once it is on disk.
+            given: Called with each score once it is on disk; with None for one that was there before.
             again: Whether to score all runs again.
 
         Raises:
@@ -283,6 +283,7 @@ class Scoring:
                     score = done.get(scorer.name)
                     current = (self._digests[scorer], result["attempts"])
                     if score and (score.by, score.attempts) == current:
+                        given(None)
                         continue
                     scoring = self.score(scorer, coordinator, fields, result)
                     storing = _store(scoring, partial(store_score, folder.path, result), given)

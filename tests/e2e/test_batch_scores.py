@@ -203,9 +203,12 @@ def test_a_killed_scoring_goes_on_where_it_was(batch: Path) -> None:
     file = batch / "out/scores.jsonl"
     begun = len(lines(batch))
     file.write_text(f'{file.read_text()}{{"number": 2, "rep')
-    done = amplifier(batch, *words)
+    done = amplifier(batch, *words, "--score", "more=echo 1")
     assert done.code == 0, done.stderr
-    assert f"{3 - begun} score" in done.stderr
+    assert f"{6 - begun} scores given" in done.stderr
+    # Those that were there count as well.
+    assert "4 of 6 scores" in done.stderr
+    assert "2 of 6 scores" not in done.stderr
     assert means(batch, "--score", "slow=sh slow.sh")["slow"]["rows"] == 3
 
 

@@ -1,6 +1,7 @@
 """`amplifier batch results|score|report`."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -23,6 +24,7 @@ from amplifier_app.runtime import describe
 from amplifier_batch.execution.setup import reopen_request
 from amplifier_batch.options import FolderArgument, ScoreOption, TakeOverOption, WhereOption
 from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.remote import driving
 from amplifier_batch.reports.page import SessionPages, as_page
 from amplifier_batch.reports.text import as_groups, as_junit, as_markdown
@@ -146,12 +148,15 @@ def give_scores(
     Raises:
         AppError: See `Scoring.run`.
     """
-    total = batch.counts()[0].ended * len(scoring.scorers)
-    line, costs = StatusLine(total, quiet=quiet), list[float | None]()
+    counts = batch.counts()[0]
+    total = (counts.ended - counts.outcomes[WAITING]) * len(scoring.scorers)
+    line, costs, numbers = StatusLine(total, quiet=quiet), list[float | None](), itertools.count(1)
 
-    def given(facts: Facts) -> None:
-        costs.append(facts.get("cost", 0.0))
-        line.show(len(costs), lambda: f"{len(costs):,} of {total:,} scores")
+    def given(facts: Facts | None) -> None:
+        number = next(numbers)
+        if facts is not None:
+            costs.append(facts.get("cost", 0.0))
+            line.show(number, lambda: f"{number:,} of {total:,} scores")
 
     try:
         run_loop(scoring.run(batch, given, again=again))
