@@ -118,21 +118,6 @@ async def test_a_refused_request_names_tools_with_invalid_schemas(
     assert "'(' is not a 'regex'" in regex
 
 
-async def test_a_model_that_the_service_chose_is_reported_once(
-    rig: Rig, llm_server: LLMServer
-) -> None:
-    rig.add_tool(echo_tool())
-    script = [from_model("claude-haiku-4-5", one) for one in (asks("a"), Reply("Done."))]
-    first, second = await llm_server(script), await llm_server([])
-    async with two_providers(rig, first, second, list_prices=True):
-        await rig.run("go")
-    (switched,) = rig.of("provider:switched")
-    assert (switched["model"], switched["cause"]) == ("claude-haiku-4-5", "service")
-    assert switched["price"] == {"input": 1.0, "output": 5.0}
-    assert switched["until"] is None
-    assert [about["switched"]["cause"] for about in recorded(rig)] == ["service", "service"]
-
-
 async def test_a_hook_that_chooses_the_model_is_the_reason(rig: Rig) -> None:
     mocks(rig, a=["one"])
     rig.on(

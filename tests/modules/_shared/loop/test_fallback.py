@@ -209,18 +209,6 @@ async def test_a_turn_that_is_to_stop_does_not_go_on_elsewhere(rig: Rig) -> None
     assert providers["b"].requests == []
 
 
-async def test_each_try_is_a_span_of_its_own_in_one_iteration(rig: Rig) -> None:
-    rig.add_tool(echo_tool())
-    mocks(rig, a=[AWAY_REPLY], b=[calls(call(text="x")), "done"])
-    rig.plan["session"]["fallbacks"] = ["b"]
-    assert await rig.run() == "done"
-    first, second, _ = rig.of("provider:request")
-    assert (first["iteration"], second["iteration"]) == (1, 1)
-    assert first["span_id"] != second["span_id"]
-    assert rig.last("tool:post")["parent_span_id"] == second["span_id"]
-    assert rig.last("orchestrator:complete")["turn_count"] == 2
-
-
 @pytest.mark.parametrize("order", [("anthropic", "openai"), ("openai", "anthropic")])
 async def test_a_turn_that_is_under_way_goes_on_with_another_vendor(
     rig: Rig, llm_server: LLMServer, order: tuple[str, str]

@@ -251,20 +251,6 @@ class TestInject:
         assert rig.context.messages[0]["role"] == "user"
         assert len(provider.requests) == 1
 
-    async def test_ephemeral_text_is_in_one_request_and_not_stored(
-        self, rig: Rig, alone: bool
-    ) -> None:
-        rig.add_tool(echo_tool())
-        provider = rig.replies(calls(call(text="a")), "ok")
-        rig.on("prompt:submit", inject("just now", context_injection_role="user", ephemeral=True))
-
-        await rig.run("hi", alone=alone)
-
-        sent = [[m.content for m in request.messages] for request in provider.requests]
-        assert any("just now" in str(content) for content in sent[0])
-        assert not any("just now" in str(content) for content in sent[1])
-        assert not any("just now" in str(m["content"]) for m in rig.context.messages)
-
     async def test_ephemeral_text_on_provider_request_is_in_that_very_request(
         self, rig: Rig, alone: bool
     ) -> None:
@@ -287,17 +273,6 @@ class TestInject:
         assert last.role == "tool"
         assert last.content == "A\n\nlint: 3"
         assert rig.context.results() == {"c1": "A"}
-
-    async def test_ephemeral_text_is_a_message_of_its_own_without_a_tool_result(
-        self, rig: Rig, alone: bool
-    ) -> None:
-        provider = rig.replies("ok")
-        rig.on("prompt:submit", inject("note", ephemeral=True, append_to_last_tool_result=True))
-
-        await rig.run("hi", alone=alone)
-
-        assert "note" in str(provider.requests[0].messages)
-        assert rig.context.messages[0]["content"] == "hi"
 
     @pytest.mark.parametrize("event", ["tool:pre", "tool:post", "tool:error"])
     async def test_text_for_storage_waits_until_every_call_is_answered(

@@ -74,28 +74,6 @@ async def test_a_guard_for_either_name_keeps_the_file_tools_out(
     assert rig.context.results() == {"c1": f"Error: denied: {guarded} is outside", "c2": "in work"}
 
 
-@pytest.mark.parametrize("given", ["path", "file_path"])
-async def test_events_have_both_names_and_the_tool_gets_its_own(rig: Rig, given: str) -> None:
-    tool = asked_with(rig, **{given: "a.txt", "text": "x"})
-
-    await rig.run()
-
-    assert tool.inputs == [{"file_path": "a.txt", "text": "x"}]
-    for event in ("tool:pre", "tool:post"):
-        for key in ("tool_input", "input"):
-            shown = rig.last(event)[key]
-            assert shown == {"file_path": "a.txt", "path": "a.txt", "text": "x"}
-
-
-async def test_the_model_is_offered_one_name(rig: Rig) -> None:
-    provider = rig.replies("hello")
-    rig.add_tool(open_tool())
-
-    await rig.run()
-
-    assert list(provider.requests[0].tools[0].parameters["properties"]) == ["file_path", "text"]
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -147,21 +125,3 @@ async def test_different_values_of_the_model_are_refused_before_any_hook(rig: Ri
         "but their values differ; give only 'file_path'"
     )
     assert rig.of("tool:pre") == []
-
-
-async def test_equal_values_under_both_names_are_one(rig: Rig) -> None:
-    tool = asked_with(rig, file_path="a.txt", path="a.txt")
-
-    await rig.run()
-
-    assert tool.inputs == [{"file_path": "a.txt"}]
-
-
-async def test_a_tool_without_aliases_gets_what_the_model_wrote(rig: Rig) -> None:
-    rig.replies(calls(call("plain", "c1", path="a.txt", file_path="b.txt")), "done")
-    tool = rig.add_tool(FunctionTool("plain", shout))
-
-    await rig.run()
-
-    assert tool.inputs == [{"path": "a.txt", "file_path": "b.txt"}]
-    assert rig.last("tool:pre")["tool_input"] == {"path": "a.txt", "file_path": "b.txt"}

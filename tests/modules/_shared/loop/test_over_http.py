@@ -58,21 +58,6 @@ def asks(*texts: str, **more: Any) -> Reply:
     )
 
 
-async def test_three_calls_in_two_rounds(
-    rig: Rig, dialect: str, llm_server: Callable[..., Awaitable[ScriptedLLM]]
-) -> None:
-    server = await llm_server([asks("a", "b", text="Working."), asks("c"), "All three done."])
-    tool = rig.add_tool(echo_tool())
-    async with provided(rig, dialect, server):
-        assert await rig.run("go") == "All three done."
-
-    assert tool.inputs == [{"text": t} for t in "abc"]
-    assert server.rejections == []
-    assert rig.context.results() == {"call_a": "A", "call_b": "B", "call_c": "C"}
-    usage = rig.last("orchestrator:complete")["usage"]
-    assert (usage["input_tokens"], usage["output_tokens"]) == (30, 15)
-
-
 async def test_errors_answered_to_the_model_are_valid_requests(
     rig: Rig, dialect: str, llm_server: Callable[..., Awaitable[ScriptedLLM]]
 ) -> None:

@@ -11,7 +11,6 @@ import pytest
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookResult
-from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 from tests.modules._shared.loop.rig import Rig, call, calls, echo_tool
 
 FULL = {"thinking": "hmm", "signature": "sig", "text": "Hello world", "tool_calls": []}
@@ -76,15 +75,6 @@ async def test_blocks_are_bracketed_in_order(streaming_rig: Rig) -> None:
         d["delta"] for d in rig.of("content_block:delta") if d["block_type"] == "tool_call"
     )
     assert joined == '{"text": "a"}'
-
-
-async def test_both_loops_store_the_same(streaming_rig: Rig) -> None:
-    basic = Rig(BasicOrchestrator)
-    for rig in (streaming_rig, basic):
-        rig.add_tool(echo_tool())
-        rig.replies({**FULL, **calls(call(id="c1", text="a"))}, "done")
-        await rig.run()
-    assert streaming_rig.context.messages == basic.context.messages
 
 
 async def test_the_basic_loop_never_streams() -> None:

@@ -66,26 +66,6 @@ async def test_a_result_is_stored_while_later_calls_still_run(rig: Rig) -> None:
     assert stored == [{"a": "quick"}]
 
 
-async def test_calls_run_one_after_the_other_on_request(rig: Rig) -> None:
-    rig.config = {"parallel_tools": False}
-    running: list[str] = []
-
-    async def alone(input: dict[str, Any]) -> str:
-        assert running == []
-        running.append(input["n"])
-        await asyncio.sleep(0)
-        running.clear()
-        return input["n"]
-
-    rig.add_tool(FunctionTool("alone", alone))
-    rig.replies(calls(*[call("alone", id=i, n=i) for i in "abc"]), "done")
-
-    await rig.run()
-
-    assert rig.context.results() == {"a": "a", "b": "b", "c": "c"}
-    assert [n for n in rig.names() if n.startswith("tool:")] == ["tool:pre", "tool:post"] * 3
-
-
 async def test_unknown_tool_is_answered_with_what_there_is(rig: Rig) -> None:
     rig.add_tool(echo_tool())
     rig.replies(calls(call("ecco", id="c1", text="a")), "sorry")
@@ -157,22 +137,6 @@ async def test_a_tool_that_cancels_itself_is_a_failed_tool(rig: Rig) -> None:
 
     assert await rig.run() == "sorry"
     assert rig.context.results() == {"c1": "Error: tool 'confused' failed: CancelledError: inner"}
-
-
-async def test_a_failed_result_is_marked_as_an_error(rig: Rig) -> None:
-    rig.add_tool(returning(ToolResult(success=False, error={"message": "no such file"})))
-    rig.replies(calls(call("give", id="c1")), "sorry")
-
-    await rig.run()
-
-    assert rig.context.messages[2] == {
-        "role": "tool",
-        "tool_call_id": "c1",
-        "name": "give",
-        "content": "Error: no such file",
-        "is_error": True,
-    }
-    assert rig.last("tool:post")["tool_result"].success is False
 
 
 class _Odd:
