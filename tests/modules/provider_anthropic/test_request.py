@@ -48,14 +48,6 @@ def call(call_id: str, name: str = "read", **arguments: Any) -> dict[str, Any]:
 # -- messages --------------------------------------------------------------------------------
 
 
-def test_a_simple_request_is_simple():
-    assert body() == {
-        "model": OLD,
-        "max_tokens": 32_000,
-        "messages": [{"role": "user", "content": [text("hello")]}],
-    }
-
-
 def test_messages_in_front_are_the_system_prompt():
     messages = [
         {"role": "system", "content": "be brief"},
@@ -210,10 +202,6 @@ def test_tools_are_described():
 )
 def test_the_choice_of_tools_is_translated(asked: Any, sent: dict[str, Any]):
     assert body(tools=[TOOL], tool_choice=asked)["tool_choice"] == sent
-
-
-def test_a_choice_without_tools_is_not_sent():
-    assert "tool_choice" not in body(tool_choice="any")
 
 
 def test_tools_of_the_history_are_named_when_none_is_offered():
@@ -495,23 +483,12 @@ def test_breakpoints_stand_on_tools_system_and_the_last_two_user_turns():
     assert sent["tools"][1]["cache_control"] == {"type": "ephemeral"}
 
 
-def test_a_first_request_sets_all_possible_breakpoints():
-    assert marked(body(config={"prompt_caching": True})) == [".messages.0.content.0"]
-
-
 def test_caching_for_an_hour_and_not_at_all():
     assert body(config={"prompt_caching": "1h"})["messages"][0]["content"][0]["cache_control"] == {
         "type": "ephemeral",
         "ttl": "1h",
     }
     assert marked(body(HISTORY, {"prompt_caching": False})) == []
-
-
-def test_the_next_request_begins_like_the_last_one():
-    """What the cache compares: everything up to the marks, which are not part of the content."""
-    first = body(HISTORY, {"prompt_caching": False})["messages"]
-    longer = [*HISTORY, {"role": "assistant", "content": "ok"}, USER]
-    assert body(longer, {"prompt_caching": False})["messages"][: len(first)] == first
 
 
 def test_the_request_itself_is_not_changed():

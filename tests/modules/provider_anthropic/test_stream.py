@@ -71,23 +71,6 @@ async def test_chunks_carry_the_blocks_and_the_last_one_is_the_response():
     assert json.loads(arguments) == RICH_BLOCKS[3]["input"]
 
 
-async def test_complete_gives_the_same_answer():
-    async with playing(RICH, RICH) as setting:
-        _, streamed = await setting.stream()
-        whole = await setting.provider.complete(HELLO)
-        assert setting.server.requests[-1].body["stream"] is True
-    assert plain(whole) == plain(streamed)
-    assert whole.usage == streamed.usage
-
-
-@pytest.mark.parametrize("size", [1, 7, 100_000])
-async def test_the_pieces_of_the_stream_do_not_matter(size: int):
-    cut = Reply(blocks=RICH.blocks, chars_per_delta=3, split_bytes=size, unknown_events=True)
-    async with playing(cut) as setting:
-        _, response = await setting.stream()
-    assert plain(response) == RICH_BLOCKS
-
-
 @pytest.mark.parametrize(
     ("stop_reason", "finish_reason"),
     [
@@ -112,17 +95,6 @@ async def test_the_reason_to_stop_is_translated_and_kept(stop_reason: str, finis
     assert response.metadata["request_id"].startswith("req_")
 
 
-@pytest.mark.parametrize("raw", ['{"path": "x', "[1]", '"x"', "nonsense", "null"])
-async def test_a_call_that_cannot_be_read_is_still_delivered(raw: str):
-    reply = Reply(tool_calls=[ToolCall("read", id="toolu_1", raw_input=raw)])
-    async with playing(reply) as setting:
-        _, response = await setting.stream({**HELLO, "tools": [READ]})
-        (call,) = setting.provider.parse_tool_calls(response)
-    assert (call.id, call.name, call.arguments) == ("toolu_1", "read", {})
-    assert call["invalid_arguments"] == raw
-    assert response.content[0]["invalid_arguments"] == raw
-
-
 async def test_calls_are_parsed_from_the_answer():
     async with playing(RICH, "none") as setting:
         response = await setting.provider.complete(HELLO)
@@ -133,14 +105,6 @@ async def test_calls_are_parsed_from_the_answer():
         ]
         assert "invalid_arguments" not in calls[0]
         assert setting.provider.parse_tool_calls(await setting.provider.complete(HELLO)) == []
-
-
-async def test_an_empty_answer_is_an_answer():
-    async with playing(Reply()) as setting:
-        chunks, response = await setting.stream()
-    assert chunks == []
-    assert response.content == []
-    assert response.finish_reason == "stop"
 
 
 # -- the assembly by itself --------------------------------------------------------------------
@@ -170,25 +134,6 @@ def delta(index: int, **fields: Any) -> dict[str, Any]:
 
 def stop(index: int) -> dict[str, Any]:
     return {"type": "content_block_stop", "index": index}
-
-
-def test_text_that_comes_with_the_start_of_a_block_is_kept():
-    assembly, chunks = assembled(
-        START,
-        block(0, type="text", text="he"),
-        delta(0, type="text_delta", text="llo"),
-        stop(0),
-    )
-    assert assembly.content == [{"type": "text", "text": "hello"}]
-    assert "".join(c.get("delta", "") for c in chunks) == "hello"
-
-
-def test_input_that_comes_with_the_start_of_a_call_is_kept():
-    start = block(0, type="tool_use", id="t", name="read", input={"a": 1})
-    assembly, _ = assembled(
-        START, start, delta(0, type="input_json_delta", partial_json=""), stop(0)
-    )
-    assert assembly.content[0]["input"] == {"a": 1}
 
 
 def test_citations_stay_with_their_text():
@@ -260,11 +205,6 @@ def test_later_counts_replace_earlier_ones_and_missing_ones_do_not():
 def test_an_event_of_another_shape_is_an_error(event: Any):
     with pytest.raises(StreamError):
         assembled(START, block(0, type="text", text=""), event)
-
-
-def test_events_of_unknown_types_are_passed_over():
-    _, chunks = assembled(START, {"type": "news"}, delta(9, type="text_delta", text="x"))
-    assert chunks == []
 
 
 @given(st.lists(st.text(max_size=5), max_size=20))

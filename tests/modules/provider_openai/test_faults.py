@@ -10,7 +10,6 @@ from tests.modules.provider_openai.conftest import ask
 from tests.support.llm_server import (
     Cut,
     ErrorEvent,
-    Garbage,
     Malformed,
     Reply,
     ResetAfter,
@@ -74,13 +73,6 @@ async def test_a_fault_after_the_finish_costs_only_the_accounting(
     assert error is None
     assert chunks[-1].tool_calls[0].arguments == {"a": 1}
     assert (chunks[-1].usage is not None) is (after == EVENTS - 1)
-
-
-async def test_garbage_between_events_is_passed_over(llm_server, mounted):
-    server = await llm_server([Reply(**REPLY, fault=Garbage(2))])
-    chunks, error = await drained(await mounted(server))
-    assert error is None
-    assert chunks[-1].content[0].text == "Hello there"
 
 
 async def test_a_stream_that_has_not_shown_anything_is_begun_again(

@@ -41,16 +41,6 @@ async def sent(start: StartLLM, mounted: Mounted, request: object, **config: obj
     return server.completions[0].body
 
 
-async def test_a_plain_request_streams_and_asks_for_usage(llm_server, mounted):
-    body = await sent(llm_server, mounted, ask("hi"))
-    assert body == {
-        "model": "m",
-        "messages": [{"role": "user", "content": "hi"}],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-
-
 async def test_fields_of_a_request_win_over_the_config(llm_server, mounted):
     request = ChatRequest(
         messages=[Message(role="user", content="hi")],
@@ -66,13 +56,6 @@ async def test_fields_of_a_request_win_over_the_config(llm_server, mounted):
     assert body["model"] == "other"
     assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.0, 0.5, 7)
     assert (body["stop"], body["reasoning_effort"]) == (["END"], "low")
-
-
-async def test_config_supplies_missing_request_options(llm_server, mounted):
-    config = {"temperature": 0.2, "max_tokens": 99, "reasoning_effort": "high"}
-    body = await sent(llm_server, mounted, ask(), **config)
-    assert (body["temperature"], body["max_tokens"]) == (0.2, 99)
-    assert body["reasoning_effort"] == "high"
 
 
 async def test_keyword_arguments_win_over_the_request(llm_server, mounted):
@@ -131,10 +114,6 @@ async def test_parallel_calls_can_be_forbidden(llm_server, mounted):
     choice = {"type": "auto", "disable_parallel_tool_use": True}
     body = await sent(llm_server, mounted, ask(tools=[WEATHER], tool_choice=choice))
     assert (body["tool_choice"], body["parallel_tool_calls"]) == ("auto", False)
-
-
-async def test_tool_choice_without_tools_is_left_out(llm_server, mounted):
-    assert "tool_choice" not in await sent(llm_server, mounted, ask(tool_choice="auto"))
 
 
 @pytest.mark.parametrize(

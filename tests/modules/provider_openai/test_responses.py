@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from tests.support.llm_server import (
     Status,
     Thinking,
     ToolCall,
-    Usage,
 )
 
 WEATHER = {
@@ -74,17 +72,6 @@ async def test_blocks_start_grow_and_end_and_the_response_comes_last(llm_server,
     assert response.metadata["stop_reason"] == "completed"
     assert response.metadata["response_id"].startswith("resp_")
     assert response.metadata["request_id"].startswith("req_")
-
-
-async def test_usage_and_cost(llm_server, mounted):
-    usage = Usage(input_tokens=60, output_tokens=500, cache_read=30, cache_creation=10)
-    server = await llm_server([Reply(thinking="hm hm", text="ok", usage=usage)])
-    provider = await mounted(server, **NEW, prices={"input": 1, "output": 2, "cache_read": "0.5"})
-    found = (await provider.complete(ask())).usage
-    assert (found.input_tokens, found.output_tokens, found.total_tokens) == (100, 500, 600)
-    assert (found.cache_read_tokens, found.cache_write_tokens) == (30, 10)
-    assert found.reasoning_tokens == 5
-    assert found.cost_usd == Decimal("0.001085")
 
 
 async def test_tools_have_their_own_names_again(llm_server, mounted):
@@ -228,16 +215,3 @@ async def test_a_fault_before_the_end_is_never_success(llm_server, mounted, faul
 async def _collect(provider: Any, chunks: list[Any]) -> None:
     async for chunk in provider.stream_complete(ask()):
         chunks.append(chunk)  # noqa: PERF401 - those before the error count
-
-
-async def test_the_faults_above_strike_before_the_last_event(llm_server, mounted):
-    server = await llm_server([Reply(**REPLY, fault=Cut(EVENTS, clean=True))])
-    provider = await mounted(server, **NEW)
-    assert (await chunks_of(provider, ask()))[-1].finish_reason == "tool_calls"
-
-
-async def test_a_busy_service_is_retried(llm_server, mounted):
-    busy = Status(503, "busy", headers={"retry-after": "0"})
-    server = await llm_server([busy, busy, "ok"])
-    provider = await mounted(server, **NEW, max_retries=2)
-    assert (await provider.complete(ask())).content[0].text == "ok"

@@ -75,8 +75,3 @@ def test_chunks_that_arrive_together_are_one_event(size: int) -> None:
     data = chunk(b"x" * size) * 500
     merged = ChunkMerger().feed(data)
     assert read([merged])[:2] == (b"x" * size * 500, 1)
-
-
-def test_a_chunk_alone_is_passed_on_as_it_is() -> None:
-    data = chunk(b"one")
-    assert ChunkMerger().feed(data) == data

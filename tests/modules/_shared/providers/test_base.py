@@ -10,7 +10,6 @@ import pytest
 from amplifier_core.llm_errors import (
     InvalidRequestError,
     LLMError,
-    LLMTimeoutError,
     NetworkError,
     StreamError,
 )
@@ -57,16 +56,6 @@ async def chunks_of(provider: HTTPProvider, **kwargs: Any) -> list[Chunk]:
     return [chunk async for chunk in provider.stream_complete(REQUEST, **kwargs)]
 
 
-async def test_the_last_chunk_is_what_complete_returns():
-    provider = Written([PIECE, ANSWER], [PIECE, ANSWER])
-    assert await chunks_of(provider) == [PIECE, ANSWER]
-    assert await provider.complete(REQUEST) is ANSWER
-
-
-async def test_an_answer_without_pieces_is_an_answer():
-    assert await chunks_of(Written([ANSWER])) == [ANSWER]
-
-
 @pytest.mark.parametrize("attempt", [[], [PIECE]])
 async def test_an_attempt_that_gives_no_answer_is_never_a_success(attempt: list[Any]):
     with pytest.raises(StreamError, match="without finishing"):
@@ -87,14 +76,6 @@ async def test_nothing_shown_is_tried_again_and_something_shown_is_not():
 async def test_an_error_that_is_final_stays_what_it_is_in_the_middle_too():
     with pytest.raises(InvalidRequestError):
         await chunks_of(Written([PIECE, InvalidRequestError("no")]))
-
-
-async def test_the_meaning_of_a_late_error_is_kept_too():
-    late = LLMTimeoutError("slow", provider="p", model="m", status_code=504, retry_after=9.0)
-    with pytest.raises(StreamError) as caught:
-        await chunks_of(Written([PIECE, late]))
-    assert caught.value.__cause__ is late
-    assert (caught.value.status_code, caught.value.retry_after) == (504, 9.0)
 
 
 async def test_attempts_are_counted():
@@ -119,15 +100,6 @@ async def test_model_and_time_limit_are_filled_in():
     await provider.complete(REQUEST, model="m3", timeout=3, tools="ignored", unknown=1)
     assert [(r.model, r.timeout) for r in provider.asked] == [("m1", 5.0), ("m2", 2), ("m3", 3)]
     assert provider.asked[2].tools is None
-
-
-async def test_a_request_that_needs_nothing_is_passed_on_as_it_is():
-    from amplifier_modules._shared.history.request import normalise
-
-    request = normalise({**REQUEST, "model": "m"})
-    provider = Written([ANSWER])
-    await provider.complete(request)
-    assert provider.asked[0] is request
 
 
 def test_degradations_are_joined():

@@ -65,13 +65,6 @@ def test_endless_nesting_is_measured_without_exhausting_the_stack():
     assert estimate_message({"role": "tool", "content": deep}) >= PER_MESSAGE
 
 
-def test_the_first_report_is_taken_as_overhead_not_as_a_factor():
-    calibration = Calibration()
-    calibration.observe(100, 3_100)
-    assert calibration.tokens(100) == 3_100
-    assert calibration.tokens(60_100) == 63_100
-
-
 def test_two_reports_give_the_factor():
     calibration = Calibration()
     calibration.observe(1_000, 3_500)
