@@ -56,3 +56,7 @@ def test_sensitive_keys_are_a_fixed_set() -> None:
         "api_key", "apikey", "api-key", "secret", "password", "token", "credential", "credentials",
         "private_key", "privatekey", "auth", "authorization",
     } == SENSITIVE_KEYS  # fmt: skip
+
+
+def test_long_strings_are_truncated_with_a_note() -> None:
+    assert truncate_values("x" * 185) == "x" * 180 + "... (truncated 5 chars)"

@@ -74,6 +74,18 @@ async def test_adding_looks_as_often_at_a_late_message_as_at_an_early_one(strate
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_a_request_served_by_a_view_looks_at_no_message(strategy):
+    context, provider = SimpleContextManager(strategy=strategy, max_tokens=20_000), Summariser()
+    await context.set_messages(watched(2_000))
+    await context.get_messages_for_request(provider=provider)
+    looks = 0
+    for message in watched(8):
+        await context.add_message(message)
+        looks += await looks_of(context.get_messages_for_request(provider=provider))
+    assert looks == 0
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_views_of_a_long_conversation_look_no_more_than_those_of_a_short_one(strategy):
     most: list[int] = []
     for number in (800, 4_000):

@@ -12,6 +12,7 @@ import pytest
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import HookResult, ProviderInfo
+from amplifier_modules._shared.module.spans import Span
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.modules._shared.context.conversations import answers, asks, assistant, filler, user
 
@@ -107,6 +108,13 @@ async def test_a_session_resumes_from_stored_messages():
     assert await context.get_messages() == saved[:2]
 
 
+def test_settings_come_as_mapping_or_as_keywords_and_keywords_win():
+    context = SimpleContextManager({"max_tokens": 5, "compact_threshold": 0.5}, max_tokens=7)
+    assert context.config.max_tokens == 7
+    assert context.config.compaction_threshold == 0.5
+    assert SimpleContextManager(None).config.keep_recent_turns == 4
+
+
 # --- settings --------------------------------------------------------------------------------------
 
 
@@ -141,6 +149,16 @@ async def test_a_provider_that_does_not_tell_or_fails_leaves_max_tokens(caplog):
     assert await view_tokens(context, provider=object()) == expected
     assert await view_tokens(context, provider=BrokenInfo()) == expected
     assert "broken did not report its context window" in caplog.text
+
+
+async def test_automatic_compaction_can_be_off():
+    context = await filled(max_tokens=100, auto_compact=False)
+    assert await context.get_messages_for_request() == await context.get_messages()
+    await context.compact()
+    view = await context.get_messages_for_request()
+    assert len(view) < len(await context.get_messages())
+    await context.add_message(user("next"))
+    assert await context.get_messages_for_request() == [*view, user("next")]
 
 
 # --- usage -----------------------------------------------------------------------------------------
@@ -226,6 +244,19 @@ async def test_a_compaction_is_announced_before_and_after_with_both_sets_of_keys
         "token_count": len(view) * 104,
         "strategy": strategy,
     }
+
+
+async def test_compaction_events_say_which_turn_they_belong_to():
+    hooks = HookRegistry()
+    heard = Heard(hooks)
+    context = SimpleContextManager(hooks=hooks, max_tokens=1_000)
+    await context.set_messages([user("x" * 400) for _ in range(20)])
+    span = Span.turn("s1")
+    entered = span.enter()
+    await context.get_messages_for_request()
+    Span.leave(entered)
+    assert len(heard.events) == 2
+    assert all(data.items() >= span.fields.items() for _, data in heard.events)
 
 
 async def test_a_message_stored_while_the_events_are_handled_is_in_the_request():

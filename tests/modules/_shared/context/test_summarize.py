@@ -130,6 +130,14 @@ async def test_a_history_far_beyond_the_window_is_asked_about_in_a_request_that_
     assert request.max_output_tokens == 500
 
 
+async def test_a_long_summary_is_cut_to_its_share():
+    context, provider = summarizing(summary_tokens=200), Summariser("w" * 40_000)
+    await context.set_messages(filler(40))
+    view = await context.get_messages_for_request(provider=provider)
+    assert size([m for m in view if is_summary(m)]) <= 270
+    assert size(view) <= 4_000
+
+
 async def test_a_view_with_a_long_summary_never_outgrows_its_room():
     context, provider = summarizing(), Summariser("w" * 40_000, window=6_000)
     for message in filler(100):

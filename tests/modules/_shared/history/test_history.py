@@ -32,7 +32,7 @@ from amplifier_modules._shared.history.request import (
     normalise,
     to_chat_request,
 )
-from amplifier_modules._shared.history.values import call_ids, result_ids
+from amplifier_modules._shared.history.values import call_ids, portable_id, result_ids
 from tests.modules._shared.history.history_rules import plain, violations
 
 USER = {"role": "user", "content": "go"}
@@ -520,6 +520,17 @@ def test_a_dict_request_is_read_with_tools_in_either_spelling():
 def test_a_dict_without_messages_is_refused():
     with pytest.raises(ValueError, match="messages"):
         normalise({"prompt": "hi"})
+
+
+def test_portable_ids_are_stable_and_keep_what_fits():
+    assert portable_id("toolu_01-A") == "toolu_01-A"
+    odd = portable_id("functions.bash:0")
+    assert odd == portable_id("functions.bash:0")
+    assert odd != portable_id("functions.bash:1")
+    for call_id in ("functions.bash:0", "ü" * 100, "x" * 100, "\ud800"):
+        fitting = portable_id(call_id)
+        assert len(fitting) <= 64
+        assert fitting.replace("_", "").replace("-", "").isascii()
 
 
 def test_call_and_result_ids_are_read_in_both_forms():

@@ -11,6 +11,7 @@ import pytest
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookResult
+from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 from tests.modules._shared.loop.rig import Rig, call, calls, echo_tool
 
 FULL = {"thinking": "hmm", "signature": "sig", "text": "Hello world", "tool_calls": []}
