@@ -144,6 +144,8 @@ def git_branch(folder: str) -> str | None:
     """
     for place in (Path(folder), *Path(folder).parents):
         entry = place / ".git"
+        if not os.path.exists(entry):  # The status line asks with every update.
+            continue
         head = _first_line(entry / "HEAD")
         if not head and entry.is_file():  # a work tree or a submodule
             target = _first_line(entry).removeprefix("gitdir: ")
