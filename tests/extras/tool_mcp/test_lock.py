@@ -158,19 +158,20 @@ def test_an_invalid_tool_is_named_and_not_pinned(tmp_path: Path) -> None:
 def test_a_server_that_does_not_start_cannot_be_pinned_and_a_check_warns_of_it(
     tmp_path: Path,
 ) -> None:
-    config = {"servers": {"files": {"command": "/nowhere"}}, "wait": 0}
+    config = {"servers": {"files": {"command": "/nowhere/${ACME_TOKEN}"}}, "wait": 0}
     mock_plan(tmp_path, ["done"], tools=[{"module": "tool-mcp", "config": config}])
-    done = run_amplifier("plan", "lock", "-f", "plan.yaml", cwd=tmp_path)
+    env = {"ACME_TOKEN": "a-secret-of-acme"}
+    done = run_amplifier("plan", "lock", "-f", "plan.yaml", cwd=tmp_path, env=env)
     assert done.code == 78
     assert "cannot pin mcp files: " in done.stderr
     assert not (tmp_path / "plan.lock.json").exists()
 
     # A run goes on without it.
-    unavailable = "MCP server files is unavailable: program '/nowhere' not found"
+    unavailable = "MCP server files is unavailable: program '/nowhere/[REDACTED:secret]' not found"
     check = ("plan", "check", "-f", "plan.yaml")
-    done = run_amplifier(*check, cwd=tmp_path)
+    done = run_amplifier(*check, cwd=tmp_path, env=env)
     assert (done.code, done.stderr.count(unavailable)) == (0, 1)
-    done = run_amplifier(*check, "--tokens", "--output", "json", cwd=tmp_path)
+    done = run_amplifier(*check, "--tokens", "--output", "json", cwd=tmp_path, env=env)
     assert (done.code, done.stdout.count(unavailable)) == (0, 1)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from amplifier_app.base.own_packages import OWN_PACKAGES
+from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.describe import count, error_text, tokens
 from amplifier_app.runtime.observers.observer import Level, Renderer
@@ -159,7 +160,8 @@ class LogNotices(logging.Handler):
             self._held.append(record)
             return
         try:
-            text = self._text(record)
+            # A renderer may pass it on to an editor, or to a file.
+            text = redact(self._text(record))
             if self._verbose or self._renderer.retries.is_new_log(text):
                 self._renderer.notice(text, _level(record), record.name)
         # Like logging itself: a record that cannot be formatted must not end the program.
