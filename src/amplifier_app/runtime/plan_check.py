@@ -505,7 +505,8 @@ class _Checker:
 
     async def _check_pins(self) -> None:
         """Wait for the plan's servers, which log why one does not start, and compare with the lock, as a run would."""
-        lock = self._sources.lock
+        # What a module with a problem does not bring is no change.
+        lock = None if self._found else self._sources.lock
         try:
             async with asyncio.timeout_at(self._opening.deadline):
                 if lock is None:

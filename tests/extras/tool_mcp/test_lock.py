@@ -109,13 +109,20 @@ def test_changed_fields_end_locked_runs_and_checks_and_another_order_of_keys_doe
 
     # Nor does a check pass without the time to compare: the server does not start.
     plan = tmp_path / "plan.yaml"
-    plan.write_text(plan.read_text().replace("wait: 60", "wait: 0"))
+    plan.write_text(plan.read_text().replace("wait: 60", "wait: ${WAIT:-0}"))
     assert machine("plan", "lock").code == 0
     (tmp_path / "tools.json").unlink()
     os.mkfifo(tmp_path / "tools.json")
     check = machine("plan", "check", "--locked", "--timeout", "4")
     assert check.code == 3
     assert "time limit of 4 s reached before the lock was compared" in check.stderr
+
+    # Without its module, there is nothing to compare.
+    plan.write_text(plan.read_text().replace(":-0", ""))
+    check = machine("plan", "check", "--locked")
+    assert check.code == 78
+    assert "WAIT is not set" in check.stderr
+    assert "lock" not in check.stderr
 
 
 def test_a_resumed_session_refuses_a_changed_tool_until_it_is_accepted_or_locked(
