@@ -111,7 +111,8 @@ async def test_a_refused_request_names_tools_with_invalid_schemas(
     async with two_providers(rig, first, await llm_server([])):
         with pytest.raises(InvalidRequestError):
             await rig.run("go")
-    typo, regex = (record.message for record in caplog.records if "schema" in record.message)
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    typo, regex = (message for message in warnings if "schema" in message)
     assert "Tool 'typo'" in typo
     assert "'objekt' is not valid" in typo
     assert "Tool 'open'" in regex
