@@ -561,15 +561,15 @@ _REFUSING = {"bash": "tool-bash", "web_fetch": "tool-web", "web_search": "tool-w
 
 
 async def find_refusal(plan: ResolvedPlan, tool: str, input: Mapping[str, Any]) -> Decision | None:
-    """Return the decision of a tool that refuses a call itself, whatever the rules say; None if it does not.
+    """Return the decision of a bundled tool that refuses a call itself, whatever the rules say; None if it does not.
 
     Raises:
         ConfigError: The config of its module is invalid.
-        SourceError: Its module is not available.
     """
     module = _REFUSING.get(tool)
     entries = [entry for entry in plan.mount_plan()["tools"] if entry["module"] == module]
-    if not entries:
+    # A module of others is not run for this.
+    if not entries or any(entry.get("source") for entry in entries):
         return None
     async with mount_entries(plan, entries, runs_commands=True) as coordinator:
         check = tool_check(tool).of(coordinator)

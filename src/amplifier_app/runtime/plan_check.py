@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base.errors import AppError, ConfigError, Location, ModuleError
 from amplifier_app.base.outcome import Ending
+from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.base.tool_schemas import tool_faults
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.modules import (
@@ -508,12 +509,13 @@ class _Checker:
         # What a module with a problem does not bring is no change.
         lock = None if self._found else self._sources.lock
         try:
-            async with asyncio.timeout_at(self._opening.deadline):
-                if lock is None:
-                    await collect_pins(self._session.coordinator)
-                else:
-                    text = await check_pins(self._session.coordinator, lock.pins, self._plan)
-                    self.warnings += [text] if text else []
+            with slow_step("waiting for the plan's servers"):
+                async with asyncio.timeout_at(self._opening.deadline):
+                    if lock is None:
+                        await collect_pins(self._session.coordinator)
+                    else:
+                        text = await check_pins(self._session.coordinator, lock.pins, self._plan)
+                        self.warnings += [text] if text else []
         except TimeoutError:
             # Without a lock, a run does not wait for them.
             if lock is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -362,4 +363,8 @@ class SessionRecord:
             with contextlib.suppress(SessionError):
                 remove_folder(self.saved.path)
         elif self.saved.metadata | accepted != self.saved.metadata:
-            self.saved.update(**accepted)
+            try:
+                self.saved.update(**accepted)
+            except SessionError as error:  # The outcome of the run matters more.
+                text = "what the session accepted of its servers is not saved: %s"
+                logging.getLogger(__name__).warning(text, error.message)
