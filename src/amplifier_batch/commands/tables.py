@@ -163,7 +163,8 @@ def give_scores(
     finally:
         line.end()
     cost = sum(filter(None, costs))
-    paid = f" · judges: {describe.cost(Decimal(str(cost)))}" if cost else ""
+    least = "at least " if None in costs else ""
+    paid = f" · judges: {least}{describe.cost(Decimal(str(cost)))}" if cost else ""
     return f"{describe.count(len(costs), 'score')} given{paid}" if costs else ""
 
 
