@@ -37,8 +37,8 @@ class Machine:
             done = self(*command)
             assert done.code == 0, done.stderr
 
-    def __call__(self, *command: str) -> Finished:
-        done = run_amplifier(*command, home=self.home, cwd=self.cwd, timeout=30)
+    def __call__(self, *command: str, timeout: float = 30) -> Finished:
+        done = run_amplifier(*command, home=self.home, cwd=self.cwd, timeout=timeout)
         assert "Traceback" not in done.stderr, done.stderr
         assert "Run again with -v" not in done.stderr, done.stderr
         return done
@@ -141,7 +141,9 @@ def test_a_batch_that_filled_the_disk_continues_when_there_is_space(machine: Mac
     (machine.cwd / "rows.jsonl").write_text(rows)
     out = machine.home / "out"
     filling = fill(machine.home, leave=200_000)
-    done = machine("batch", "run", "mock", "rows.jsonl", "-o", str(out), "--prompt", "{{id}}")
+    run = ("batch", "run", "mock", "rows.jsonl", "-o", str(out), "--prompt", "{{id}}")
+    # Rows whose files do not fit are tried again, after pauses, until the record itself does not fit.
+    done = machine(*run, timeout=100)
     assert done.code == 6, done.stderr
     assert "o space left on device" in done.stderr
     assert f"ontinue with: amplifier batch resume {out}" in done.stderr
