@@ -275,7 +275,7 @@ def test_a_killed_run_is_shown_as_interrupted_and_can_be_resumed(background: Bac
     let_go(background.folder)
     resumed = background.amplifier("run", "--resume", ID, "-f", plan, "go on")
     assert (resumed.code, resumed.stdout) == (0, "late\n"), resumed.stderr
-    # The result of the earlier run is not that of the later one.
+    # The later run does not inherit the result of the earlier one.
     assert background.state() == ""
     joined = background.amplifier("session", "join", ID)
     assert (joined.code, joined.stderr) == (0, "")
@@ -355,7 +355,7 @@ def test_a_command_is_notified_of_the_end(
     told = background.folder / "told"
     notify = f"cat > {told}.part; mv {told}.part {told}; exit 3"
     started = background.detach(plan, "go", "--notify", notify, "--output", "json")
-    # The format of the output is that of the result.
+    # --output is the format of the result; the id stays plain.
     assert (started.code, started.stdout) == (0, f"{ID}\n"), started.stderr
     result = background.wait_for_result()
     sent = json.loads(told.read_text())

@@ -91,7 +91,7 @@ async def session(
 
 @pytest.fixture
 def until(scale: Scale) -> Callable[[], bool]:
-    """Whether there is time left: 0.2 s by default, 20 s for each of three tests in a thorough run."""
+    """Return True while there is time left: 0.2 s by default, 20 s for each of three tests in a thorough run."""
     end = time.monotonic() + scale(0.2, 20)
     return lambda: time.monotonic() < end
 

@@ -89,7 +89,7 @@ class Batches:
         return Counter(file.read_text().split() if file.exists() else [])
 
     def status(self) -> dict[str, Any]:
-        """What `batch status --output json` prints."""
+        """Return the status that `batch status --output json` prints."""
         batch = BatchFolder(self.folder / "out")
         counts, running = batch.counts()
         waiting = list(find_waiting(batch)) if counts.outcomes[WAITING] else []

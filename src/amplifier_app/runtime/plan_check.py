@@ -506,7 +506,7 @@ class _Checker:
 
     async def _check_pins(self) -> None:
         """Wait for the plan's servers, which log why one does not start, and compare with the lock, as a run would."""
-        # What a module with a problem does not bring is no change.
+        # The lock would report the missing tools of a module with a problem as changes.
         lock = None if self._found else self._sources.lock
         try:
             with slow_step("waiting for the plan's servers"):

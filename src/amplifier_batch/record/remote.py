@@ -454,8 +454,9 @@ def find_new_folder(text: str) -> Path:
 
 
 def _find_start(store: Store, driver: str | None) -> int:
-    """Return the number of the first part of a new batch: the one after those of a driver that was killed before it had
-    sealed all of its first files.
+    """Return the number of the first part of a new batch.
+
+    It follows the parts of a driver that was killed before it had sealed all of its first files.
 
     Args:
         store: The URL.

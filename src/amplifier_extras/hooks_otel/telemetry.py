@@ -44,7 +44,7 @@ _open_sessions: dict[str, SpanContext] = {}
 """Spans of the sessions in this process: a sub-agent's session finds its parent's trace here."""
 
 _open_metrics: dict[str, tuple[OtelConfig, OtlpMetrics]] = {}
-"""Metrics of these sessions; a sub-agent adds to those of its parent."""
+"""Settings and metrics of the open sessions, by id; a sub-agent adds to the metrics of its parent."""
 
 
 @dataclass

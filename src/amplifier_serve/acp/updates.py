@@ -300,7 +300,7 @@ def _result_content(text: str) -> list[dict[str, Any]]:
 
 
 def _rest(output: str, written: str) -> str:
-    """What follows the last line that was shown already, such as a note on the sandbox."""
+    """Return the part of a result after the last line that was already shown, such as a note on the sandbox."""
     last = written.rstrip("\n").rpartition("\n")[2]
     # As a whole line: "1" is also in "[exit code 1]".
     start, line, _ = f"\n{output}\n".rpartition(f"\n{last}\n")

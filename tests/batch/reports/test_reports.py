@@ -65,7 +65,7 @@ def result(
     )
 
 
-def batch_of(
+def make_batch(
     folder: Path, results: Sequence[dict[str, Any]], *, rows: int = 0, after: str = " "
 ) -> BatchFolder:
     """A batch with these results; that no record is synced makes thousands cheap. `after` separators is white space."""
@@ -155,7 +155,7 @@ def test_a_page_runs_only_its_own_script_and_loads_nothing(tmp_path: Path) -> No
         result(1, row=HOSTILE, response=HOSTILE),
         result(2, "provider", response=HOSTILE, why=HOSTILE),
     ]
-    text = html(batch_of(tmp_path, rows))
+    text = html(make_batch(tmp_path, rows))
     found = Page(text)
     assert "alert(1)" in text
     assert (found.tags["script"], found.tags["style"], "img" in found.tags) == (1, 1, False)
@@ -174,7 +174,7 @@ def test_a_page_runs_only_its_own_script_and_loads_nothing(tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ["md", "junit", "html"])
 def test_no_report_has_secrets(tmp_path: Path, kind: str) -> None:
     rows = [result(1, "provider", response=f"The key is {SECRET}.", why=f"bad key {SECRET}")]
-    text = "".join(report(batch_of(tmp_path, rows), kind))
+    text = "".join(report(make_batch(tmp_path, rows), kind))
     assert SECRET not in text
     assert "REDACTED" in text
 
@@ -185,7 +185,7 @@ def test_a_page_has_all_failures_first_and_some_of_the_others(tmp_path: Path) ->
         result(n, "provider" if n in failed else "ok", why=f"request req_{n}12345 failed")
         for n in range(1, 3001)
     ]
-    text = html(batch_of(tmp_path, rows, rows=3004))
+    text = html(make_batch(tmp_path, rows, rows=3004))
     found = Page(text)
     shown = [row for row in found.rows if re.match(r"\d+r\d", row)]
     assert [row.split("provider")[0] for row in shown[:3]] == ["7r7", "1500r1500", "2990r2990"]
@@ -203,7 +203,7 @@ def test_a_page_stays_small_if_every_row_fails_with_long_texts(
     monkeypatch.setattr(page, "_MAX_TEXT", 80_000)
     monkeypatch.setattr(page, "_MAX_ANSWERS", 20_000)
     rows = [result(n, "error", why="w" * 5000, response="é" * 5000) for n in range(1, 201)]
-    text = html(batch_of(tmp_path, rows))
+    text = html(make_batch(tmp_path, rows))
     assert 80_000 < len(text.encode()) < 120_000
     left = re.search(r"Not in this table: ([\d,]+) that failed", text)
     assert left
@@ -225,7 +225,7 @@ def test_a_page_has_the_pass_rates_of_rows_that_run_several_times(tmp_path: Path
 
 
 def test_rows_link_to_the_pages_of_their_sessions(tmp_path: Path) -> None:
-    batch = batch_of(tmp_path, [result(1), result(2)])
+    batch = make_batch(tmp_path, [result(1), result(2)])
     store = SessionStore(batch.sessions)
     session = store.create("r1", project="/")
     session.close()
@@ -239,7 +239,7 @@ def test_rows_link_to_the_pages_of_their_sessions(tmp_path: Path) -> None:
 def test_no_session_is_looked_for_outside_of_the_batch(tmp_path: Path) -> None:
     outside = SessionStore(tmp_path / "other").create("s", project="/")
     outside.close()
-    batch = batch_of(tmp_path, [result(1) | {"session_id": "../../other/s"}, result(2)])
+    batch = make_batch(tmp_path, [result(1) | {"session_id": "../../other/s"}, result(2)])
     batch.sessions.mkdir()
     (batch.sessions / "r2").symlink_to(tmp_path / "other" / "s")
     pages = SessionPages(batch.sessions, tmp_path / "report.html")
@@ -248,7 +248,7 @@ def test_no_session_is_looked_for_outside_of_the_batch(tmp_path: Path) -> None:
 
 
 def test_a_batch_without_results_has_a_page(tmp_path: Path) -> None:
-    text = html(batch_of(tmp_path, [], rows=3))
+    text = html(make_batch(tmp_path, [], rows=3))
     assert "not ended <b>3</b>" in text
     assert "<svg class=share" in text
 
@@ -308,7 +308,7 @@ def test_junit_counts_what_it_has(tmp_path: Path) -> None:
         result(2, "check_failed", why='"x" < 1', response=HOSTILE),
         result(3, "provider", why="down\x00"),
     ]
-    suite = ElementTree.fromstring("".join(report(batch_of(tmp_path, rows), "junit")))
+    suite = ElementTree.fromstring("".join(report(make_batch(tmp_path, rows), "junit")))
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
     cases = suite.findall("testcase")
     assert [case[0].tag for case in cases] == ["system-out", "failure", "error"]
@@ -319,7 +319,7 @@ def test_junit_counts_what_it_has(tmp_path: Path) -> None:
 
 def test_a_row_answered_by_several_models_has_all_of_them(tmp_path: Path) -> None:
     fallback = {**result(2), "answered_models": {"model-1": 1, "model-2": 1}}
-    batch = batch_of(tmp_path, [{**result(1), "answered_models": {"model-1": 2}}, fallback])
+    batch = make_batch(tmp_path, [{**result(1), "answered_models": {"model-1": 2}}, fallback])
     table = Table(batch)
     others = table.rows(Where("answered_model!=model-1", table.columns))
     assert [cells["answered_model"] for cells in others] == ["model-1, model-2"]
@@ -334,7 +334,7 @@ def test_fields_of_answers_are_columns_whatever_texts_contain(tmp_path: Path, af
     rows = [{**texts, "number": n, "data": value} for n, value in enumerate(data, 1)]
     # Written by another program.
     rows[2] = {"waiting": [{"input": {"a": "b", "data": {"other": 2}}}], **rows[2]}
-    table = Table(batch_of(tmp_path, rows[::-1], after=after))
+    table = Table(make_batch(tmp_path, rows[::-1], after=after))
     cells = list(table.rows())
     names = [name for name in table.columns if name.startswith("data_")]
     assert sorted(names) == ["data_data", "data_no", "data_yes"]
@@ -347,14 +347,14 @@ def test_fields_of_answers_are_columns_whatever_texts_contain(tmp_path: Path, af
 def test_rows_are_in_the_order_of_the_input(tmp_path: Path, kind: str) -> None:
     ended = [12, 3, 30, 1, 2]
     rows = [result(n, "error", row=f"id-{n}-", why="no") for n in ended]
-    text = "".join(report(batch_of(tmp_path, rows), kind))
+    text = "".join(report(make_batch(tmp_path, rows), kind))
     found = [text.index(f"id-{n}-") for n in sorted(ended)]
     assert found == sorted(found)
 
 
 def test_markdown_of_a_row_is_plain_text(tmp_path: Path) -> None:
     rows = [result(1, "error", row="a|b", why="<img src=x> [a](http://b) `c`\n# d")]
-    text = "".join(report(batch_of(tmp_path, rows), "md"))
+    text = "".join(report(make_batch(tmp_path, rows), "md"))
     assert "| 1 | a\\|b | error | \\<img src=x\\> \\[a\\](http://b) \\`c\\` # d |" in text
 
 
@@ -364,7 +364,7 @@ def test_markdown_of_a_row_is_plain_text(tmp_path: Path) -> None:
     ["{}", "[]", "{", "null", *(json.dumps(result(2) | change) for change in EDITS)],
 )
 def test_a_line_that_was_edited_is_named(tmp_path: Path, kind: str, line: str) -> None:
-    batch = batch_of(tmp_path, [result(1), result(2), result(3)])
+    batch = make_batch(tmp_path, [result(1), result(2), result(3)])
     file = batch.path / RESULTS
     lines = file.read_text().splitlines()
     short = line if len(line) <= len(lines[1]) else line.replace("An answer.", "")

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from amplifier_app.sources.fetch.git import Checkout
 
 _TARGET = r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?"
+_NOT_MODULES = {"tests", "test", "docs", "examples", "conftest", "setup", "noxfile"}
+
 VENDORED = ".dependencies"
 """The folder of vendored requirements in a module's own folder."""
-
-_NOT_MODULES = {"tests", "test", "docs", "examples", "conftest", "setup", "noxfile"}
 
 
 class Addition:
@@ -359,13 +359,13 @@ def _has_mount(file: Path) -> bool:
 
 
 def vendored_in(root: Path | None) -> Path | None:
-    """The folder of requirements in a module's own folder."""
+    """Return the folder of vendored requirements in a module's own folder; None if there is none."""
     folder = root / VENDORED if root is not None else None
     return folder if folder is not None and folder.is_dir() else None
 
 
 def requires_nothing(layout: Layout, root: Path | None) -> bool:
-    """Whether a module imports no package besides Amplifier."""
+    """Return True if a module needs nothing but Amplifier: no requirements, none from the plan, none vendored."""
     if layout.dynamic or layout.added or required_by(layout):
         return False
     return vendored_in(root) is None
