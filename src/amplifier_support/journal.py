@@ -241,8 +241,8 @@ class Writer:
             self.write(b"\n")
             self._ends_line = True
 
-    def write(self, line: bytes) -> None:
-        """Add an encoded record and return when it is on disk.
+    def write(self, line: bytes, *, durable: bool = True) -> None:
+        """Add an encoded record and return when it is on disk; if not `durable`, the next one brings it there.
 
         Raises:
             OSError: The system refused; the file is as it was before.
@@ -255,7 +255,8 @@ class Writer:
             written = 0
             while written < len(line):
                 written += os.pwrite(self.descriptor, line[written:], self.size + written)
-            _sync_data(self.descriptor)
+            if durable:
+                _sync_data(self.descriptor)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self.descriptor, self.size)

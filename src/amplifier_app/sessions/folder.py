@@ -162,7 +162,7 @@ class SavedSession:
         return list(self._messages)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Append a record; it is on disk when this returns.
+        """Append a record as `TranscriptWriter.append` does.
 
         Raises:
             SessionError: It cannot be written; earlier records are unaffected.

@@ -147,6 +147,7 @@ class TranscriptWriter:
         self._path = path
         descriptor = open_private(path, os.O_WRONLY | os.O_CREAT)
         self._writer = journal.Writer(descriptor, reading.file)
+        self._is_beginning = self.size == 0
         with on_error(self.close), system_errors_as(SessionError, f"cannot write to {path}"):
             self._writer.repair()
 
@@ -158,11 +159,14 @@ class TranscriptWriter:
     def append(self, record: dict[str, Any]) -> None:
         """Append one record; it is on disk when this returns.
 
+        Instructions at the beginning get there with the first other record: before it, nothing is sent.
+
         Raises:
             SessionError: It cannot be written or is not valid JSON; the file is unchanged.
         """
+        self._is_beginning &= record.get("role") in ("system", "developer")
         try:
-            self._writer.write(journal.encode(record))
+            self._writer.write(journal.encode(record), durable=not self._is_beginning)
         except journal.NotJSON as error:
             raise SessionError(
                 f"cannot save to {self._path}: a message is not valid JSON: {error}",

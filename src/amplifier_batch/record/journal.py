@@ -134,14 +134,14 @@ class Appender:
         """Bytes of whole records."""
         return self._writer.size
 
-    def append(self, record: Record) -> None:
-        """Add a record and return when it is on disk.
+    def append(self, record: Record, *, durable: bool = True) -> None:
+        """Add a record and return when it is on disk; if not `durable`, the next one brings it there.
 
         Raises:
             SessionError: It cannot be written; the file is as it was before.
         """
         line = journal.encode(record)
-        self._run_writing(lambda: self._writer.write(line))
+        self._run_writing(lambda: self._writer.write(line, durable=durable))
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -1,4 +1,4 @@
-"""The one writer of a batch: each record is on disk before the next step, in an order that a crash cannot confuse."""
+"""The one writer of a batch: what happened is on disk before the next step, in an order that a crash cannot confuse."""
 
 from __future__ import annotations
 
@@ -76,6 +76,8 @@ class BatchWriter:
         self.log = open_private(folder.path / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         path = folder.path
         self._journal = Appender(path / "journal.jsonl", folder.scan_journal(self.progress.add))
+        # Those on disk may count records that were lost when the machine stopped.
+        self.save_status()
         if not self._journal.size:
             facts = fixed_facts(read_facts(path))
             self.note({"event": "begun", "batch": facts.get("batch"), "facts": facts})
@@ -202,12 +204,13 @@ class BatchWriter:
         if self.folder.repeat > 1 and result["outcome"] != WAITING:
             has_passed = result["outcome"] == Ending.OK.value
             record["runs"] = self.progress.cell_after(key, 1, has_passed=has_passed)
-        self.note(record)
+        # The result is on disk: a record that is lost when the machine stops is made again from it.
+        self.note(record, durable=self.folder.sealer.is_remote)
 
-    def note(self, record: Record) -> None:
-        """Add a record to the journal and return when it is on disk. Raises SessionError."""
+    def note(self, record: Record, *, durable: bool = True) -> None:
+        """Add a record to the journal, as `Appender.append` does. Raises SessionError."""
         with self.folder.sealer.lock:
-            self._journal.append(record)
+            self._journal.append(record, durable=durable)
         self.progress.add(record)
 
     def _finish_replacing(self) -> None:

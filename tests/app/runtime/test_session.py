@@ -123,9 +123,10 @@ async def test_the_session_of_a_row_waits_for_the_disk_only_where_it_must(
         await session.run("first")
         assert SessionStore().read("s1")[0]["title"] == "first"
     names = [Path(path).name for path in synced]
-    # Each message, and as files without a name yet the metadata: what was spent, and the turn.
-    assert names.count("transcript.jsonl") == 3
-    assert len(names) == 5
+    # The prompt, with the instruction, and the answer, and as files without a name yet the metadata: what was spent,
+    # and the turn.
+    assert names.count("transcript.jsonl") == 2
+    assert len(names) == 4
     assert "s1" not in names
 
 

@@ -18,6 +18,7 @@ from amplifier_batch.record.merging import merge
 from amplifier_batch.record.results import result_line
 from amplifier_batch.record.writer import BatchWriter, writing
 from amplifier_batch.statistics.pass_rates import pass_rates
+from amplifier_support import journal
 
 FACTS = {"rows": 3, "plan_digest": "p", "lock_digest": None, "input_digest": "i", "prompt": None}
 
@@ -117,6 +118,35 @@ def test_a_result_that_the_journal_does_not_know_yet_has_ended(batch: BatchFolde
         assert writer.progress.of("a").outcome == "ok"
         assert writer.progress.counts.cost == Decimal("0.25")
     assert rows(batch) == [("a", "ok")]
+
+
+def test_a_result_is_on_disk_before_the_next_row(
+    batch: BatchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(
+        *(journal, "_sync_data", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+    )
+    with writing(batch) as writer:
+        synced.clear()
+        writer.claim("a", 1, "a")
+        writer.end(result("a"))
+        # The journal has it with its next record; until then, the result says it.
+        assert [Path(path).name for path in synced] == ["journal.jsonl", RESULTS]
+
+
+def test_sums_of_records_that_were_lost_with_the_machine_do_not_count(batch: BatchFolder) -> None:
+    with writing(batch) as writer:
+        writer.claim("a", 1, "a")
+        writer.end(result("a"))
+        writer.claim("b", 1, "b")
+    journal = batch.path / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:2]))
+    with writing(batch) as writer:
+        # Longer than the records that were lost.
+        writer.claim("c", 1, "c" * 1000)
+        counts, _ = batch.counts()
+        assert (dict(counts.outcomes), counts.running) == ({"ok": 1}, 1)
 
 
 def test_a_row_that_ran_during_a_crash_waits(batch: BatchFolder) -> None:
