@@ -72,6 +72,8 @@ def _answers_after_a_crash(
         messages: Its conversation.
     """
     answers = answers_to_interrupted(messages)
+    if not answers:
+        return []
     inputs = {call.id: _input(call.input) for message in messages for call in calls_in(message)}
     for answer in answers:
         values = inputs[answer["tool_call_id"]]
