@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import run_amplifier
-from tests.support.terminal import ENTER, Terminal
+from tests.support.plans import mock_plan
+from tests.support.screen import Emulator
+from tests.support.terminal import CTRL_C, ENTER, Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
@@ -45,6 +47,56 @@ def test_the_background_decides_and_its_answer_is_not_typed(
         terminal.prompt()
         terminal.quit()
     assert "]11;rgb" not in terminal.raw
+
+
+@pytest.mark.parametrize(("background", "shade"), [("0;15", ON_LIGHT), ("15;default;0", ON_DARK)])
+def test_colorfgbg_counts_until_the_terminal_answers(
+    tmp_path: Path, background: str, shade: str
+) -> None:
+    env = {**COLOURS, "COLORFGBG": background}
+    with Terminal("run", "-P", "mock", cwd=tmp_path, env=env) as terminal:
+        assert shade in ask_after(terminal, "hello, ")
+    answer, other = (BLACK, ON_DARK) if shade == ON_LIGHT else (WHITE, ON_LIGHT)
+    with Terminal("run", "-P", "mock", cwd=tmp_path, env=env) as terminal:
+        assert other in ask_after(terminal, f"hello, {answer}")
+
+
+def test_every_colour_is_one_of_the_theme(tmp_path: Path) -> None:
+    """Bright black, for one, is the background of Solarized dark."""
+    settings("display: {theme: light}\n")
+    call = {"name": "write_file", "input": {"path": "a.txt", "content": "a"}}
+    plan = mock_plan(
+        tmp_path,
+        [{"tool_calls": [call]}, "done"],
+        tools=["tool-filesystem"],
+        hooks=["hooks-approval"],
+    )
+    colours: set[str] = set()
+    emulator = Emulator(100, 30)
+    fed = 0
+
+    def look() -> None:
+        nonlocal fed
+        emulator.feed(terminal.raw[fed:])
+        fed = len(terminal.raw)
+        rows = emulator.screen.buffer.values()
+        cells = [cell for row in rows for cell in row.values()]
+        colours.update(colour for cell in cells for colour in (cell.fg, cell.bg))
+
+    with Terminal("run", "-f", plan, cwd=tmp_path, env=COLOURS) as terminal:
+        terminal.prompt()
+        for keys, pattern in (
+            ("/sta", "Session, profile"),
+            (CTRL_C + "write" + ENTER, "y yes"),
+            ("nonsense", "ignored 'nonsense'"),
+            ("y", "2 steps.*›"),
+            ("\x12" + "rit", "search history: .*\n.*write"),
+        ):
+            terminal.type(keys)
+            terminal.until(pattern)
+            look()
+    assert not {colour for colour in colours if "bright" in colour}
+    assert not colours & {"red", "green", "brown", "blue", "magenta", "cyan"}
 
 
 def test_the_terminal_is_not_asked_without_colours(tmp_path: Path) -> None:

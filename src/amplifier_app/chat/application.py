@@ -83,17 +83,16 @@ from amplifier_support.programs import find_program
 
 STYLE = Style.from_dict(
     {
-        "status": "fg:ansibrightblack",
-        "waiting": "fg:ansibrightblack",
-        "search-match": "fg:ansibrightblack",
+        "waiting": "dim",
+        "search-match": "dim",
         "search-toolbar": "",
         "completion-menu": "noreverse bg:default",
         "completion-menu.completion": "noreverse bg:default fg:default",
         "completion-menu.completion.current": "reverse",
-        "completion-menu.meta.completion": "noreverse bg:default fg:ansibrightblack",
-        "completion-menu.meta.completion.current": "reverse fg:ansibrightblack",
+        "completion-menu.meta.completion": "noreverse bg:default fg:default dim",
+        "completion-menu.meta.completion.current": "reverse fg:default",
         "scrollbar.background": "bg:default",
-        "scrollbar.button": "bg:ansibrightblack",
+        "scrollbar.button": "reverse",
     }
 )
 
@@ -132,7 +131,7 @@ class ChatLayout:
                 ConditionalContainer(
                     CompletionsMenu(max_height=_MENU_ROWS), has_completions & ~is_done
                 ),
-                self._text(self._status, "class:status"),
+                self._text(self._status, ""),
             ]
         )
         self._search = search
@@ -172,7 +171,7 @@ class ChatLayout:
     def _status(self) -> AnyFormattedText:
         chat = self._chat
         if chat.note:
-            return f" {chat.note}"
+            return ANSI(paint(f" {chat.note}", "dim"))
         status = chat.status(chat.width)
         return ANSI(clip(status, chat.width)) if status else ""
 

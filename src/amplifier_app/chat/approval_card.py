@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
@@ -224,10 +224,9 @@ class _Card:
         bold = {*_KEY_NAMES, *self._names.values()}
 
         def text() -> StyleAndTextTuples:
-            note = wrapped(keys.note, self._width) if keys.note else []
-            return [("fg:ansiyellow", f"{line}\n") for line in note] + _with_bold_keys(
-                self._key_lines(), bold
-            )
+            rows = wrapped(keys.note, self._width) if keys.note else []
+            note = "".join(f"{paint(row, 'yellow')}\n" for row in rows)
+            return to_formatted_text(ANSI(note)) + _with_bold_keys(self._key_lines(), bold)
 
         async def follow() -> None:
             shown = self.count_waiting()

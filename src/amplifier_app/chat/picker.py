@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Generic, Literal, TypeVar
 
 from prompt_toolkit.application import Application
-from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
@@ -17,7 +17,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.paths import working_dir
 from amplifier_app.base.sanitize import in_line, one_line
-from amplifier_app.render.ansi import cells, clip
+from amplifier_app.render.ansi import cells, clip, paint
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.backups import files_changed_since
 from amplifier_app.sessions.index import Listed, ask_index
@@ -107,7 +107,7 @@ class Picker(Generic[T, R]):
     def below(self, columns: int) -> StyleAndTextTuples:
         """Return the text below the entries: the filter and the keys."""
         below = self.message or clip(f"  type to filter · {self.keys}", columns - 1)
-        return [("", f"  › {in_line(self._filter)}"), ("reverse", " "), ("class:dim", f"\n{below}")]
+        return [("", f"  › {in_line(self._filter)}"), ("reverse", " "), ("dim", f"\n{below}")]
 
     # Keys
 
@@ -291,7 +291,7 @@ class SessionPicker(Picker[Listed, Choice]):
     def below(self, columns: int) -> StyleAndTextTuples:
         changed = self._changed_files_text()
         note = clip(f"  {changed}", columns - 1) + "\n" if changed else ""
-        return [("fg:ansiyellow", note), *self._question(columns)]
+        return [*to_formatted_text(ANSI(paint(note, "yellow"))), *self._question(columns)]
 
     def _question(self, columns: int) -> StyleAndTextTuples:
         if self._mode == "rename":

@@ -132,6 +132,8 @@ _UNWANTED_RULES = ["html_block", "html_inline", "image", "reference", "lheading"
 _NARROWEST = 8
 _FIRST_WORD = re.compile(r"\S+")
 _CODE_INDENT = "  "
+_TASK = re.compile(r"\[([ xX])\] (?=\S)")
+"""The beginning of an item of a task list."""
 
 parser = MarkdownIt().enable(["strikethrough", "table"]).disable(_UNWANTED_RULES)
 parser.block.ruler.at("table", read_table, {"alt": ["paragraph", "reference"]})
@@ -344,6 +346,11 @@ class BlockRenderer:
         items: list[tuple[Node, Rows]] = []
         for index, item in enumerate(node.children):
             mark = "•" if number is None else f"{number + index}."
+            task = _TASK.match(_first_text(item))
+            if task is not None:
+                box = "☐" if task[1] == " " else "☑"
+                mark = box if number is None else f"{mark} {box}"
+                self._skip = task.end()
             indent = " " * (len(mark) + 1)
             inner = self._blocks(item.children, width - len(indent))
             rows = [f"{indent}{line}".rstrip() for line in inner.lines] or [""]
@@ -399,6 +406,12 @@ def _expand_tabs(line: Sequence[Span]) -> list[Span]:
         column += cells(text)
         expanded.append(Span(text, style))
     return expanded
+
+
+def _first_text(item: Node) -> str:
+    """The source of the paragraph that begins an item; empty if it begins with another block."""
+    is_text = item.children and item.children[0].token.type == "paragraph_open"
+    return item.children[0].children[0].token.content if is_text else ""
 
 
 def is_list(node: Node) -> bool:

@@ -134,7 +134,7 @@ def status_line(status: Status, width: int, names: Sequence[str] = STATUS_FIELDS
     directory = clip_middle(one_line(status.directory), _MAX_DIRECTORY)
     line = ""
     for field in fields:
-        longer = f"{line} · {field}" if line else f" {field}"
+        longer = f"{line}{paint(' · ', 'dim')}{field}" if line else f" {field}"
         if cells(longer) > width:
             return line or clip(longer, width)
         line = longer

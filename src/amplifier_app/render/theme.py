@@ -34,6 +34,8 @@ _LIGHT = {
     **{"red": "124", "green": "28", "yellow": "94", "magenta": "90", "cyan": "30"},
 }
 _BASES = {"dark": _DARK, "light": _LIGHT}
+_BY_BACKGROUND = {"0": _DARK, "8": _DARK, "7": _LIGHT, "15": _LIGHT}
+"""The theme for the last number of `COLORFGBG`, which some terminals set that do not answer."""
 
 _COLOUR = r"#[0-9a-fA-F]{6}|[01]?[0-9]?[0-9]|2[0-4][0-9]|25[0-5]"
 _VALUE = re.compile(rf"(?P<text>{_COLOUR})?\s*(?:on (?P<back>{_COLOUR}))?")
@@ -69,7 +71,8 @@ def use_theme(setting: str) -> bool:
     elif setting == "plain":
         use_colours(None)
     else:
-        _use(_BASES.get(setting, _UNKNOWN))
+        background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+        _use(_BASES.get(setting) or _BY_BACKGROUND.get(background, _UNKNOWN))
     _used = setting
     # These show the question instead of answering it.
     is_old = os.environ.get("TERM", "").startswith(("linux", "vt"))

@@ -96,10 +96,22 @@ def test_a_table_with_more_columns_than_fit_is_printed_value_by_value() -> None:
 
 
 def test_lists_keep_numbers_nesting_and_empty_lines() -> None:
-    text = "3. three\n3. four\n   - nested\n\n     more\n\n5. five\n\n* [x] done"
+    text = "3. three\n3. four\n   - nested\n\n     more\n\n5. five"
     assert rendered(text) == [
-        "3. three", "4. four", "   • nested", "", "     more", "", "5. five", "", "• [x] done",
+        "3. three", "4. four", "   • nested", "", "     more", "", "5. five",
     ]  # fmt: skip
+
+
+def test_items_of_a_task_list_begin_with_a_box() -> None:
+    text = "- [x] done\n- [ ] **open** and\n  more\n  - [X] nested\n- [x]\n- [1] note\n- [x](a)"
+    assert rendered(text) == [
+        "☑ done", "☐ open and", "  more", "  ☑ nested", "• [x]", "• [1] note", "• x (a)",
+    ]  # fmt: skip
+    assert rendered("1. [ ] first") == ["1. ☐ first"]
+    stream = MarkdownStream(lambda: 14)
+    assert taken(stream, "- [x] a long t") == []
+    assert [plain(line) for line in stream.rest] == ["☑ a long t"]
+    assert taken(stream, "ask with words\n") == ["☑ a long task", "  with words"]
 
 
 def test_colours_can_be_read_on_light_and_dark_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +215,8 @@ _LINES = st.sampled_from(
         "",
         "# heading with *em*",
         "- item",
+        "- [x] done **task**",
+        "2. [ ] open",
         "* other bullet with a text that needs more than one row at forty columns",
         "  more of it",
         "1. first",
@@ -272,7 +286,7 @@ def test_cut_anywhere_the_screen_is_the_same(lines: list[str], cuts: list[int], 
 
 
 @given(
-    st.text(st.sampled_from("ab c*_`[]()|-#>1.\n\\!~<&日"), max_size=120),
+    st.text(st.sampled_from("ab cx*_`[]()|-#>1.\n\\!~<&日"), max_size=120),
     st.sampled_from([40, 80]),
 )
 def test_any_text_is_the_same_character_by_character(text: str, width: int) -> None:
