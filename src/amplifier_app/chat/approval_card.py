@@ -17,7 +17,6 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.input import create_input
-from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -29,7 +28,14 @@ from amplifier_app.base.pager import page_on
 from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.base.stdio import terminal_size
 from amplifier_app.chat.application import edit
-from amplifier_app.chat.ask import READ_SECONDS, WORD_SECONDS, Line, Stopped, terminal_output
+from amplifier_app.chat.ask import (
+    READ_SECONDS,
+    WORD_SECONDS,
+    Line,
+    Stopped,
+    forget_keys,
+    terminal_output,
+)
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
 from amplifier_app.render.approval import (
@@ -86,7 +92,8 @@ async def ask_about_tool(
     card = _Card(fd, request, agent, is_plain, names)
     card.count_waiting = count_waiting
     # Earlier keys were not typed as an answer.
-    forget_typed()
+    if forget_typed():
+        raise Stopped
     async with asyncio.timeout(timeout):
         card.show(whole=False)
         while True:
@@ -226,7 +233,7 @@ class _Card:
         def text() -> StyleAndTextTuples:
             rows = wrapped(keys.note, self._width) if keys.note else []
             note = "".join(f"{paint(row, 'yellow')}\n" for row in rows)
-            return to_formatted_text(ANSI(note)) + _with_bold_keys(self._key_lines(), bold)
+            return to_formatted_text(ANSI(note), style="class:note") + _with_bold_keys(self._key_lines(), bold)
 
         async def follow() -> None:
             shown = self.count_waiting()
@@ -252,12 +259,12 @@ class _Card:
         )
         # Decide soon whether Esc begins the sequence of another key.
         app.ttimeoutlen, app.timeoutlen = _ESCAPE_SECONDS, _ESCAPE_SECONDS
-        clear_typeahead(app.input)
+        forget_keys(app.input)
         try:
             pressed = await app.run_async(pre_run=begin, handle_sigint=False)
         except (EOFError, OSError):  # the terminal is gone
             raise Stopped from None
-        if pressed in ("c-c", "<sigint>"):
+        if pressed in ("c-c", "<sigint>") or forget_keys(app.input):
             raise Stopped
         return pressed
 

@@ -9,9 +9,11 @@ from typing import Any
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.input import Input
+from prompt_toolkit.input.typeahead import get_typeahead
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import Output as TerminalOutput
 from prompt_toolkit.output import create_output
 
@@ -34,6 +36,11 @@ _WORDS = {"yes": "y", "no": "n"}
 
 class Stopped(Exception):
     """Ctrl-C was pressed at a question, or the terminal is gone."""
+
+
+def forget_keys(source: Input) -> bool:
+    """Discard the keys that a question has read after its answer; return True if Ctrl-C is among them."""
+    return any(press.key == Keys.ControlC for press in get_typeahead(source))
 
 
 def terminal_output(fd: int) -> TerminalOutput:
@@ -133,10 +140,16 @@ class Line:
         self.width = self._output.get_size().columns
 
     def forget_typed(self) -> None:
-        """Discard earlier keys: they were not typed as an answer."""
-        forget_typed()
-        if self._session is not None:
-            clear_typeahead(self._session.app.input)
+        """Discard earlier keys: they were not typed as an answer.
+
+        Raises:
+            Stopped: Ctrl-C is among them.
+        """
+        if forget_typed() or self._forget_keys():
+            raise Stopped
+
+    def _forget_keys(self) -> bool:
+        return self._session is not None and forget_keys(self._session.app.input)
 
     def write(self, lines: list[str]) -> None:
         """Show lines above it."""
@@ -153,7 +166,10 @@ class Line:
         """
         try:
             if self._session is not None:
-                return await self._session.prompt_async(default=default)
+                text = await self._session.prompt_async(default=default)
+                if self._forget_keys():
+                    raise Stopped
+                return text
             self._write(self._prompt)
             return await read_line(0)
         except (KeyboardInterrupt, OSError):
@@ -263,7 +279,8 @@ def ask_about_trust(content: Content, record: Record | None, terminal: int) -> A
         terminal: The descriptor of the terminal to ask on.
     """
     question = "\n".join(question_about(content, record))
-    forget_typed()
+    if forget_typed():
+        return "stop"
     try:
         chosen = asyncio.run(ask_on_terminal(terminal, question, list(_ANSWERS), None))
     except Stopped:

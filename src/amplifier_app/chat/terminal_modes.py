@@ -155,8 +155,15 @@ def _line_mode(fd: int) -> Generator[None]:
         _set_mode(fd, before)
 
 
-def forget_typed() -> None:
-    """Discard input typed before a question: it is not an answer to it."""
+def forget_typed() -> bool:
+    """Discard input typed before a question, which is not an answer to it.
+
+    Returns:
+        True if Ctrl-C is in it: it was typed while it was a key, at the end of an earlier question.
+    """
+    with KeyMode(0) as keys:
+        pass
     if termios is not None:
         with contextlib.suppress(termios.error):  # the terminal is gone
             termios.tcflush(0, termios.TCIFLUSH)
+    return b"\x03" in keys.typed_ahead

@@ -360,6 +360,9 @@ class Mounting:
             reasons += [entry.note for entry in self._plan.dropped if not entry.is_fallback]
             raise ConfigError(NO_PROVIDER, hint="\n".join([*reasons, SET_UP]))
         self._require_chosen()
+        if len(reasons) > 1:
+            names = ", ".join(map(_key, self._failures))
+            reasons = [f"{names}; 'amplifier plan check' shows why"]
         for reason in reasons:
             self._renderer.notice(f"not mounted: {reason}", "info", "session")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import sys
 
 import pytest
+from prompt_toolkit.input.vt100 import raw_mode
 
 from amplifier_app.chat.approval_card import ask_about_tool
 from amplifier_app.chat.ask import Stopped
@@ -70,5 +72,38 @@ def test_the_words_that_allowed_commands_start_with_are_edited(
 
     with os.fdopen(theirs) as terminal:
         monkeypatch.setattr("sys.stdin", terminal)
-        asyncio.run(asyncio.wait_for(ask(), 30))
+        asyncio.run(asyncio.wait_for(ask(), 10))
     os.close(ours)
+
+
+@pytest.mark.parametrize("after_answer", [True, False])
+def test_ctrl_c_between_two_questions_stops(
+    monkeypatch: pytest.MonkeyPatch, after_answer: bool
+) -> None:
+    """It is a key there, not a signal: read with the answer, or waiting for the next reader."""
+    ours, theirs = os.openpty()
+    request = ToolApproval("Run `ls`?", "bash", {"command": "ls"}, "/", ["Allow once", "Deny"])
+
+    async def ask() -> None:
+        question = asyncio.create_task(ask_about_tool(theirs, request, "", None))
+        shown = b""
+        while b"more" not in shown:
+            shown += await asyncio.to_thread(os.read, ours, 4096)
+        os.write(ours, b"\x1b[A\x04\x03" if after_answer else b"\x04")
+        await question
+        with raw_mode(theirs):
+            os.write(ours, b"typed\x03")
+            select.select([theirs], [], [])  # the terminal takes it as it is in this mode
+        await ask_about_tool(theirs, request, "", None)
+
+    stdin = os.dup(0)
+    os.dup2(theirs, 0)
+    try:
+        with os.fdopen(theirs) as terminal:
+            monkeypatch.setattr("sys.stdin", terminal)
+            with pytest.raises(Stopped):
+                asyncio.run(asyncio.wait_for(ask(), 10))
+    finally:
+        os.dup2(stdin, 0)
+        os.close(stdin)
+        os.close(ours)

@@ -175,3 +175,18 @@ def test_keys_set_on_the_command_line_are_named_as_such(tmp_path: Path) -> None:
     ended = run(tmp_path, plan, "--set", "tools.tool-bash.config.timeout=soon")
     assert ended.code == 2
     assert "--set tools.tool-bash.config.timeout: 'timeout' of tool-bash" in ended.stderr
+
+
+def test_several_providers_without_a_key_are_one_line(tmp_path: Path) -> None:
+    plan = "session: {orchestrator: loop-basic, context: context-simple}\nproviders: "
+    for modules, expected in (
+        ("[provider-openai, provider-mock]", "provider-openai skipped: no API key.*"),
+        (
+            "[provider-openai, provider-anthropic, provider-mock]",
+            "provider-openai, provider-anthropic; 'amplifier plan check' shows why",
+        ),
+    ):
+        (tmp_path / "plan.yaml").write_text(plan + modules)
+        done = run_amplifier("run", "--plan", "plan.yaml", "hi", cwd=tmp_path)
+        assert (done.code, done.stdout) == (0, "You said: hi\n")
+        assert re.fullmatch(f"amplifier: not mounted: {expected}\n", done.stderr)
