@@ -233,7 +233,9 @@ class _Card:
         def text() -> StyleAndTextTuples:
             rows = wrapped(keys.note, self._width) if keys.note else []
             note = "".join(f"{paint(row, 'yellow')}\n" for row in rows)
-            return to_formatted_text(ANSI(note), style="class:note") + _with_bold_keys(self._key_lines(), bold)
+            return to_formatted_text(ANSI(note), style="class:note") + _with_bold_keys(
+                self._key_lines(), bold
+            )
 
         async def follow() -> None:
             shown = self.count_waiting()
