@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.option import Option, parse_duration
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_batch.record.remote import find_folder, find_new_folder, is_url
 from amplifier_support.named_tuple import NamedTuple
 
@@ -44,47 +43,37 @@ ROW_OPTIONS = (
 
 ScoreOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--score",
-        metavar="NAME=COMMAND",
-        help="A shell command, python:FILE.py:FUNCTION, python:MODULE:FUNCTION or judge:PLAN; repeatable.",
+    option(
+        "--score NAME=COMMAND",
+        "A shell command, python:FILE.py:FUNCTION, python:MODULE:FUNCTION or judge:PLAN; repeatable.",
     ),
 ]
 WhereOption = Annotated[
     str | None,
-    typer.Option(
-        "--where",
-        metavar="EXPR",
-        help="Only these rows: FIELD=VALUE or FIELD!=VALUE, joined with 'and'; fields are the columns of "
+    option(
+        "--where EXPR",
+        "Only these rows: FIELD=VALUE or FIELD!=VALUE, joined with 'and'; fields are the columns of "
         "'batch results'.",
     ),
 ]
 FolderArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FOLDER",
-        parser=find_folder,
-        help="The folder of the batch, or its URL.",
-        show_default=False,
-    ),
+    Path, argument("FOLDER", "The folder of the batch, or its URL.", parser=find_folder)
 ]
 TakeOverOption = Annotated[
     bool,
-    typer.Option(
+    option(
         "--take-over",
+        "For a URL: do not wait until the process that ran the batch is gone for a minute.",
         rich_help_panel=_WHAT,
-        help="For a URL: do not wait until the process that ran the batch is gone for a minute.",
     ),
 ]
 NewRecordOption = Annotated[
     Path,
-    typer.Option(
-        "--to",
-        "-o",
-        metavar="FOLDER",
+    option(
+        "-o, --to FOLDER",
+        "Folder for the results, new or empty; or a URL such as s3://BUCKET/PATH.",
         parser=find_new_folder,
         rich_help_panel=_WHAT,
-        help="Folder for the results, new or empty; or a URL such as s3://BUCKET/PATH.",
     ),
 ]
 
@@ -99,26 +88,22 @@ def local_folder(text: str) -> Path:
 
 NewFolderOption = Annotated[
     Path,
-    typer.Option(
-        "--to",
-        "-o",
-        metavar="FOLDER",
+    option(
+        "-o, --to FOLDER",
+        "Folder for the results; must be new or empty.",
         parser=local_folder,
         rich_help_panel=_WHAT,
-        help="Folder for the results; must be new or empty.",
     ),
 ]
 ApproveOption = Annotated[
     Literal["deny", "allow", "policy", "park"],
-    typer.Option(
+    option(
         "--approve",
+        "How to handle tool calls that need approval; 'park' ends the row as 'waiting', for 'amplifier batch approve'.",
         rich_help_panel="Permissions",
-        help="How to handle tool calls that need approval; 'park' ends the row as 'waiting', for 'amplifier batch approve'.",
     ),
 ]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", rich_help_panel="Output", help="Show no progress.")
-]
+QuietOption = Annotated[bool, option("-q, --quiet", "Show no progress.", rich_help_panel="Output")]
 
 
 class RowOptions(NamedTuple):
@@ -138,68 +123,57 @@ class RowOptions(NamedTuple):
     prompt: Annotated[
         str | None,
         _what(
-            "--prompt",
-            metavar="TEXT",
-            help="The prompt; {{field}} is replaced by a field of the row. [default: the plan's, else the field 'prompt' "
+            "--prompt TEXT",
+            "The prompt; {{field}} is replaced by a field of the row. [default: the plan's, else the field 'prompt' "
             "of the row, or its line of text]",
         ),
     ] = None
     workdir: Annotated[
         str,
         _what(
-            "--workdir",
-            metavar="KIND[:PATH]",
-            help="Where a row runs: 'same' folder for all, an empty one ('fresh'), or a 'copy' or git "
+            "--workdir KIND[:PATH]",
+            "Where a row runs: 'same' folder for all, an empty one ('fresh'), or a 'copy' or git "
             "'clone' of PATH, which may have fields of the row.",
         ),
     ] = "same"
     repeat: Annotated[
         int,
         _what(
-            "--repeat",
+            "--repeat N",
+            "Run each row N times; reports then contain pass@k for k from 1 to N.",
             min=1,
             max=1000,
-            metavar="N",
-            help="Run each row N times; reports then contain pass@k for k from 1 to N.",
         ),
     ] = 1
     economy: Annotated[
         bool,
         _what(
-            "--economy",
-            help="Get answers at the provider's batch price, about half, each within a day.",
+            "--economy", "Get answers at the provider's batch price, about half, each within a day."
         ),
     ] = False
     shard: Annotated[
         str | None,
         _what(
-            "--shard",
-            metavar="K/N",
-            help="Run only the K-th of N parts of the rows; auto/N takes K from the index of this array job.",
+            "--shard K/N",
+            "Run only the K-th of N parts of the rows; auto/N takes K from the index of this array job.",
         ),
     ] = None
     score: Annotated[
         list[str] | None,
         _what(
-            "--score",
-            metavar="NAME=COMMAND",
-            help="Score each answer at the end, as 'amplifier batch score' does; repeatable.",
+            "--score NAME=COMMAND",
+            "Score each answer at the end, as 'amplifier batch score' does; repeatable.",
         ),
     ] = None
     cache: Annotated[
         bool,
         _what(
             "--cache",
-            help="Reuse answers to identical requests, also of other batches that ran with --cache.",
+            "Reuse answers to identical requests, also of other batches that ran with --cache.",
         ),
     ] = False
     max_cost_row: Annotated[
-        str | None,
-        _limit(
-            "--max-cost-row",
-            metavar="DOLLARS",
-            help="Stop a row when it has cost this much.",
-        ),
+        str | None, _limit("--max-cost-row DOLLARS", "Stop a row when it has cost this much.")
     ] = None
 
 
@@ -222,85 +196,67 @@ class BatchOptions(NamedTuple):
     workers: Annotated[
         int | None,
         _limit(
-            "--workers",
-            "-w",
+            "-w, --workers N",
+            f"Rows to run at a time. [default: that of the batch, {DEFAULT_WORKERS} for a new one]",
             min=1,
             max=1000,
-            metavar="N",
-            help=f"Rows to run at a time. [default: that of the batch, {DEFAULT_WORKERS} for a new one]",
         ),
     ] = None
     max_cost: Annotated[
         str | None,
         _limit(
-            "--max-cost",
-            metavar="DOLLARS",
-            help="Stop when all rows together have cost this much; 'none' for no limit.",
+            "--max-cost DOLLARS",
+            "Stop when all rows together have cost this much; 'none' for no limit.",
         ),
     ] = None
     max_forecast: Annotated[
         str | None,
         _limit(
-            "--max-forecast",
-            metavar="DOLLARS",
-            help="Stop after the first rows if all rows together will cost more than this; 'none' for no limit.",
+            "--max-forecast DOLLARS",
+            "Stop after the first rows if all rows together will cost more than this; 'none' for no limit.",
         ),
     ] = None
     stop_after: Annotated[
         str | None,
-        _limit(
-            "--stop-after",
-            metavar="N|X%",
-            help="Stop when this many rows have failed; 'none' for no limit.",
-        ),
+        _limit("--stop-after N|X%", "Stop when this many rows have failed; 'none' for no limit."),
     ] = None
     deadline: Annotated[
         str | None,
         _limit(
-            "--deadline",
-            metavar="TIME",
-            help="With --economy: pay the normal price for requests without an answer after 6h, 1d, …",
+            "--deadline TIME",
+            "With --economy: pay the normal price for requests without an answer after 6h, 1d, …",
         ),
     ] = None
     waiting: Annotated[
         int | None,
         _limit(
-            "--waiting",
-            min=1,
-            max=100_000,
-            metavar="N",
-            help="With --economy: rows in one batch. [default: 1000]",
+            "--waiting N", "With --economy: rows in one batch. [default: 1000]", min=1, max=100_000
         ),
     ] = None
     engine: Annotated[
         Literal["local", "ray"] | None,
         _engine(
-            "--engine",
-            help="Where rows run: on this machine, or on a Ray cluster. [default: local]",
+            "--engine", "Where rows run: on this machine, or on a Ray cluster. [default: local]"
         ),
     ] = None
     address: Annotated[
         str | None,
         _engine(
-            "--address",
-            metavar="HOST:PORT",
-            help="The Ray cluster; 'auto' for the one on this machine. [default: $RAY_ADDRESS, or a local Ray]",
+            "--address HOST:PORT",
+            "The Ray cluster; 'auto' for the one on this machine. [default: $RAY_ADDRESS, or a local Ray]",
         ),
     ] = None
     cpus: Annotated[
         float | None,
         _engine(
-            "--cpus",
-            metavar="N",
-            help="With --engine ray: CPUs to request for a worker. [default: 1 for 8 rows]",
+            "--cpus N", "With --engine ray: CPUs to request for a worker. [default: 1 for 8 rows]"
         ),
     ] = None
     resources: Annotated[
         str | None,
         _engine(
-            "--resources",
-            metavar="NAME=N,…",
-            help="With --engine ray: further resources of the nodes to request for a worker.",
+            "--resources NAME=N,…",
+            "With --engine ray: further resources of the nodes to request for a worker.",
         ),
     ] = None
 
@@ -311,9 +267,9 @@ class BatchOptions(NamedTuple):
             UsageError: A value is out of range.
         """
         limits = {"--max-cost": self.max_cost, "--max-forecast": self.max_forecast}
-        for option, dollars in limits.items():
+        for name, dollars in limits.items():
             if dollars != _NO_LIMIT:
-                parse_dollars(dollars, option)
+                parse_dollars(dollars, name)
         if self.stop_after not in (None, _NO_LIMIT) and not _FAILURES.fullmatch(self.stop_after):
             raise UsageError(
                 f"--stop-after: expected a number or a percentage, got {self.stop_after!r}"
@@ -339,9 +295,9 @@ class BatchOptions(NamedTuple):
         Raises:
             UsageError: They cannot be used with the others.
         """
-        for option, value in (("--deadline", self.deadline), ("--waiting", self.waiting)):
+        for name, value in (("--deadline", self.deadline), ("--waiting", self.waiting)):
             if value is not None and not economy:
-                raise UsageError(f"{option} requires a batch that is run with --economy")
+                raise UsageError(f"{name} requires a batch that is run with --economy")
         if approve == "park" and engine == "ray":
             raise UsageError(
                 "--approve park and --engine ray are mutually exclusive",

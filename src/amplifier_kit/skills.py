@@ -18,7 +18,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.tool.calls import OPTIONS, tool_session
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import argument, option, takes_options
 from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.describe import count
@@ -41,7 +41,7 @@ from amplifier_support.text import did_you_mean
 
 app = eager_group("List, show and check skills.")
 
-_NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The skill.")]
+_NameArgument = Annotated[str, argument("NAME", "The skill.")]
 
 
 @app.command("list")
@@ -50,8 +50,7 @@ def list_skills(
     context: typer.Context,
     request: Request,
     servers: Annotated[
-        bool,
-        typer.Option("--servers", help="Mount the plan, and list its skills and its servers'."),
+        bool, option("--servers", "Mount the plan, and list its skills and its servers'.")
     ] = False,
     output: OutputOption = "text",
 ) -> None:
@@ -109,9 +108,7 @@ def show(name: _NameArgument) -> None:
 
 @app.command()
 def validate(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="Folders with a SKILL.md.")
-    ],
+    folders: Annotated[list[Path], argument("FOLDER...", "Folders with a SKILL.md.")],
 ) -> None:
     """Check skills against the format of agentskills.io.
 

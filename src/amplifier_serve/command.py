@@ -3,14 +3,12 @@
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 from typing import Annotated
 
-import typer
-
 from amplifier_app.base.json_rpc import claim_stdin
 from amplifier_app.base.stdio import Output, claim_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import option, takes_options
 from amplifier_serve.acp.server import Server
 
 _OPTIONS = (
@@ -29,9 +27,9 @@ def acp(
     request: Request,
     editor_files: Annotated[
         bool,
-        typer.Option(
+        option(
             "--editor-files",
-            help="Read and change files with unsaved changes through the editor. It follows links "
+            "Read and change files with unsaved changes through the editor. It follows links "
             "that a command may put in the place of a file.",
         ),
     ] = False,
@@ -56,13 +54,12 @@ def mcp(
     request: Request,
     http: Annotated[
         int | None,
-        typer.Option(
-            metavar="PORT",
+        option(
+            "--http PORT",
+            "Serve HTTP on this port of 127.0.0.1 instead of stdin and stdout; 0 chooses one. Clients "
+            "need the token in AMPLIFIER_SERVE_TOKEN, or the one that is printed.",
             min=0,
             max=65535,
-            show_default=False,
-            help="Serve HTTP on this port of 127.0.0.1 instead of stdin and stdout; 0 chooses one. Clients "
-            "need the token in AMPLIFIER_SERVE_TOKEN, or the one that is printed.",
         ),
     ] = None,
 ) -> None:

@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, quote
 import typer
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.page import as_page
 from amplifier_app.runtime.export.parts import export_session, redactor
@@ -71,16 +72,10 @@ look();
 def view(
     session: Annotated[
         str | None,
-        typer.Argument(
-            metavar="SESSION|FOLDER",
-            help="The session, or the folder or URL of a batch, to open first.",
-            show_default=False,
-        ),
+        argument("SESSION|FOLDER", "The session, or the folder or URL of a batch, to open first."),
     ] = None,
-    port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 chooses one.")
-    ] = 0,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+    port: Annotated[int, option("--port PORT", "The port; 0 chooses one.", min=0, max=65535)] = 0,
+    no_open: Annotated[bool, option("--no-open", "Do not open a browser.")] = False,
 ) -> None:
     """Show the sessions of this machine, or a batch, in a browser, read-only and live, until Ctrl-C.
 

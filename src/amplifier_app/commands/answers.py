@@ -6,16 +6,15 @@ import os
 import sys
 from typing import Annotated
 
-import typer
-
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import read_line, stdin_is_tty
 from amplifier_app.commands.option import parse_duration
+from amplifier_app.commands.typer_options import option
 from amplifier_app.sessions.waiting import Decision
 
 _PATIENCE_SECONDS = 600.0
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+YesOption = Annotated[bool, option("-y, --yes", "Do not ask for confirmation.")]
 
 
 def confirm(question: str, yes: bool) -> bool:
@@ -35,24 +34,20 @@ def confirm(question: str, yes: bool) -> bool:
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 
 
-AllowOption = Annotated[bool, typer.Option("--allow", help="Allow the call, once.")]
-DenyOption = Annotated[bool, typer.Option("--deny", help="Deny the call.")]
+AllowOption = Annotated[bool, option("--allow", "Allow the call, once.")]
+DenyOption = Annotated[bool, option("--deny", "Deny the call.")]
 AnswerOption = Annotated[
     str | None,
-    typer.Option(
-        "--answer",
-        metavar="TEXT",
-        help="With --deny, the reason for the model; alone, the answer to a question.",
+    option(
+        "--answer TEXT", "With --deny, the reason for the model; alone, the answer to a question."
     ),
 ]
 ExpiresOption = Annotated[
     float | None,
-    typer.Option(
-        "--expires",
-        metavar="TIME",
+    option(
+        "--expires TIME",
+        "How long the answer counts: 90m, 24h. [default: 7 days]",
         parser=parse_duration,
-        help="How long the answer counts: 90m, 24h. [default: 7 days]",
-        show_default=False,
     ),
 ]
 

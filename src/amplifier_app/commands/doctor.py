@@ -29,6 +29,7 @@ from amplifier_app.base.logins import LoginStore
 from amplifier_app.base.outcome import Ending, to_outcome
 from amplifier_app.base.own_packages import version_line
 from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.typer_options import option
 from amplifier_app.plan.documents.profile_paths import profile_names
 from amplifier_app.plan.documents.scopes import SCOPES, read_settings, settings_path
 from amplifier_app.plan.tree.problems import PlanError
@@ -116,8 +117,7 @@ def examine(*, online: bool = False) -> Iterator[Check]:
 
 def doctor(
     online: Annotated[
-        bool,
-        typer.Option("--online", help="Also test the default provider with a one-word request."),
+        bool, option("--online", "Also test the default provider with a one-word request.")
     ] = False,
     output: OutputOption = "text",
 ) -> None:

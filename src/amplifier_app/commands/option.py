@@ -12,19 +12,33 @@ class Option:
     """An option, in the `Annotated` type of the field that takes its value.
 
     Args:
-        flags: Its spellings, such as `--profile` and `-P`.
+        usage: Its spellings and the name of its value, as help shows them: `-P, --profile NAME`.
+        help: The text of its help.
         group: The heading it appears under in help; None for the last one.
         empty: Whether its value may be empty.
         settings: More arguments of `typer.Option`.
     """
 
     def __init__(
-        self, *flags: str, group: str | None = None, help: str, empty: bool = False, **settings: Any
+        self,
+        usage: str,
+        help: str,
+        *,
+        group: str | None = None,
+        empty: bool = False,
+        **settings: Any,
     ) -> None:
-        self.flags = flags
+        self.flags, self.metavar = parse_usage(usage)
+        self.help = help
         self.group = group
         self.empty = empty
-        self.settings: dict[str, Any] = {"help": help, **settings}
+        self.settings = settings
+
+
+def parse_usage(usage: str) -> tuple[list[str], str | None]:
+    """Return the spellings of an option, the longest first, and the name of its value."""
+    spellings, _, metavar = usage.replace(", ", ",").partition(" ")
+    return sorted(spellings.split(","), key=len, reverse=True), metavar or None
 
 
 def find_option(hint: Any) -> Option | None:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.logins import LoginStore
@@ -25,6 +23,7 @@ from amplifier_app.commands.settings import (
     report,
     written_source,
 )
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.plan.documents.plugins import (
     Plugin,
     data_folder,
@@ -58,7 +57,7 @@ _SECTION = "plugins"
 _SOURCES = "Expected a folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER."
 _LISTED = re.compile(rf"({PLUGIN_NAME})@(.+)")
 """A plugin's name in a marketplace, and the marketplace's source."""
-_NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
+_NameArgument = Annotated[str, argument("NAME", "The plugin.")]
 
 
 class _Found(NamedTuple):
@@ -83,20 +82,16 @@ class _Found(NamedTuple):
 def add(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="[NAME@]SOURCE",
-            help="Its folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER. With NAME@, the folder or repository of a marketplace.",
+        argument(
+            "[NAME@]SOURCE",
+            "Its folder, or git+https://HOST/REPO@REF#subdirectory=FOLDER. With NAME@, the folder or repository of a marketplace.",
         ),
     ],
-    as_: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="Another name for it.")
-    ] = None,
+    as_: Annotated[str | None, option("--as NAME", "Another name for it.")] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="PART",
-            help="A part to use: skills, commands, agents, hooks or servers; repeatable.",
+        option(
+            "--only PART", "A part to use: skills, commands, agents, hooks or servers; repeatable."
         ),
     ] = None,
     scope: ScopeOption = None,
@@ -135,8 +130,7 @@ def add(
 @app.command("list")
 def list_plugins(
     marketplace: Annotated[
-        str | None,
-        typer.Argument(metavar="MARKETPLACE", help="The source of a marketplace."),
+        str | None, argument("MARKETPLACE", "The source of a marketplace.")
     ] = None,
     output: OutputOption = "text",
 ) -> None:
@@ -177,7 +171,7 @@ def _list_marketplace(source: str, output: Format) -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME|[NAME@]SOURCE", help="The plugin.")],
+    name: Annotated[str, argument("NAME|[NAME@]SOURCE", "The plugin.")],
     output: OutputOption = "text",
 ) -> None:
     """Show what a plugin may do: one that was added, or one at a source. Runs nothing of it."""
@@ -194,9 +188,7 @@ def show(
 
 @app.command()
 def update(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The plugin. [default: all]")
-    ] = None,
+    name: Annotated[str | None, argument("NAME", "The plugin. [default: all]")] = None,
     scope: ScopeOption = None,
     yes: YesOption = False,
 ) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.plan.reading import print_plan
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings import Changed, ScopeOption, changing, report
+from amplifier_app.commands.typer_options import argument
 from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE
 from amplifier_app.plan.documents.profile_paths import ProfileFile, profile_files
 from amplifier_app.plan.documents.scopes import USER, read_settings
@@ -66,7 +65,7 @@ def _facts(profile: ProfileFile, project: Path | None, chosen: str) -> dict[str,
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")],
+    name: Annotated[str, argument("NAME", "Name of the profile.")],
     output: OutputOption = "text",
 ) -> None:
     """Show a profile merged with everything it extends and your settings.
@@ -79,7 +78,7 @@ def show(
 
 @app.command()
 def use(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")],
+    name: Annotated[str, argument("NAME", "Name of the profile.")],
     scope: ScopeOption = None,
 ) -> None:
     """Make a profile the default (`profile:` in settings).

@@ -14,14 +14,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import typer
-
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.file_writing import write_new
 from amplifier_app.base.own_packages import version_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_app.commands.doctor import check_state, examine
+from amplifier_app.commands.typer_options import option
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import redactor
 from amplifier_app.sessions.store import SessionStore
@@ -58,19 +57,12 @@ class Section(NamedTuple):
 
 def report(
     session: Annotated[
-        str | None,
-        typer.Option(
-            "--session", metavar="ID", help="The session to report on. [default: the last one here]"
-        ),
+        str | None, option("--session ID", "The session to report on. [default: the last one here]")
     ] = None,
     texts: Annotated[
-        bool,
-        typer.Option("--texts", help="Include prompts, answers and tool calls of the session."),
+        bool, option("--texts", "Include prompts, answers and tool calls of the session.")
     ] = False,
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", "-o", metavar="FILE", help="The new file to write."),
-    ] = None,
+    to: Annotated[Path | None, option("-o, --to FILE", "The new file to write.")] = None,
     yes: YesOption = False,
 ) -> None:
     """Write a file for a bug report: versions, setup, and what happened in a session.

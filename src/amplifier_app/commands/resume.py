@@ -15,6 +15,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.launch import launch
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.store import SessionStore
 
@@ -25,17 +26,12 @@ _LISTED = 20
 def resume(
     context: typer.Context,
     session_id: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ID", help="Session id. [default: choose from a list]", show_default=False
-        ),
+        str | None, argument("ID", "Session id. [default: choose from a list]")
     ] = None,
     everywhere: Annotated[
-        bool, typer.Option("--all", "-a", help="List the sessions of all directories.")
+        bool, option("-a, --all", "List the sessions of all directories.")
     ] = False,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Plain output: no colours, no redrawing.")
-    ] = False,
+    plain: Annotated[bool, option("--plain", "Plain output: no colours, no redrawing.")] = False,
 ) -> None:
     """Continue a saved session in a chat.
 

@@ -10,13 +10,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 from amplifier_app.base import installed, paths
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.typer_options import option
 from amplifier_app.plan.documents.scopes import SCOPES, USER, Settings, read_settings, settings_path
 from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.overrides import apply_sets, parse_sets
@@ -426,10 +425,7 @@ def _as_written(source: Source, text: str, where: Target) -> str:
 
 ScopeOption = Annotated[
     Literal["user", "project", "local"] | None,
-    typer.Option(
-        "--scope",
-        help="Settings to change: your own, the project's, or your own for this project.",
-    ),
+    option("--scope", "Settings to change: your own, the project's, or your own for this project."),
 ]
 
 

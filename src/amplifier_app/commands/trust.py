@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.json_text import json_text
@@ -15,6 +13,7 @@ from amplifier_app.base.sanitize import visible
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.render.table import Column, Format, OutputOption, print_listing
 from amplifier_app.trust import (
     Content,
@@ -30,29 +29,21 @@ from amplifier_support.project_folders import find_hook_files, project_folders
 
 def trust(
     path: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="PATH",
-            help="Folder of the project. [default: working directory]",
-            show_default=False,
-        ),
+        Path | None, argument("PATH", "Folder of the project. [default: working directory]")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Show the .amplifier folder in full without asking.")
+        bool, option("--show", "Show the .amplifier folder in full without asking.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Trust the project without asking.")
-    ] = False,
+    yes: Annotated[bool, option("-y, --yes", "Trust the project without asking.")] = False,
     always: Annotated[
         bool,
-        typer.Option(
+        option(
             "--always",
-            help="Always trust this project, including future changes (for projects only you "
-            "write to).",
+            "Always trust this project, including future changes (for projects only you write to).",
         ),
     ] = False,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke trust.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List the projects you trust.")] = False,
+    revoke: Annotated[bool, option("--revoke", "Revoke trust.")] = False,
+    list_: Annotated[bool, option("--list", "List the projects you trust.")] = False,
     output: OutputOption = "text",
 ) -> None:
     """Review a project's configuration and instruction files, and trust it.

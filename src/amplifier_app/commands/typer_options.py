@@ -1,4 +1,4 @@
-"""Typer commands whose options are declared by the fields of a tuple."""
+"""Options and arguments of Typer commands, written as help shows them, and those that the fields of a tuple declare."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.commands.option import find_option
+from amplifier_app.commands.option import find_option, parse_usage
+
+
+def option(usage: str, help: str, **settings: Any) -> Any:
+    """Return the option of a command; see `amplifier_app.commands.option.Option` for `usage`."""
+    flags, metavar = parse_usage(usage)
+    return typer.Option(*flags, metavar=metavar, help=help, **settings)
+
+
+def argument(metavar: str, help: str, **settings: Any) -> Any:
+    """Return the argument of a command."""
+    return typer.Argument(metavar=metavar, help=help, **settings)
 
 
 def takes_options(
@@ -43,10 +54,10 @@ def takes_options(
         def command(**values: Any) -> None:
             fields = {one.name: values.pop(one.name) for one in added}
             for name, value in fields.items():
-                option, items = marks[name], value if isinstance(value, list) else [value]
+                mark, items = marks[name], value if isinstance(value, list) else [value]
                 # For example an unset variable in a script.
-                if option is not None and not option.empty and "" in items:
-                    raise _empty(option.flags[0], "a value")
+                if mark is not None and not mark.empty and "" in items:
+                    raise _empty(mark.flags[0], "a value")
             function(**values, **{into: declared(**fields)})
 
         parameters: list[Parameter] = []
@@ -70,19 +81,23 @@ def _empty(flag: str, what: str) -> UsageError:
 
 def _option(hint: Any, group: str | None) -> Any:
     """A field's type with its option as Typer's; None for a field that is not an option."""
-    option = find_option(hint)
-    if option is None:
+    declared = find_option(hint)
+    if declared is None:
         return None
     kind = get_args(hint)[0]
-    panel = group or option.group
-    settings = dict(option.settings)
+    settings: dict[str, Any] = {
+        "metavar": declared.metavar,
+        "help": declared.help,
+        **declared.settings,
+    }
     if Path in (kind, *get_args(kind)):
 
         def parse_path(text: str) -> Path:
             # As a path it would be the current folder.
             if not text:
-                raise _empty(option.flags[0], "a file")
+                raise _empty(declared.flags[0], "a file")
             return Path(text)
 
         settings["parser"] = parse_path
-    return Annotated[kind, typer.Option(*option.flags, rich_help_panel=panel, **settings)]
+    panel = group or declared.group
+    return Annotated[kind, typer.Option(*declared.flags, rich_help_panel=panel, **settings)]

@@ -20,7 +20,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import argument, option, takes_options
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_batch.commands.tables import give_scores, open_scoring
@@ -78,12 +78,8 @@ _LESS_IS_BETTER = ("cost in dollars", "tokens", "seconds", "steps", "tool calls"
 
 ToleranceOption = Annotated[
     float,
-    typer.Option(
-        "--tolerance",
-        min=0,
-        max=100,
-        metavar="POINTS",
-        help="How many percentage points fewer rows may pass in B.",
+    option(
+        "--tolerance POINTS", "How many percentage points fewer rows may pass in B.", min=0, max=100
     ),
 ]
 
@@ -91,30 +87,18 @@ ToleranceOption = Annotated[
 def batches(
     context: typer.Context,
     a: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="A",
-            parser=find_folder,
-            help="The folder of a batch, or its URL.",
-            show_default=False,
-        ),
+        Path | None, argument("A", "The folder of a batch, or its URL.", parser=find_folder)
     ] = None,
     b: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="B",
-            parser=find_folder,
-            help="The folder of a batch over the same input, or its URL.",
-            show_default=False,
-        ),
+        argument("B", "The folder of a batch over the same input, or its URL.", parser=find_folder),
     ] = None,
     tolerance: ToleranceOption = 0.0,
     power: Annotated[
         str | None,
-        typer.Option(
-            "--power",
-            metavar="POINTS",
-            help="Only print how many rows find such a difference of pass rates; A and B may be missing.",
+        option(
+            "--power POINTS",
+            "Only print how many rows find such a difference of pass rates; A and B may be missing.",
         ),
     ] = None,
     output: OutputOption = "text",
@@ -312,27 +296,14 @@ class _Side(NamedTuple):
 @takes_options(BatchOptions, "workers", "max_cost")
 def run(
     context: typer.Context,
-    a: Annotated[
-        str,
-        typer.Argument(metavar="A", help="Plan file, or name of a profile.", show_default=False),
-    ],
-    b: Annotated[
-        str, typer.Argument(metavar="B", help="The plan to compare it with.", show_default=False)
-    ],
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="INPUT", help="The rows, as 'batch run' takes them.", show_default=False
-        ),
-    ],
+    a: Annotated[str, argument("A", "Plan file, or name of a profile.")],
+    b: Annotated[str, argument("B", "The plan to compare it with.")],
+    source: Annotated[Path, argument("INPUT", "The rows, as 'batch run' takes them.")],
     *,
     folder: NewFolderOption,
     until: Annotated[
         Literal["all", "decided"],
-        typer.Option(
-            "--until",
-            help="Stop after all rows, or as soon as one plan is clearly better.",
-        ),
+        option("--until", "Stop after all rows, or as soon as one plan is clearly better."),
     ] = "all",
     tolerance: ToleranceOption = 0.0,
     row: RowOptions,

@@ -22,7 +22,7 @@ from amplifier_app.commands.answers import (
 )
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.schema import read_schema
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import argument, option, takes_options
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.lock import SessionLock
@@ -144,21 +144,14 @@ def merge(
     context: typer.Context,
     folders: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="FOLDER",
-            parser=find_folder,
-            help="The folders of the shards, or their URLs.",
-            show_default=False,
-        ),
+        argument("FOLDER", "The folders of the shards, or their URLs.", parser=find_folder),
     ],
     target: Annotated[
         Path,
-        typer.Option(
-            "--to",
-            "-o",
-            metavar="FOLDER",
+        option(
+            "-o, --to FOLDER",
+            "Folder of the merged batch; must be new or empty.",
             parser=local_folder,
-            help="Folder of the merged batch; must be new or empty.",
         ),
     ],
 ) -> None:
@@ -178,13 +171,8 @@ def merge(
 
 def approve(
     folder: FolderArgument,
-    rows: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ROW", help="The ids of the rows.", show_default=False),
-    ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Answer the questions of all rows that wait.")
-    ] = False,
+    rows: Annotated[list[str] | None, argument("ROW", "The ids of the rows.")] = None,
+    every: Annotated[bool, option("--all", "Answer the questions of all rows that wait.")] = False,
     allow: AllowOption = False,
     deny: DenyOption = False,
     answer: AnswerOption = None,

@@ -13,7 +13,7 @@ from amplifier_app.base.stdio import Output, claim_stdout, to_stderr
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import argument, option, takes_options
 from amplifier_app.runtime import describe
 from amplifier_batch.commands.tables import give_scores, open_scoring
 from amplifier_batch.dispatch import OF_EVERY_ROW
@@ -51,17 +51,13 @@ from amplifier_batch.table import Table, Where
 @takes_options(BatchOptions)
 def run(
     context: typer.Context,
-    plan: Annotated[
-        str,
-        typer.Argument(metavar="PLAN", help="Plan file, or name of a profile.", show_default=False),
-    ],
+    plan: Annotated[str, argument("PLAN", "Plan file, or name of a profile.")],
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="INPUT",
-            help="The rows: .jsonl, .json, .csv, .tsv, .parquet, lines of text, a folder, a pattern in quotes, "
+        argument(
+            "INPUT",
+            "The rows: .jsonl, .json, .csv, .tsv, .parquet, lines of text, a folder, a pattern in quotes, "
             "or - for stdin.",
-            show_default=False,
         ),
     ],
     *,
@@ -181,10 +177,9 @@ def retry(
     folder: FolderArgument,
     only: Annotated[
         str | None,
-        typer.Option(
-            "--only",
-            metavar="OUTCOMES",
-            help="Only rows with these outcomes, separated by commas, such as provider,budget. "
+        option(
+            "--only OUTCOMES",
+            "Only rows with these outcomes, separated by commas, such as provider,budget. "
             "[default: all that failed]",
         ),
     ] = None,

@@ -19,6 +19,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import option
 from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.runtime import describe
 from amplifier_batch.execution.setup import reopen_request
@@ -42,12 +43,7 @@ def results(
     where: WhereOption = None,
     to: Annotated[
         Path | None,
-        typer.Option(
-            "--to",
-            "-o",
-            metavar="FILE",
-            help="Write to FILE: .csv, .jsonl or .parquet, not to stdout.",
-        ),
+        option("-o, --to FILE", "Write to FILE: .csv, .jsonl or .parquet, not to stdout."),
     ] = None,
 ) -> None:
     """Write the results as one table: the input, the answer, scores, cost and how each run ended.
@@ -80,9 +76,7 @@ def score(
     context: typer.Context,
     folder: FolderArgument,
     scores: ScoreOption = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Also score the runs that have a score.")
-    ] = False,
+    again: Annotated[bool, option("--again", "Also score the runs that have a score.")] = False,
     take_over: TakeOverOption = False,
     output: OutputOption = "text",
 ) -> None:
@@ -171,26 +165,21 @@ def give_scores(
 def report(
     folder: FolderArgument,
     format: Annotated[
-        Literal["md", "junit", "html"],
-        typer.Option("--format", help="Format of the report."),
+        Literal["md", "junit", "html"], option("--format", "Format of the report.")
     ] = "md",
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", "-o", metavar="FILE", help="Write to FILE, not to stdout."),
-    ] = None,
+    to: Annotated[Path | None, option("-o, --to FILE", "Write to FILE, not to stdout.")] = None,
     by: Annotated[
         str | None,
-        typer.Option(
-            "--by",
-            metavar="FIELD",
-            help="Show the share that passed and the means of the scores by the values of a field.",
+        option(
+            "--by FIELD",
+            "Show the share that passed and the means of the scores by the values of a field.",
         ),
     ] = None,
     with_sessions: Annotated[
         bool,
-        typer.Option(
+        option(
             "--sessions",
-            help="With --format html and --to: also write a page for the session of each row in the table, to "
+            "With --format html and --to: also write a page for the session of each row in the table, to "
             "a folder next to FILE.",
         ),
     ] = False,

@@ -33,7 +33,7 @@ from amplifier_app.commands.settings import (
     warn_of_secret,
 )
 from amplifier_app.commands.tool.calls import OPTIONS, describe_tool, tool_session
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import argument, option, takes_options
 from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.tree import edit
@@ -54,32 +54,24 @@ app = eager_group("Add, list, test and remove MCP servers, and log in to them.")
 
 _ADDRESS = ("tools", MODULE_ID, "config", "servers")
 _SDK = "mcp"
-_NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The server.")]
+_NameArgument = Annotated[str, argument("NAME", "The server.")]
 
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A short name for the server.")],
+    name: Annotated[str, argument("NAME", "A short name for the server.")],
     command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="-- COMMAND", help="The program to start, and its arguments."),
+        list[str] | None, argument("-- COMMAND", "The program to start, and its arguments.")
     ] = None,
-    url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="The address of a running server.")
-    ] = None,
+    url: Annotated[str | None, option("--url URL", "The address of a running server.")] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(
-            "--header", metavar="NAME=VALUE", help="With --url: sent with each request; repeatable."
-        ),
+        option("--header NAME=VALUE", "With --url: sent with each request; repeatable."),
     ] = None,
     env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="A variable for the program; repeatable."),
+        list[str] | None, option("--env NAME=VALUE", "A variable for the program; repeatable.")
     ] = None,
-    network: Annotated[
-        bool, typer.Option("--network", help="Let the program use the network.")
-    ] = False,
+    network: Annotated[bool, option("--network", "Let the program use the network.")] = False,
     scope: ScopeOption = None,
 ) -> None:
     """Add an MCP server to every profile (through your settings).
@@ -294,16 +286,10 @@ def login(
     name: _NameArgument,
     request: Request,
     no_browser: Annotated[
-        bool,
-        typer.Option(
-            "--no-browser", help="Ask for the address at which a browser elsewhere has ended."
-        ),
+        bool, option("--no-browser", "Ask for the address at which a browser elsewhere has ended.")
     ] = False,
     scope: Annotated[
-        str | None,
-        typer.Option(
-            "--scope", metavar="TEXT", help="Scopes to request as well, separated by spaces."
-        ),
+        str | None, option("--scope TEXT", "Scopes to request as well, separated by spaces.")
     ] = None,
 ) -> None:
     """Log in to an MCP server with OAuth, in a browser.

@@ -22,7 +22,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import argument, takes_options
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_kit.plan_tests.cases import Case, find_cases
 from amplifier_kit.plan_tests.expectations import Tested, run_case
@@ -46,27 +46,23 @@ class RunOptions(NamedTuple):
     """Which tests run, and how."""
 
     keyword: Annotated[
-        str | None,
-        Option("-k", metavar="TEXT", help="Run only tests with TEXT in their file or name."),
+        str | None, Option("-k TEXT", "Run only tests with TEXT in their file or name.")
     ] = None
-    exit_first: Annotated[
-        bool, Option("-x", "--exitfirst", help="Stop at the first test that fails.")
-    ] = False
-    list_only: Annotated[bool, Option("--list", help="List the tests instead of running them.")] = (
+    exit_first: Annotated[bool, Option("-x, --exitfirst", "Stop at the first test that fails.")] = (
         False
     )
+    list_only: Annotated[bool, Option("--list", "List the tests instead of running them.")] = False
     update: Annotated[
         bool,
         Option(
             "--update",
-            help="Record the recordings of the tests again, with the providers of their plans.",
+            "Record the recordings of the tests again, with the providers of their plans.",
         ),
     ] = False
     report: Annotated[
-        str | None,
-        Option("--report", metavar="junit=FILE", help="Write a JUnit report to FILE."),
+        str | None, Option("--report junit=FILE", "Write a JUnit report to FILE.")
     ] = None
-    verbose: Annotated[bool, Option("-v", "--verbose", help="Print a line for each test.")] = False
+    verbose: Annotated[bool, Option("-v, --verbose", "Print a line for each test.")] = False
 
 
 @app.command()
@@ -76,10 +72,8 @@ def run_tests(
     context: typer.Context,
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PATH",
-            help="Test files, folders, or FILE::NAME for one test. [default: the current folder]",
-            show_default=False,
+        argument(
+            "PATH", "Test files, folders, or FILE::NAME for one test. [default: the current folder]"
         ),
     ] = None,
     *,

@@ -22,6 +22,7 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, to_node, with_items
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
@@ -41,7 +42,7 @@ from amplifier_support.project_folders import HOOK_FILES
 
 ModeOption = Annotated[
     Literal["ask", "edits", "propose", "read-only", "auto"] | None,
-    typer.Option("--mode", help="The mode to decide in. [default: the plan's]", show_default=False),
+    option("--mode", "The mode to decide in. [default: the plan's]"),
 ]
 
 _KEYS = {"bash": "command", "web_fetch": "url", "web_search": "query", "grep": "pattern"}
@@ -148,34 +149,21 @@ def find_calls(
 @takes_plan_options("profile", "plan", "sets")
 def show_decision(
     call: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CALL",
-            help="The call, as 'bash: rm -rf build', or a tool.",
-            show_default=False,
-        ),
+        str | None, argument("CALL", "The call, as 'bash: rm -rf build', or a tool.")
     ] = None,
-    input: Annotated[
-        str | None,
-        typer.Argument(metavar="JSON", help="The input of the tool.", show_default=False),
-    ] = None,
+    input: Annotated[str | None, argument("JSON", "The input of the tool.")] = None,
     *,
     request: Request,
     mode: ModeOption = None,
     programs: Annotated[
         str | None,
-        typer.Option(
-            "--as",
-            metavar="PROGRAMS",
-            help="Run the plan's guards on the call in the formats of claude, codex or both.",
-            show_default=False,
+        option(
+            "--as PROGRAMS",
+            "Run the plan's guards on the call in the formats of claude, codex or both.",
         ),
     ] = None,
     sessions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--session", metavar="ID", help="With --as: the calls of a session.", show_default=False
-        ),
+        list[str] | None, option("--session ID", "With --as: the calls of a session.")
     ] = None,
     output: OutputOption = "text",
 ) -> None:
@@ -242,19 +230,13 @@ class _Replayed(NamedTuple):
 
 @takes_plan_options("profile", "plan", "sets")
 def replay_command(
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID", help="Session ids. [default: all]", show_default=False),
-    ] = None,
+    ids: Annotated[list[str] | None, argument("ID", "Session ids. [default: all]")] = None,
     *,
     request: Request,
     mode: ModeOption = None,
-    asks: Annotated[bool, typer.Option("--asks", help="Also list calls that would ask.")] = False,
+    asks: Annotated[bool, option("--asks", "Also list calls that would ask.")] = False,
     limit: Annotated[
-        int,
-        typer.Option(
-            "--limit", "-n", min=0, metavar="N", help="List at most N calls; 0 lists all."
-        ),
+        int, option("-n, --limit N", "List at most N calls; 0 lists all.", min=0)
     ] = 50,
     output: OutputOption = "text",
 ) -> None:
@@ -428,12 +410,7 @@ class Suggestion(NamedTuple):
 
 @takes_plan_options("profile", "plan", "sets")
 def suggest_command(
-    id: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID", help="Session id, the start of one, or a short id.", show_default=False
-        ),
-    ],
+    id: Annotated[str, argument("ID", "Session id, the start of one, or a short id.")],
     *,
     request: Request,
     mode: ModeOption = None,

@@ -19,6 +19,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.plan.tree.entries import ModuleKind
 from amplifier_core.module_sources import PARTS, conventional_name
 from amplifier_support.named_tuple import NamedTuple
@@ -203,11 +204,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def new(
-    kind: Annotated[ModuleKind, typer.Argument(metavar="KIND", help="Kind of the module.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its id, for example my-tool.")],
-    folder: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Parent folder of the new package.")
-    ] = Path(),
+    kind: Annotated[ModuleKind, argument("KIND", "Kind of the module.")],
+    name: Annotated[str, argument("NAME", "Its id, for example my-tool.")],
+    folder: Annotated[Path, option("--dir DIR", "Parent folder of the new package.")] = Path(),
 ) -> None:
     """Create a package for a new module: tool, provider, hook, orchestrator or context.
 

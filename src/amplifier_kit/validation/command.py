@@ -26,6 +26,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.option import parse_duration
 from amplifier_app.commands.plan_options import chosen_plan
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.requirements import PlanRequirement, check_requirement
 from amplifier_app.plan.source_spec import SourceSyntaxError, without_password
@@ -389,39 +390,33 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def validate(
     module: Annotated[
         str,
-        typer.Argument(
-            metavar="PATH|ID|SOURCE",
-            help="Folder or Python file, id of a bundled or installed module, or a source: git+https://…",
-            show_default=False,
+        argument(
+            "PATH|ID|SOURCE",
+            "Folder or Python file, id of a bundled or installed module, or a source: git+https://…",
         ),
     ],
     kind: Annotated[
-        ModuleKind | None,
-        typer.Option("--type", "-t", help="Module type. [default: as declared by the module]"),
+        ModuleKind | None, option("-t, --type", "Module type. [default: as declared by the module]")
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="FILE|KEY=VALUE",
-            help="Configuration for mount(): a YAML or JSON file, or single values; repeatable.",
+        option(
+            "-c, --config FILE|KEY=VALUE",
+            "Configuration for mount(): a YAML or JSON file, or single values; repeatable.",
         ),
     ] = None,
     requires: Annotated[
         list[str] | None,
-        typer.Option(
-            "--requires",
-            metavar="REQUIREMENT",
-            help="Package to install for it, as in 'requires' of a plan's entry; repeatable.",
+        option(
+            "--requires REQUIREMENT",
+            "Package to install for it, as in 'requires' of a plan's entry; repeatable.",
         ),
     ] = None,
     behavioral: Annotated[
-        bool, typer.Option("--behavioral", help="Also run the behaviour suite of its kind.")
+        bool, option("--behavioral", "Also run the behaviour suite of its kind.")
     ] = False,
     timeout: Annotated[
-        str,
-        typer.Option("--timeout", metavar="TIME", help="Time limit for each part: 90, 90s, 5m."),
+        str, option("--timeout TIME", "Time limit for each part: 90, 90s, 5m.")
     ] = "1m",
     output: OutputOption = "text",
 ) -> None:

@@ -22,6 +22,7 @@ from amplifier_app.base.paths import bundled_examples_dir
 from amplifier_app.base.stdio import terminal_width
 from amplifier_app.commands.group import amplifier_command
 from amplifier_app.commands.help import plain_record, walk_commands
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
@@ -29,14 +30,10 @@ from amplifier_support.text import did_you_mean
 
 def docs(
     topic: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TOPIC", help="Page to show. [default: list all pages]", show_default=False
-        ),
+        str | None, argument("TOPIC", "Page to show. [default: list all pages]")
     ] = None,
     search: Annotated[
-        str | None,
-        typer.Option("--search", "-s", metavar="TEXT", help="List the lines that contain TEXT."),
+        str | None, option("-s, --search TEXT", "List the lines that contain TEXT.")
     ] = None,
     output: OutputOption = "text",
 ) -> None:

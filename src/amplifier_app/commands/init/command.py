@@ -24,60 +24,41 @@ class InitOptions(NamedTuple):
 
     provider: Annotated[
         str | None,
-        Option(
-            "--provider",
-            "-p",
-            metavar="NAME",
-            group="Provider",
-            help="Provider, as 'provider list' shows it.",
-        ),
+        Option("-p, --provider NAME", "Provider, as 'provider list' shows it.", group="Provider"),
     ] = None
     model: Annotated[
         str | None,
         Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            empty=True,
-            group="Provider",
-            help="Model to use; '' for the default.",
+            "-m, --model NAME", "Model to use; '' for the default.", empty=True, group="Provider"
         ),
     ] = None
     base_url: Annotated[
         str | None,
         Option(
-            "--base-url",
-            metavar="URL",
+            "--base-url URL",
+            "Address of the API; '' for the provider's own.",
             empty=True,
             group="Provider",
-            help="Address of the API; '' for the provider's own.",
         ),
     ] = None
     key_stdin: Annotated[
-        bool,
-        Option("--key-stdin", group="Key", help="Read the key from the first line of stdin."),
+        bool, Option("--key-stdin", "Read the key from the first line of stdin.", group="Key")
     ] = False
     key_in: Annotated[
         Literal["keyring", "file"] | None,
         Option(
             "--key-in",
+            "Where to store the key. [default: keyring if there is one, otherwise file]",
             group="Key",
-            help="Where to store the key. [default: keyring if there is one, otherwise file]",
-            show_default=False,
         ),
     ] = None
-    no_test: Annotated[bool, Option("--no-test", help="Save without testing the connection.")] = (
-        False
-    )
+    no_test: Annotated[bool, Option("--no-test", "Save without testing the connection.")] = False
     yes: Annotated[
-        bool,
-        Option("--yes", "-y", help="Do not prompt; keep current values for anything not given."),
+        bool, Option("-y, --yes", "Do not prompt; keep current values for anything not given.")
     ] = False
-    timeout: Annotated[
-        str, Option("--timeout", metavar="TIME", help="Time limit of the test: 90, 90s, 5m.")
-    ] = "2m"
+    timeout: Annotated[str, Option("--timeout TIME", "Time limit of the test: 90, 90s, 5m.")] = "2m"
     verbose: Annotated[
-        bool, Option("--verbose", "-v", help="Show tracebacks and log messages of modules.")
+        bool, Option("-v, --verbose", "Show tracebacks and log messages of modules.")
     ] = False
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-import typer
-
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands import settings
 from amplifier_app.commands.settings import ScopeOption, changing, report
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_core.module_sources import find_kind
 
 Kind = Literal["tool", "hook", "provider"]
@@ -16,18 +15,13 @@ Kind = Literal["tool", "hook", "provider"]
 
 
 def add(
-    module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
-    source: Annotated[
-        str | None,
-        typer.Option("--source", "-s", metavar="SOURCE", help="Where to load it from."),
-    ] = None,
+    module: Annotated[str, argument("ID", "Id of the module.")],
+    source: Annotated[str | None, option("-s, --source SOURCE", "Where to load it from.")] = None,
     kind: Annotated[
-        Kind | None,
-        typer.Option("--type", "-t", help="Module type. [default: guessed from the id]"),
+        Kind | None, option("-t, --type", "Module type. [default: guessed from the id]")
     ] = None,
     config: Annotated[
-        list[str] | None,
-        typer.Option("--config", "-c", metavar="KEY=VALUE", help="Configuration; repeatable."),
+        list[str] | None, option("-c, --config KEY=VALUE", "Configuration; repeatable.")
     ] = None,
     scope: ScopeOption = None,
 ) -> None:
@@ -56,7 +50,7 @@ def _kind(module: str) -> str:
 
 
 def remove(
-    module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
+    module: Annotated[str, argument("ID", "Id of the module.")],
     scope: ScopeOption = None,
 ) -> None:
     """Remove a module from every profile.
@@ -72,13 +66,10 @@ def remove(
 
 
 def override(
-    module: Annotated[str, typer.Argument(metavar="ID", help="Id of the module.")],
-    source: Annotated[
-        str | None,
-        typer.Argument(metavar="SOURCE", help="Where to load it from.", show_default=False),
-    ] = None,
+    module: Annotated[str, argument("ID", "Id of the module.")],
+    source: Annotated[str | None, argument("SOURCE", "Where to load it from.")] = None,
     scope: ScopeOption = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the override.")] = False,
+    remove: Annotated[bool, option("--remove", "Remove the override.")] = False,
 ) -> None:
     """Load a module from a different source in every plan (`sources:` in settings).
 

@@ -25,6 +25,7 @@ from amplifier_app.commands.settings import (
     report,
     written_source,
 )
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources import update as updating
 from amplifier_app.sources.loading import Fetching
@@ -40,14 +41,11 @@ if TYPE_CHECKING:
 
 @takes_plan_options("profile", "plan")
 def update(
-    modules: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID", help="Update only these modules.", show_default=False),
-    ] = None,
+    modules: Annotated[list[str] | None, argument("ID", "Update only these modules.")] = None,
     *,
     request: Request,
     check: Annotated[
-        bool, typer.Option("--check", help="Only report; exit with 9 if updates are available.")
+        bool, option("--check", "Only report; exit with 9 if updates are available.")
     ] = False,
     output: OutputOption = "text",
 ) -> None:
@@ -116,14 +114,12 @@ def _short(version: str | None) -> str:
 
 @takes_plan_options("profile", "plan")
 def vendor(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Target folder.", file_okay=False)],
+    folder: Annotated[Path, argument("DIR", "Target folder.", file_okay=False)],
     *,
     request: Request,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Also write the sources to the settings.")
-    ] = False,
+    apply: Annotated[bool, option("--apply", "Also write the sources to the settings.")] = False,
     scope: ScopeOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite changed copies.")] = False,
+    force: Annotated[bool, option("--force", "Overwrite changed copies.")] = False,
     output: OutputOption = "text",
 ) -> None:
     """Copy a plan's modules and their dependencies to DIR/<id>/.

@@ -20,6 +20,7 @@ from amplifier_app.base.stdio import terminal_width
 from amplifier_app.commands.module.description import ModuleFacts, collect_facts
 from amplifier_app.commands.plan_options import chosen_plan, skipped_lines, takes_plan_options
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.modules import SourcedModule, sourced_modules
 from amplifier_app.plan.schema.module_schemas import current_keys
@@ -125,12 +126,10 @@ def _summary(module_id: str, entry_point: str) -> str | None:
 
 @takes_plan_options("profile", "plan", "sets")
 def show(
-    module: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of the module, for example tool-bash.")
-    ],
+    module: Annotated[str, argument("ID", "Id of the module, for example tool-bash.")],
     *,
     request: Request,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not download anything.")] = False,
+    offline: Annotated[bool, option("--offline", "Do not download anything.")] = False,
     output: OutputOption = "text",
 ) -> None:
     """Show where a module comes from, which places were searched, and its config.

@@ -16,7 +16,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import argument, option, takes_options
 from amplifier_app.plan.modules import PlannedModule, agent_modules, planned_modules
 from amplifier_app.plan.requirements import check_requirement, parsed_requirement
 from amplifier_app.plan.source_spec import SourceSyntaxError
@@ -33,18 +33,13 @@ def require(
     context: typer.Context,
     request: Request,
     package: Annotated[
-        str,
-        typer.Argument(
-            metavar="PACKAGE", help="The package: NAME, 'NAME<2', or 'NAME @ git+https://…'."
-        ),
+        str, argument("PACKAGE", "The package: NAME, 'NAME<2', or 'NAME @ git+https://…'.")
     ],
     modules: Annotated[
         list[str] | None,
-        typer.Option(
-            "--module",
-            metavar="ID",
-            help="A module that needs it; repeatable. [default: all that cannot be imported without it]",
-            show_default=False,
+        option(
+            "--module ID",
+            "A module that needs it; repeatable. [default: all that cannot be imported without it]",
         ),
     ] = None,
 ) -> None:

@@ -6,12 +6,11 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.plan.documents.plan_files import MergedPlan
 from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.plan.explain import yaml_text
@@ -26,14 +25,11 @@ from amplifier_app.trust import folder_if_trusted
 
 
 def import_bundle(
-    bundle: Annotated[
-        str, typer.Argument(metavar="BUNDLE", help="File, folder, source or name of a bundle.")
-    ],
+    bundle: Annotated[str, argument("BUNDLE", "File, folder, source or name of a bundle.")],
     file: Annotated[
-        Path | None,
-        typer.Option("--to", "-o", metavar="FILE", help="Write the plan to FILE.", dir_okay=False),
+        Path | None, option("-o, --to FILE", "Write the plan to FILE.", dir_okay=False)
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    force: Annotated[bool, option("--force", "Overwrite FILE.")] = False,
 ) -> None:
     """Convert a bundle and everything it includes to one plan.
 

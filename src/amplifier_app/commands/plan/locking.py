@@ -15,6 +15,7 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import option
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.table import OutputOption
 from amplifier_app.render.text import StderrNotices
@@ -32,12 +33,10 @@ def lock(
     *,
     request: Request,
     file: Annotated[
-        Path | None,
-        typer.Option("--to", "-o", metavar="FILE", help="Write the lock to FILE.", dir_okay=False),
+        Path | None, option("-o, --to FILE", "Write the lock to FILE.", dir_okay=False)
     ] = None,
     check: Annotated[
-        bool,
-        typer.Option("--check", help="Write nothing; exit with 78 if the lock is out of date."),
+        bool, option("--check", "Write nothing; exit with 78 if the lock is out of date.")
     ] = False,
     output: OutputOption = "text",
 ) -> None:

@@ -17,6 +17,7 @@ from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.plan.documents.plan_files import MergedPlan
 from amplifier_app.plan.explain import (
     Change,
@@ -43,12 +44,8 @@ from amplifier_app.trust import folder_if_trusted
 def show(
     *,
     request: Request,
-    origins: Annotated[
-        bool, typer.Option("--origins", help="Show the file and line of each value.")
-    ] = False,
-    output: Annotated[
-        Literal["yaml", "json"], typer.Option("--output", help="Output format.")
-    ] = "yaml",
+    origins: Annotated[bool, option("--origins", "Show the file and line of each value.")] = False,
+    output: Annotated[Literal["yaml", "json"], option("--output", "Output format.")] = "yaml",
 ) -> None:
     """Show the plan that `run` would use, merged from all its files.
 
@@ -102,10 +99,7 @@ def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> N
 
 @takes_plan_options("profile", "plan", "provider", "model", "sets")
 def explain_command(
-    path: Annotated[
-        str,
-        typer.Argument(metavar="PATH.TO.KEY", help="For example tools.tool-bash.config.timeout."),
-    ],
+    path: Annotated[str, argument("PATH.TO.KEY", "For example tools.tool-bash.config.timeout.")],
     *,
     request: Request,
     output: OutputOption = "text",
@@ -188,12 +182,10 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
 def diff(
-    old: Annotated[str, typer.Argument(metavar="A", help="A profile or a plan file.")],
-    new: Annotated[
-        str, typer.Argument(metavar="B", help="The profile or plan file to compare it with.")
-    ],
+    old: Annotated[str, argument("A", "A profile or a plan file.")],
+    new: Annotated[str, argument("B", "The profile or plan file to compare it with.")],
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 9 if there are differences.")
+        bool, option("--exit-code", "Exit with 9 if there are differences.")
     ] = False,
     output: OutputOption = "text",
 ) -> None:

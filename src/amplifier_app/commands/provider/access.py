@@ -18,6 +18,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import parse_duration
 from amplifier_app.commands.plan_options import chosen_plan, skipped_lines, takes_plan_options
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.render.text import StderrNotices
@@ -138,9 +139,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def forget(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Provider, or the variable a key is stored as.")
-    ],
+    name: Annotated[str, argument("NAME", "Provider, or the variable a key is stored as.")],
 ) -> None:
     """Remove the stored keys of a provider from the keyring or the file.
 
@@ -171,14 +170,10 @@ def _variables(name: str) -> list[str]:
 
 NameArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="NAME",
-        help="Provider, as 'provider list' shows it. [default: the plan's first]",
-        show_default=False,
-    ),
+    argument("NAME", "Provider, as 'provider list' shows it. [default: the plan's first]"),
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show tracebacks and log messages of modules.")
+    bool, option("-v, --verbose", "Show tracebacks and log messages of modules.")
 ]
 
 
@@ -280,20 +275,11 @@ def request_short_answer(
     context: typer.Context,
     name: NameArgument = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            help="Model to use. [default: the provider's]",
-            show_default=False,
-        ),
+        str | None, option("-m, --model NAME", "Model to use. [default: the provider's]")
     ] = None,
     *,
     request: Request,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="Time limit: 90, 90s, 5m.")
-    ] = "2m",
+    timeout: Annotated[str, option("--timeout TIME", "Time limit: 90, 90s, 5m.")] = "2m",
     output: OutputOption = "text",
     verbose: VerboseOption = False,
 ) -> None:

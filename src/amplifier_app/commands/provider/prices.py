@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-import typer
-
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.json_text import json_text
@@ -16,6 +14,7 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import option
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_app.sources.fetch.prices import (
@@ -54,15 +53,11 @@ def prices(
     *,
     request: Request,
     update: Annotated[
-        bool, typer.Option("--update", help="Fetch a newer table and show how it differs.")
+        bool, option("--update", "Fetch a newer table and show how it differs.")
     ] = False,
     source: Annotated[
         SourceName | None,
-        typer.Option(
-            "--from",
-            help="Where to fetch the table from. [default: genai-prices]",
-            show_default=False,
-        ),
+        option("--from", "Where to fetch the table from. [default: genai-prices]"),
     ] = None,
     yes: YesOption = False,
     output: OutputOption = "text",

@@ -10,41 +10,37 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.finish import Invocation, OutputFormat
 from amplifier_app.commands.option import Option
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import argument, takes_options
 from amplifier_support.named_tuple import NamedTuple
 
 
 class Variation(NamedTuple):
     """The part of running and showing a request that is not in the request itself."""
 
-    output: Annotated[OutputFormat, Option("--output", group="Output", help="Output format.")] = (
-        "text"
-    )
+    output: Annotated[OutputFormat, Option("--output", "Output format.", group="Output")] = "text"
     plain: Annotated[
-        bool, Option("--plain", group="Output", help="Plain output: no colours, no redrawing.")
+        bool, Option("--plain", "Plain output: no colours, no redrawing.", group="Output")
     ] = False
     dry_run: Annotated[
         bool,
         Option(
             "--dry-run",
+            "Check the plan without asking a model (same as 'plan check').",
             group="Reproducible runs",
-            help="Check the plan without asking a model (same as 'plan check').",
         ),
     ] = False
     detach: Annotated[
         bool,
         Option(
             "--detach",
-            group="Output",
-            help="Go on in the background: print the session id, and keep the JSON result as run.json in the "
+            "Go on in the background: print the session id, and keep the JSON result as run.json in the "
             "session's folder; see 'amplifier session join'.",
+            group="Output",
         ),
     ] = False
     verbose: Annotated[
         bool,
-        Option(
-            "--verbose", "-v", group="Output", help="Show tracebacks and log messages of modules."
-        ),
+        Option("-v, --verbose", "Show tracebacks and log messages of modules.", group="Output"),
     ] = False
 
 
@@ -54,11 +50,10 @@ def run(
     context: typer.Context,
     prompt: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PROMPT",
-            help="The prompt. Piped input is appended to it; use '-' to read the prompt from "
+        argument(
+            "PROMPT",
+            "The prompt. Piped input is appended to it; use '-' to read the prompt from "
             "stdin. With no prompt on a terminal, starts a chat.",
-            show_default=False,
             rich_help_panel="Arguments",
         ),
     ] = None,

@@ -16,7 +16,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose, open_sources
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import option, takes_options
 from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.render.report import plan_module_lines, plan_verdict, weight_lines
 from amplifier_app.render.table import OutputOption
@@ -39,13 +39,10 @@ def check(
     context: typer.Context,
     request: Request,
     tokens: Annotated[
-        bool, typer.Option("--tokens", help="Count the tokens of a request, by what adds them.")
+        bool, option("--tokens", "Count the tokens of a request, by what adds them.")
     ] = False,
     max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max", metavar="N", min=1, help="With --tokens: exit with 9 if it has more than N."
-        ),
+        int | None, option("--max N", "With --tokens: exit with 9 if it has more than N.", min=1)
     ] = None,
     output: OutputOption = "text",
 ) -> None:

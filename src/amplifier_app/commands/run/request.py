@@ -45,109 +45,73 @@ class Request(NamedTuple):
     is_set_up: bool = False
     module_mode: str | None = None
     folder: str | None = None
-    profile: Annotated[
-        str | None, _plan("--profile", "-P", metavar="NAME", help="Profile to use.")
-    ] = None
-    plan: Annotated[
-        Path | None, _plan("--plan", "-f", metavar="FILE", help="Plan file to use.")
-    ] = None
-    provider: Annotated[
-        str | None, _plan("--provider", "-p", metavar="NAME", help="Provider to use.")
-    ] = None
-    model: Annotated[str | None, _plan("--model", "-m", metavar="NAME", help="Model to use.")] = (
-        None
-    )
+    profile: Annotated[str | None, _plan("-P, --profile NAME", "Profile to use.")] = None
+    plan: Annotated[Path | None, _plan("-f, --plan FILE", "Plan file to use.")] = None
+    provider: Annotated[str | None, _plan("-p, --provider NAME", "Provider to use.")] = None
+    model: Annotated[str | None, _plan("-m, --model NAME", "Model to use.")] = None
     sets: Annotated[
-        list[str] | None,
-        _plan("--set", metavar="PATH=VALUE", help="Change a value of the plan; repeatable."),
+        list[str] | None, _plan("--set PATH=VALUE", "Change a value of the plan; repeatable.")
     ] = None
     attach: Annotated[
         list[str] | None,
         _session(
-            "--attach",
-            metavar="FILE",
-            help="Add an image (PNG, JPEG, GIF, WebP) or a text file to the prompt; repeatable.",
+            "--attach FILE",
+            "Add an image (PNG, JPEG, GIF, WebP) or a text file to the prompt; repeatable.",
         ),
     ] = None
     session: Annotated[
         str | None,
-        _session(
-            "--session",
-            metavar="ID",
-            help="Resume this session, or create it if it does not exist.",
-        ),
+        _session("--session ID", "Resume this session, or create it if it does not exist."),
     ] = None
-    resume: Annotated[
-        str | None, _session("--resume", metavar="ID", help="Resume this session.")
-    ] = None
+    resume: Annotated[str | None, _session("--resume ID", "Resume this session.")] = None
     continue_last: Annotated[
-        bool, _session("--continue", help="Resume the last session of this directory.")
+        bool, _session("--continue", "Resume the last session of this directory.")
     ] = False
     fork: Annotated[
-        str | None,
-        _session("--fork", metavar="ID", help="Start a new session from a copy of this one."),
+        str | None, _session("--fork ID", "Start a new session from a copy of this one.")
     ] = None
-    no_save: Annotated[bool, _session("--no-save", help="Do not save the session.")] = False
+    no_save: Annotated[bool, _session("--no-save", "Do not save the session.")] = False
     max_steps: Annotated[
         int | None,
-        _limit(
-            "--max-steps",
-            "--max-turns",
-            min=1,
-            metavar="N",
-            help="Stop after N model calls per prompt.",
-        ),
+        _limit("--max-steps, --max-turns N", "Stop after N model calls per prompt.", min=1),
     ] = None
     max_tokens: Annotated[
         int | None,
         _limit(
-            "--max-tokens-total",
+            "--max-tokens-total N",
+            "Stop when the session, including its sub-agents, has used N tokens.",
             min=1,
-            metavar="N",
-            help="Stop when the session, including its sub-agents, has used N tokens.",
         ),
     ] = None
     max_cost: Annotated[
         float | None,
-        _limit(
-            "--max-cost",
-            metavar="DOLLARS",
-            help="Stop when the session has cost this many US dollars.",
-        ),
+        _limit("--max-cost DOLLARS", "Stop when the session has cost this many US dollars."),
     ] = None
     timeout: Annotated[
         float | None,
-        _limit(
-            "--timeout",
-            metavar="TIME",
-            parser=parse_duration,
-            help="Stop after this time: 90, 90s, 5m, 1h.",
-        ),
+        _limit("--timeout TIME", "Stop after this time: 90, 90s, 5m, 1h.", parser=parse_duration),
     ] = None
     approve: Annotated[
         Literal["ask", "deny", "allow", "policy", "park"] | None,
         _permission(
             "--approve",
-            help="How to handle tool calls that need approval; 'policy' uses each request's own "
+            "How to handle tool calls that need approval; 'policy' uses each request's own "
             "default, 'park' ends with exit code 10 and waits for 'amplifier session approve'. [default: ask on a terminal, otherwise deny]",
-            show_default=False,
         ),
     ] = None
     approve_with: Annotated[
         str | None,
         _permission(
-            "--approve-with",
-            metavar="COMMAND",
-            help="Ask this program about each call that needs approval: it gets the call as JSON on stdin and "
+            "--approve-with COMMAND",
+            "Ask this program about each call that needs approval: it gets the call as JSON on stdin and "
             "answers allow, deny or ask (see 'amplifier docs scripts').",
         ),
     ] = None
     mode: Annotated[
         str | None,
         _permission(
-            "--mode",
-            metavar="ask|edits|propose|read-only|auto|NAME",
-            help="Which tool calls need no approval: 'ask' reading only, 'edits' also changes of files "
+            "--mode ask|edits|propose|read-only|auto|NAME",
+            "Which tool calls need no approval: 'ask' reading only, 'edits' also changes of files "
             "here, 'auto' all but dangerous ones; 'propose' denies changes until you accept a proposal of "
             "the model, 'read-only' always. [default: the plan's] NAME "
             "is the mode of a module, such as the published hooks-mode; 'off' is none.",
@@ -156,160 +120,135 @@ class Request(NamedTuple):
     sandbox: Annotated[
         str | None,
         _permission(
-            "--sandbox",
-            metavar="POLICY",
-            help="What commands may do: 'workspace' (change files here), 'read-only', 'off', or a mapping "
+            "--sandbox POLICY",
+            "What commands may do: 'workspace' (change files here), 'read-only', 'off', or a mapping "
             "such as '{network: all}'. [default: the plan's, or workspace]",
         ),
     ] = None
     trust: Annotated[
         bool,
         _permission(
-            "--trust", help="Trust the project this once: its .amplifier folder and its AGENTS.md."
+            "--trust", "Trust the project this once: its .amplifier folder and its AGENTS.md."
         ),
     ] = False
     no_project: Annotated[
         bool,
-        _permission(
-            "--no-project", help="Ignore the project's .amplifier folder and its AGENTS.md."
-        ),
+        _permission("--no-project", "Ignore the project's .amplifier folder and its AGENTS.md."),
     ] = False
     no_context_files: Annotated[
         bool,
         _plan(
             "--no-context-files",
-            help="Leave out hooks-context-files: read no AGENTS.md, not even your own.",
+            "Leave out hooks-context-files: read no AGENTS.md, not even your own.",
         ),
     ] = False
-    no_web: Annotated[bool, _plan("--no-web", help="Leave out tool-web: read no web pages.")] = (
-        False
-    )
+    no_web: Annotated[bool, _plan("--no-web", "Leave out tool-web: read no web pages.")] = False
     no_skills: Annotated[
         bool,
         _plan(
-            "--no-skills",
-            help="Offer no skills: leave out tool-skills, and the skills of MCP servers.",
+            "--no-skills", "Offer no skills: leave out tool-skills, and the skills of MCP servers."
         ),
     ] = False
     no_plugins: Annotated[
-        bool, _plan("--no-plugins", help="Leave out the plugins of plan and settings.")
+        bool, _plan("--no-plugins", "Leave out the plugins of plan and settings.")
     ] = False
     tools: Annotated[
         str | None,
         _permission(
-            "--tools",
-            metavar="NAMES",
+            "--tools NAMES",
+            "Offer only these tools of the plan, separated by commas; '' offers none.",
             empty=True,
-            help="Offer only these tools of the plan, separated by commas; '' offers none.",
         ),
     ] = None
     schema: Annotated[
         Path | None,
         _check(
-            "--schema",
-            metavar="FILE",
-            help="Require an answer that is JSON and matches the JSON Schema in FILE.",
+            "--schema FILE", "Require an answer that is JSON and matches the JSON Schema in FILE."
         ),
     ] = None
     check: Annotated[
         list[str] | None,
         _check(
-            "--check",
-            metavar="COMMAND",
-            help="Require this shell command to succeed after the answer; repeatable.",
+            "--check COMMAND", "Require this shell command to succeed after the answer; repeatable."
         ),
     ] = None
     retries: Annotated[
         int,
         _check(
-            "--retries",
+            "--retries N",
+            "How often the model may correct an answer that fails --schema or a check.",
             min=0,
             max=20,
-            metavar="N",
-            help="How often the model may correct an answer that fails --schema or a check.",
         ),
     ] = 2
     report: Annotated[
         list[str] | None,
         _check(
-            "--report",
-            metavar="KIND=FILE",
-            help="Write the checks to FILE; KIND is 'junit' or 'md'; repeatable.",
+            "--report KIND=FILE", "Write the checks to FILE; KIND is 'junit' or 'md'; repeatable."
         ),
     ] = None
     notify: Annotated[
         str | None,
         _output(
-            "--notify",
-            metavar="COMMAND",
-            help="Run this shell command at the end, with the JSON result on stdin.",
+            "--notify COMMAND", "Run this shell command at the end, with the JSON result on stdin."
         ),
     ] = None
     stream: Annotated[
         bool,
         _output(
             "--stream",
-            help="Write all text of the model to a pipe as it comes, including remarks before "
+            "Write all text of the model to a pipe as it comes, including remarks before "
             "tool calls. Without tools, answers always stream.",
         ),
     ] = False
-    quiet: Annotated[
-        bool, _output("--quiet", "-q", help="Print only warnings and errors to stderr.")
-    ] = False
+    quiet: Annotated[bool, _output("-q, --quiet", "Print only warnings and errors to stderr.")] = (
+        False
+    )
     show: Annotated[
         Literal["user", "developer", "internal"] | None,
         _output(
-            "--show",
             # typing returns an equal type that exists, such as the kernel's, in its order.
-            metavar="user|developer|internal",
-            help="Show answer blocks up to this visibility; 'internal' shows all. [default: user]",
-            show_default=False,
+            "--show user|developer|internal",
+            "Show answer blocks up to this visibility; 'internal' shows all. [default: user]",
         ),
     ] = None
     screen: Annotated[
         Screen | None,
         _output(
-            "--screen",
             # 'plain' is the value of the setting; here it is the same as --plain.
-            metavar="full|answer",
-            help="Terminal output: 'answer' leaves the screen to a module, such as hooks-streaming-ui. "
+            "--screen full|answer",
+            "Terminal output: 'answer' leaves the screen to a module, such as hooks-streaming-ui. "
             "[default: full]",
-            show_default=False,
         ),
     ] = None
     locked: Annotated[
         bool,
         _reproducible(
-            "--locked",
-            help="Require the versions in the plan's lock file (see 'amplifier plan lock').",
+            "--locked", "Require the versions in the plan's lock file (see 'amplifier plan lock')."
         ),
     ] = False
     lock: Annotated[
-        Path | None,
-        _reproducible("--lock", metavar="FILE", help="Like --locked, using the lock in FILE."),
+        Path | None, _reproducible("--lock FILE", "Like --locked, using the lock in FILE.")
     ] = None
     offline: Annotated[
         bool,
         _reproducible(
             "--offline",
-            help="Do not download anything; only the provider is contacted. "
-            "[env: AMPLIFIER_OFFLINE=1]",
+            "Do not download anything; only the provider is contacted. [env: AMPLIFIER_OFFLINE=1]",
         ),
     ] = False
     record: Annotated[
         Path | None,
         _reproducible(
-            "--record",
-            metavar="FILE",
-            help="Record all model requests and responses to FILE (must be new or empty).",
+            "--record FILE",
+            "Record all model requests and responses to FILE (must be new or empty).",
         ),
     ] = None
     replay: Annotated[
         Path | None,
         _reproducible(
-            "--replay",
-            metavar="FILE",
-            help="Answer from a recording instead of asking a model; needs no key or network.",
+            "--replay FILE",
+            "Answer from a recording instead of asking a model; needs no key or network.",
         ),
     ] = None
 

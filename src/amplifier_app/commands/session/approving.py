@@ -6,8 +6,6 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal, one_line
@@ -20,6 +18,7 @@ from amplifier_app.commands.answers import (
     read_decision,
 )
 from amplifier_app.commands.session.shared import SessionArgument
+from amplifier_app.commands.typer_options import argument
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.store import SessionStore
@@ -29,10 +28,7 @@ from amplifier_app.sessions.waiting import WEEK, Decision, Question, Waiting
 
 def approve(
     session_id: SessionArgument,
-    number: Annotated[
-        str | None,
-        typer.Argument(metavar="CALL", help="The question, by its number.", show_default=False),
-    ] = None,
+    number: Annotated[str | None, argument("CALL", "The question, by its number.")] = None,
     allow: AllowOption = False,
     deny: DenyOption = False,
     answer: AnswerOption = None,

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from amplifier_app import __version__
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.file_writing import write_new
@@ -18,6 +16,7 @@ from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.markdown import as_data, as_trajectory, session_markdown
@@ -30,21 +29,19 @@ from amplifier_app.sessions.summary import short_id
 
 def export(
     session_id: SessionArgument,
-    md: Annotated[bool, typer.Option("--md", help="Markdown. [default]")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything stored, as JSON.")] = False,
+    md: Annotated[bool, option("--md", "Markdown. [default]")] = False,
+    as_json: Annotated[bool, option("--json", "Everything stored, as JSON.")] = False,
     html: Annotated[
-        bool, typer.Option("--html", help="One page with the conversation and a timeline.")
+        bool, option("--html", "One page with the conversation and a timeline.")
     ] = False,
     atif: Annotated[
-        bool,
-        typer.Option("--atif", help="A trajectory in the Agent Trajectory Interchange Format."),
+        bool, option("--atif", "A trajectory in the Agent Trajectory Interchange Format.")
     ] = False,
     bundle: Annotated[
-        bool, typer.Option("--bundle", help="An archive for 'session import'; needs --to.")
+        bool, option("--bundle", "An archive for 'session import'; needs --to.")
     ] = False,
     to: Annotated[
-        Path | None,
-        typer.Option("--to", "-o", metavar="FILE", help="Write to a new file, not to stdout."),
+        Path | None, option("-o, --to FILE", "Write to a new file, not to stdout.")
     ] = None,
 ) -> None:
     """Export a session with its sub-sessions, without secrets.
@@ -94,11 +91,9 @@ def _pieces(session: Exported, kind: str) -> Iterable[str]:
 
 
 def import_sessions(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A bundle made by 'session export --bundle'.")
-    ],
+    file: Annotated[Path, argument("FILE", "A bundle made by 'session export --bundle'.")],
     new_ids: Annotated[
-        bool, typer.Option("--new-ids", help="Give the sessions new ids, for example for a copy.")
+        bool, option("--new-ids", "Give the sessions new ids, for example for a copy.")
     ] = False,
     output: OutputOption = "text",
 ) -> None:

@@ -7,14 +7,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-import typer
-
 from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.price_files import describe_prices
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
+from amplifier_app.commands.typer_options import option
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime.cost_report import (
     MICRO,
@@ -35,14 +34,12 @@ def cost(
     session_id: SessionArgument,
     by: Annotated[
         Literal["agent", "tool", "step", "message", "model"],
-        typer.Option("--by", help="Divide the cost among these."),
+        option("--by", "Divide the cost among these."),
     ] = "tool",
     what_if: Annotated[
         str | None,
-        typer.Option(
-            "--what-if",
-            metavar="model=NAME",
-            help="Charge the same tokens at the list prices of another model.",
+        option(
+            "--what-if model=NAME", "Charge the same tokens at the list prices of another model."
         ),
     ] = None,
     output: OutputOption = "text",

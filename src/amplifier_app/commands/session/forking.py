@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
@@ -15,6 +13,7 @@ from amplifier_app.commands.plan_options import takes_plan_options
 from amplifier_app.commands.run.choose import choose, fork_with
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.session.shared import SessionArgument
+from amplifier_app.commands.typer_options import option
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.backups import Restore, plan_restore, restore
@@ -29,20 +28,15 @@ def fork(
     session_id: SessionArgument,
     at: Annotated[
         int | None,
-        typer.Option(
-            "--at",
+        option(
+            "--at STEP",
+            "Keep the conversation up to the end of this step. [default: all of it]",
             min=1,
-            metavar="STEP",
-            help="Keep the conversation up to the end of this step. [default: all of it]",
-            show_default=False,
         ),
     ] = None,
     *,
     files: Annotated[
-        bool,
-        typer.Option(
-            "--files", help="Also restore the files that the session changed after this step."
-        ),
+        bool, option("--files", "Also restore the files that the session changed after this step.")
     ] = False,
     yes: YesOption = False,
     output: OutputOption = "text",

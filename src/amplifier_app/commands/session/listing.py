@@ -18,6 +18,7 @@ from amplifier_app.base.stdio import terminal_width, to_stderr
 from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_app.commands.option import parse_duration
 from amplifier_app.commands.session.shared import SessionArgument, from_index
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.background import describe_state
@@ -40,21 +41,17 @@ _MAX_STATES = 100
 def list_sessions(
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit",
-            "-n",
+        option(
+            "-n, --limit N",
+            "List at most N sessions; 0 lists all. [default: 20 on a terminal, otherwise all]",
             min=0,
-            metavar="N",
-            help="List at most N sessions; 0 lists all. [default: 20 on a terminal, otherwise all]",
-            show_default=False,
         ),
     ] = None,
     everywhere: Annotated[
-        bool, typer.Option("--all", "-a", help="Include sessions of other directories.")
+        bool, option("-a, --all", "Include sessions of other directories.")
     ] = False,
     project: Annotated[
-        str | None,
-        typer.Option("--project", metavar="DIR", help="List the sessions started in DIR."),
+        str | None, option("--project DIR", "List the sessions started in DIR.")
     ] = None,
     output: OutputOption = "text",
 ) -> None:
@@ -155,15 +152,9 @@ def _remarks(page: Page, where: str | None) -> list[str]:
 
 
 def search(
-    words: Annotated[
-        list[str],
-        typer.Argument(metavar="WORDS", help="Words to find; all of them must occur."),
-    ],
+    words: Annotated[list[str], argument("WORDS", "Words to find; all of them must occur.")],
     limit: Annotated[
-        int,
-        typer.Option(
-            "--limit", "-n", min=0, metavar="N", help="List at most N sessions; 0 lists all."
-        ),
+        int, option("-n, --limit N", "List at most N sessions; 0 lists all.", min=0)
     ] = 10,
     output: OutputOption = "text",
 ) -> None:
@@ -221,7 +212,7 @@ def _print(match: Match) -> None:
 
 def rename(
     session_id: SessionArgument,
-    title: Annotated[list[str], typer.Argument(metavar="TITLE", help="The new title.")],
+    title: Annotated[list[str], argument("TITLE", "The new title.")],
 ) -> None:
     """Change a session's title. The first one is made from the first prompt."""
     text = one_line(redact(" ".join(title)))
@@ -234,10 +225,7 @@ def rename(
 
 def delete(
     session_ids: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="ID", help="Session ids or prefixes, as in 'amplifier session list'."
-        ),
+        list[str], argument("ID", "Session ids or prefixes, as in 'amplifier session list'.")
     ],
     yes: YesOption = False,
 ) -> None:
@@ -278,19 +266,15 @@ class _Family(NamedTuple):
 def prune(
     older: Annotated[
         float | None,
-        typer.Option(
-            "--older",
-            metavar="TIME",
+        option(
+            "--older TIME",
+            "Delete sessions last used longer ago than this: 12h, 30d, 8w.",
             parser=lambda text: parse_duration(text, "--older"),
-            help="Delete sessions last used longer ago than this: 12h, 30d, 8w.",
         ),
     ] = None,
-    keep: Annotated[
-        int | None,
-        typer.Option("--keep", min=0, metavar="N", help="Keep the N sessions last used."),
-    ] = None,
+    keep: Annotated[int | None, option("--keep N", "Keep the N sessions last used.", min=0)] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would be deleted, and delete nothing.")
+        bool, option("--dry-run", "List what would be deleted, and delete nothing.")
     ] = False,
     yes: YesOption = False,
     output: OutputOption = "text",

@@ -15,6 +15,7 @@ from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_pipe, for_terminal, one_line
 from amplifier_app.base.stdio import terminal_width
 from amplifier_app.commands.session.shared import SessionArgument, from_index
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.render.ansi import paint
 from amplifier_app.render.table import Format, OutputOption
@@ -37,27 +38,19 @@ from amplifier_support.files import read_regular
 
 def show(
     session_id: SessionArgument,
-    last: Annotated[
-        int | None,
-        typer.Option("--last", min=1, metavar="N", help="Show the last N prompts only."),
-    ] = None,
+    last: Annotated[int | None, option("--last N", "Show the last N prompts only.", min=1)] = None,
     call: Annotated[
-        int | None,
-        typer.Option(
-            "--call", min=1, metavar="N", help="Show tool call N whole, with input and result."
-        ),
+        int | None, option("--call N", "Show tool call N whole, with input and result.", min=1)
     ] = None,
     up_to: Annotated[
         Literal["user", "developer", "internal"] | None,
-        typer.Option(
-            "--show",
-            metavar="user|developer|internal",
-            help="Show message blocks up to this visibility; 'internal' also shows the system "
+        option(
+            "--show user|developer|internal",
+            "Show message blocks up to this visibility; 'internal' also shows the system "
             "prompt. [default: user]",
-            show_default=False,
         ),
     ] = None,
-    no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")] = False,
+    no_pager: Annotated[bool, option("--no-pager", "Do not use a pager.")] = False,
     output: OutputOption = "text",
 ) -> None:
     """Show a session's conversation.
@@ -144,11 +137,9 @@ _EVERYTHING = Visibility("internal")
 
 
 def diff(
-    left: Annotated[
-        str, typer.Argument(metavar="A", help="Session id, as in 'amplifier session list'.")
-    ],
-    right: Annotated[str, typer.Argument(metavar="B", help="Another one, such as a fork.")],
-    no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")] = False,
+    left: Annotated[str, argument("A", "Session id, as in 'amplifier session list'.")],
+    right: Annotated[str, argument("B", "Another one, such as a fork.")],
+    no_pager: Annotated[bool, option("--no-pager", "Do not use a pager.")] = False,
     output: OutputOption = "text",
 ) -> None:
     """Show where two sessions diverge and what differs after.

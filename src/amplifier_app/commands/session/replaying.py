@@ -13,6 +13,7 @@ from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.stdio import is_dumb
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.session.shared import SessionArgument
+from amplifier_app.commands.typer_options import option
 from amplifier_app.render.plain import PlainRenderer
 from amplifier_app.render.screen import AnsiScreen
 from amplifier_app.render.terminal import TerminalRenderer
@@ -120,12 +121,9 @@ def replay(
     context: typer.Context,
     session_id: SessionArgument,
     speed: Annotated[
-        float,
-        typer.Option("--speed", metavar="N", help="N times as fast as it was; 0 does not wait."),
+        float, option("--speed N", "N times as fast as it was; 0 does not wait.")
     ] = 1.0,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Plain output: no colours, no redrawing.")
-    ] = False,
+    plain: Annotated[bool, option("--plain", "Plain output: no colours, no redrawing.")] = False,
 ) -> None:
     """Show a session as it ran, from the log that hooks-logging wrote.
 

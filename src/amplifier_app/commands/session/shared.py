@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
-import typer
-
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.typer_options import argument
 from amplifier_app.sessions.index import Index, ask_index
 from amplifier_app.sessions.store import SessionStore
 
@@ -15,11 +14,7 @@ _Answer = TypeVar("_Answer")
 
 SessionArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="ID",
-        help="Session id, the start of one, or a short id, as in 'amplifier session list'.",
-        show_default=False,
-    ),
+    argument("ID", "Session id, the start of one, or a short id, as in 'amplifier session list'."),
 ]
 
 

@@ -10,6 +10,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import from_index
+from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.removal import remove_leftovers
@@ -19,13 +20,9 @@ from amplifier_app.sessions.verification import Finding, repair, verify
 
 
 def verify_sessions(
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID", help="Session ids. [default: all]", show_default=False),
-    ] = None,
+    ids: Annotated[list[str] | None, argument("ID", "Session ids. [default: all]")] = None,
     fix: Annotated[
-        bool,
-        typer.Option("--repair", help="Repair what can be repaired; damaged files are kept."),
+        bool, option("--repair", "Repair what can be repaired; damaged files are kept.")
     ] = False,
     output: OutputOption = "text",
 ) -> None:

@@ -20,7 +20,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.opening import approvals_for, open_requested_session
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.commands.typer_options import argument, takes_options
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.overrides import without_default_of_others
 from amplifier_app.plan.tree.entries import list_entries
@@ -147,7 +147,7 @@ async def _describe_tools(
 @takes_options(Request, *(option for option in OPTIONS if option not in ("approve", "mode")))
 def info(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
+    name: Annotated[str, argument("TOOL", "Name of the tool.")],
     request: Request,
     output: OutputOption = "text",
 ) -> None:
@@ -192,12 +192,9 @@ class _Result(StderrNotices):
 @takes_options(Request, *OPTIONS)
 def invoke(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
+    name: Annotated[str, argument("TOOL", "Name of the tool.")],
     argument: Annotated[
-        str,
-        typer.Argument(
-            metavar="INPUT", help="The input as a JSON object; '-' reads it from stdin."
-        ),
+        str, argument("INPUT", "The input as a JSON object; '-' reads it from stdin.")
     ] = "{}",
     *,
     request: Request,
