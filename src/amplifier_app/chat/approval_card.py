@@ -37,13 +37,12 @@ from amplifier_app.chat.ask import (
     terminal_output,
 )
 from amplifier_app.chat.terminal_modes import forget_typed
-from amplifier_app.render.ansi import paint, plain
+from amplifier_app.render.ansi import paint, plain, wrapped
 from amplifier_app.render.approval import (
     STARTS,
     card_lines,
     key_lines,
     range_text,
-    wrapped,
 )
 from amplifier_app.runtime import describe
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -21,6 +20,7 @@ _theme: dict[str, str | int] | None = _COLOURS
 
 _SEQUENCE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
+_STYLE = lazy_pattern(r"(\x1b\[[0-9;:]*m)")
 _LINE_BREAK = lazy_pattern(r"[\n\r\v\f]")
 _WORD = lazy_pattern(r"\S+")
 
@@ -111,35 +111,25 @@ def fold(line: str, width: int) -> list[str]:
     """
     if cells(line) <= width:
         return [line]
-    text = plain(line)
+    text, styles = "", list[tuple[int, str]]()  # each style with its position in the text
+    for part in _STYLE.split(line):
+        if part.startswith("\x1b["):
+            styles.append((len(text), part))
+        else:
+            text += part
     indent = text[: len(text) - len(text.lstrip(" "))]
     indent = indent if len(indent) <= width // 2 else ""
     lines: list[str] = []
-    row, used, style = [""], 0, ""
-    end, end_style = 0, ""  # the place in the row after its last word but one, and the style there
-    for part in re.split(r"(\x1b\[[0-9;:]*m)", line):
-        if part.startswith("\x1b["):
-            style = "" if part in ("\x1b[0m", "\x1b[m") else style + part
-            row.append(part)
-            continue
-        for character in part:
-            wide = cell_width(character)
-            if used > len(indent) and (wide > 1 or (character == " " and row[-1] != " ")):
-                end, end_style = len(row), style
-            if used + wide > width and used:
-                if character == " ":  # nothing of it is seen at the end of a row
-                    continue
-                if not end:
-                    end, end_style = len(row), style
-                lines.append("".join(row[:end]) + ("\x1b[0m" if end_style else ""))
-                rest = row[end:]
-                while rest and rest[0] == " ":
-                    del rest[0]
-                row = [end_style, indent, *rest]
-                used, end = cells("".join(row)), 0
-            row.append(character)
-            used += wide
-    return [*lines, "".join(row)]
+    style = ""
+    for begin, end in _indented_rows(text, width, indent):
+        pieces, at = [style, indent if lines else ""], begin
+        while styles and styles[0][0] < end:
+            position, sequence = styles.pop(0)
+            pieces += [text[at:position], sequence]
+            at = max(at, position)
+            style = "" if sequence in ("\x1b[0m", "\x1b[m") else style + sequence
+        lines.append("".join([*pieces, text[at:end], "\x1b[0m" if style else ""]))
+    return lines
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
@@ -147,14 +137,19 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     if cells(text) <= width:
         return [text]
     text = _LINE_BREAK.sub(" ", text.expandtabs())
-    width = max(width, len(indent) + 4)
+    width = max(width, len(indent) + 4) if indent else width
+    first, *others = _indented_rows(text, width, indent)
+    return [text[: first[1]], *(indent + text[begin:end] for begin, end in others)]
+
+
+def _indented_rows(text: str, width: int, indent: str) -> list[tuple[int, int]]:
+    """Return the rows of a line, see `line_rows`; those after the first leave room for an indentation."""
     first, *others = line_rows(text, width)
-    lines = [text[: first[1]]]
-    if others:
-        text = text[others[0][0] :]
-        rows = line_rows(text, width - len(indent))
-        lines += [indent + text[begin:end] for begin, end in rows]
-    return lines
+    if not others:
+        return [first]
+    start = others[0][0]
+    rows = line_rows(text[start:], width - len(indent))
+    return [first, *((start + begin, start + end) for begin, end in rows)]
 
 
 def line_rows(line: str, width: int) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from amplifier_app.base.json_text import value_text
 from amplifier_app.base.paths import short_path
 from amplifier_app.base.sanitize import visible
-from amplifier_app.render.ansi import cells, clip, line_rows, paint
+from amplifier_app.render.ansi import cells, clip, paint, wrapped
 from amplifier_app.render.diff import DiffLine, FileDiff, compare, diff_lines, summary
 from amplifier_app.render.markdown import markdown_lines
 from amplifier_app.runtime import describe
@@ -287,11 +287,6 @@ def find_change(
         notes = [*notes, problem]
     removed, added = "\n".join(edit[0] for edit in edits), "\n".join(edit[1] for edit in edits)
     return _Change(path, removed, added, notes, is_refused=True)
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Return text as lines of at most `width` cells, broken between words where possible."""
-    return [text[begin:end].rstrip() for begin, end in line_rows(text, width)]
 
 
 def _wrapped_lines(text: str, width: int) -> list[str]:

@@ -81,9 +81,6 @@ class EventStream(StreamedBlocks):
     def sub_session_ended(self, ended: SubSession) -> None:
         self._event("sub_session_end", **sub_session_object(ended))
 
-    def turn_started(self) -> None:
-        self._begin_message()
-
     def turn_ended(self, result: TurnResult) -> None:
         # Some loops send no blocks of an answer.
         if not self._has_text and result.has_answer and result.response:

@@ -9,7 +9,6 @@ from typing import Any
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal, with_colours
 from amplifier_app.base.stdio import ERASE_LINE, Output, terminal_size, to_stderr
 from amplifier_app.render.ansi import rich_lines
-from amplifier_app.render.call_lines import CallLines
 from amplifier_app.render.text import StderrNotices, StreamedBlocks
 from amplifier_app.runtime.observers.observer import Level
 from amplifier_app.runtime.turns.turn import EventHandler, TurnResult, peek
@@ -25,14 +24,10 @@ class PlainRenderer(StreamedBlocks):
     takes_prints = True
 
     def __init__(self, output: Output, *, quiet: bool = False) -> None:
-        super().__init__(quiet=quiet)
+        super().__init__(quiet=quiet, shows_calls=True)
         self._output = output
-        self.shows_calls = not quiet
         self._last_character = "\n"
         self._held: str | None = None  # what is written while the terminal is released
-        self._calls = CallLines(
-            self._write_note, lambda id: self.call_number(id), self.longest_note
-        )
         self._begin_message()
 
     @contextlib.contextmanager
@@ -47,25 +42,17 @@ class PlainRenderer(StreamedBlocks):
             self._write(held)
 
     def handlers(self) -> dict[str, EventHandler]:
-        calls = self._calls.handlers() if self.shows_calls else {}
-        return {**super().handlers(), "steer:injected": self._on_steering, **calls}
-
-    def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
-        if self.shows_calls:
-            self._calls.agent_changed(agent, data)
-
-    def turn_started(self) -> None:
-        self._calls.turn_started()
-        self._begin_message()
+        return {**super().handlers(), "steer:injected": self._on_steering}
 
     def turn_ended(self, result: TurnResult) -> None:
-        self._calls.turn_ended()
+        if self._calls is not None:
+            self._calls.turn_ended()
         self._write(self._word + self._sanitizer.flush())
         self._word = ""
         if not self._shown and result.has_answer:
             self._write(for_terminal(result.response))
         self._end_line()
-        if self.shows_calls:
+        if self._calls is not None:
             self._calls.write_footer(result)
 
     def notice(self, message: str, level: Level, source: str) -> None:
@@ -159,7 +146,7 @@ class AnswerRenderer(PlainRenderer):
 
     def __init__(self, output: Output, *, quiet: bool = False) -> None:
         super().__init__(output, quiet=quiet)
-        self.shows_calls = False
+        self._calls = None
         self._part = ""  # of the answer that is being written
         self._was_stopped = False  # and the line that says so is not written yet
 

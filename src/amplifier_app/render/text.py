@@ -56,11 +56,19 @@ class StderrNotices(Renderer):
 
 
 class StreamedBlocks(StderrNotices):
-    """Shows the blocks of an answer, each once: in pieces as they come, or whole if a loop sends no pieces."""
+    """Shows the blocks of an answer, each once: in pieces as they come, or whole if a loop sends no pieces.
 
-    def __init__(self, *, quiet: bool) -> None:
+    Tool calls are lines between them, if it `shows_calls`.
+    """
+
+    def __init__(self, *, quiet: bool, shows_calls: bool = False) -> None:
         super().__init__(quiet=quiet)
         self._streamed: set[Any] = set()  # indices of the blocks that came in pieces
+        self._calls: CallLines | None = None
+        if shows_calls and not quiet:
+            self._calls = CallLines(
+                self._write_note, lambda call_id: self.call_number(call_id), self.longest_note
+            )
 
     def handlers(self) -> dict[str, EventHandler]:
         return {
@@ -68,7 +76,21 @@ class StreamedBlocks(StderrNotices):
             "provider:request": self._on_request,
             "content_block:delta": self._on_delta,
             "content_block:end": self._on_block_end,
+            **(self._calls.handlers() if self._calls is not None else {}),
         }
+
+    def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
+        if self._calls is not None:
+            self._calls.agent_changed(agent, data)
+
+    def turn_started(self) -> None:
+        if self._calls is not None:
+            self._calls.turn_started()
+        self._begin_message()
+
+    def _write_note(self, line: str) -> None:
+        """Show the line of a call."""
+        self.notice(line, "info", "")
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self._begin_message()
@@ -125,18 +147,11 @@ class TextRenderer(StreamedBlocks):
         stream: bool = False,
         hold: bool = False,
     ) -> None:
-        super().__init__(quiet=quiet)
+        super().__init__(quiet=quiet, shows_calls=progress)
         self.is_for_people = stderr_is_tty()
         self._output = output
         self._stream = stream
         self._hold = hold
-        self._calls: CallLines | None = None
-        if progress and not quiet:
-            self._calls = CallLines(
-                lambda line: self.notice(line, "info", ""),
-                lambda call_id: self.call_number(call_id),
-                self.longest_note,
-            )
         self._live = False
         self._several_steps = False
         self._written = False  # of the current message
@@ -144,20 +159,14 @@ class TextRenderer(StreamedBlocks):
         self._sanitizer = StreamSanitizer(terminal=output.isatty())
 
     def handlers(self) -> dict[str, EventHandler]:
-        calls = self._calls.handlers() if self._calls is not None else {}
-        return {**super().handlers(), "plan:end": self._on_plan, **calls}
+        return {**super().handlers(), "plan:end": self._on_plan}
 
     def notice(self, message: str, level: Level, source: str) -> None:
         self._output.flush()
         super().notice(message, level, source)
 
-    def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
-        if self._calls is not None:
-            self._calls.agent_changed(agent, data)
-
     def turn_started(self) -> None:
-        if self._calls is not None:
-            self._calls.turn_started()
+        super().turn_started()
         self._written = self._several_steps = False
         self._live = self._stream and not self._hold  # some loops report no requests
 
