@@ -38,6 +38,7 @@ class Column(NamedTuple):
         drop: Whether the column may be dropped: the one with the highest number first; 0 for never.
         right: Align to the right.
         least: Width in cells below which it is not made narrower while a column can be dropped.
+        optional: Leave it out if it is empty in every row.
     """
 
     head: str
@@ -45,6 +46,7 @@ class Column(NamedTuple):
     drop: int = 0
     right: bool = False
     least: int = 12
+    optional: bool = False
 
 
 def print_listing(
@@ -83,7 +85,9 @@ def table(
     if not rows:
         return []
     layout = [Column(entry) if isinstance(entry, str) else entry for entry in columns]
-    values = [[one_line(value, 10_000) for value in row] for row in rows]
+    shown = [n for n, column in enumerate(layout) if not column.optional or any(r[n] for r in rows)]
+    layout = [layout[n] for n in shown]
+    values = [[one_line(row[n], 10_000) for n in shown] for row in rows]
     widths = [
         max(cells(column.head), max(map(cells, texts)))
         for column, texts in zip(layout, zip(*values, strict=True), strict=True)

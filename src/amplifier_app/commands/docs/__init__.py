@@ -54,14 +54,9 @@ def docs(
         return
     chosen = pages() if topic is None else [_find_page(topic)]
     matches = [] if search is None else _find_lines(chosen, search)
-    if output == "json" and search is None:
-        print(
-            json_text(
-                [{"topic": page.topic, "title": page.title, "text": page.text} for page in chosen]
-            )
-        )
-    elif output == "json":
-        print(json_text([match._asdict() for match in matches]))
+    if output == "json":
+        texts = [{"topic": page.topic, "title": page.title, "text": page.text} for page in chosen]
+        print(json_text(texts if search is None else [match._asdict() for match in matches]))
     elif search is not None:
         for match in matches:
             print(f"{match.topic}:{match.line}: {match.text}")
@@ -117,32 +112,28 @@ def _unwrap_paragraphs(text: str) -> str:
     return "\n".join(lines)
 
 
-_APP_PAGES = {
-    "chat": "chat/README.md",
-    "completion": "commands/completion/README.md",
-    "library": "commands/docs/library.md",
-    "output": "render/README.md",
-    "performance": "commands/docs/performance.md",
-    "plans": "plan/README.md",
-    "promises": "commands/docs/promises.md",
-    "providers": "commands/provider/README.md",
-    "scripts": "commands/run/README.md",
-    "sessions": "sessions/README.md",
-    "sources": "sources/README.md",
-    "trust": "trust/README.md",
+_PAGES = {
+    "batch": "amplifier_batch/README.md",
+    "chat": "amplifier_app/chat/README.md",
+    "completion": "amplifier_app/commands/completion/README.md",
+    "editors": "amplifier_serve/README.md",
+    "harbor": "amplifier_serve/harbor.md",
+    "library": "amplifier_app/commands/docs/library.md",
+    "output": "amplifier_app/render/README.md",
+    "performance": "amplifier_app/commands/docs/performance.md",
+    "plans": "amplifier_app/plan/README.md",
+    "promises": "amplifier_app/commands/docs/promises.md",
+    "providers": "amplifier_app/commands/provider/README.md",
+    "recipes": "amplifier_batch/recipes.md",
+    "sandbox": "amplifier_support/sandbox/README.md",
+    "scripts": "amplifier_app/commands/run/README.md",
+    "sessions": "amplifier_app/sessions/README.md",
+    "sources": "amplifier_app/sources/README.md",
+    "testing": "amplifier_kit/plan_tests/README.md",
+    "trust": "amplifier_app/trust/README.md",
+    "validation": "amplifier_kit/validation/README.md",
 }
-"""Topic → its page in `amplifier_app`."""
-
-_OTHER_PAGES = {
-    "batch": ("amplifier_batch", "README.md"),
-    "editors": ("amplifier_serve", "README.md"),
-    "harbor": ("amplifier_serve", "harbor.md"),
-    "recipes": ("amplifier_batch", "recipes.md"),
-    "sandbox": ("amplifier_support", "sandbox/README.md"),
-    "testing": ("amplifier_kit", "plan_tests/README.md"),
-    "validation": ("amplifier_kit", "validation/README.md"),
-}
-"""Topic → the package of its page, and its page there."""
+"""Topic → its package and the page there."""
 
 _EXAMPLES = re.compile(r"(?<=\]\()(\.\./)+examples(?=/)")
 _MARKUP = r"\[([^\]]*)\]\([^)]*\)|`"
@@ -197,8 +188,8 @@ def _find_page(topic: str) -> Page:
 
 
 def _of_the_app() -> Iterator[Page]:
-    app_pages = {topic: ("amplifier_app", page) for topic, page in _APP_PAGES.items()}
-    for topic, (package, page) in sorted({**app_pages, **_OTHER_PAGES}.items()):
+    for topic, place in _PAGES.items():
+        package, _, page = place.partition("/")
         text = _read(files(package) / page)
         # The links are those of the repository; the wheel has the examples in another place.
         yield Page(topic, _EXAMPLES.sub(lambda _: str(bundled_examples_dir()), text))

@@ -48,6 +48,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.trust import instruction_files
 from amplifier_core.events import CONTENT_BLOCK_START, PROVIDER_REQUEST, TOOL_PRE
 from amplifier_core.models import HookResult
+from amplifier_support.journal import parse
 from amplifier_support.session_capabilities import TRUSTED_DIR
 
 if TYPE_CHECKING:
@@ -149,30 +150,20 @@ def _show_plan_notices(plan: ResolvedPlan, renderer: Renderer, command: str) -> 
 def _are_known(plan: ResolvedPlan, notices: Sequence[str]) -> bool:
     """Return True if the plan had the same notices the last time; otherwise remember them."""
     file = paths.state_dir() / "notices.json"
-    known = _known_notices(file)
-    key = _digest([plan.name, *map(str, plan.files)])
-    digest = _digest(sorted(notices))
+    known = dict(parse(_read_kept(file)) or {})
+    key, digest = _digest([plan.name, *map(str, plan.files)]), _digest(sorted(notices))
     if known.pop(key, None) == digest:
         return True
-    known[key] = digest
-    latest = dict(list(known.items())[-_MAX_PLANS:])
-    _keep(file, json.dumps(latest))
+    latest = [*known.items(), (key, digest)][-_MAX_PLANS:]
+    _keep(file, json.dumps(dict(latest)))
     return False
 
 
-def _known_notices(file: Path) -> dict[str, Any]:
+def _read_kept(file: Path) -> bytes:
     try:
-        notices: Any = json.loads(_read_kept(file))
-    except (ValueError, RecursionError):
-        return {}
-    return notices if isinstance(notices, dict) else {}
-
-
-def _read_kept(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 def _keep(file: Path, text: str) -> None:
@@ -211,7 +202,7 @@ def _notify_provider(plan: ResolvedPlan, session: OpenSession, renderer: Rendere
         why = f"{key} is {verb}" if key else unset(missing)
         text = f"using {chosen} because {why}; change with --provider, --model or --profile"
     file = paths.state_dir() / "provider-notice"
-    if _read_kept(file) != text:
+    if _read_kept(file) != text.encode():
         _keep(file, text)
         renderer.notice(text, "info", "session")
 

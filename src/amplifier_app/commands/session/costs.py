@@ -228,20 +228,20 @@ def _total_miss(rows: Sequence[CachedRequest]) -> int | None:
 def _print_requests(rows: Sequence[CachedRequest], total: int | None) -> None:
     columns = [
         Column("STEP", right=True),
-        Column("SESSION", fit="middle", drop=3),
-        Column("MODEL", fit="end", drop=2),
+        Column("SESSION", fit="middle", drop=3, optional=True),
+        Column("MODEL", fit="end", drop=2, optional=True),
         Column("BYTES", right=True, drop=1),
-        Column("SAME", right=True),
-        Column("INPUT", right=True),
-        Column("CACHED", right=True),
-        Column("COST", right=True),
-        Column("MISS", right=True),
+        *(Column(head, right=True, optional=True) for head in ("SAME", "INPUT", "CACHED")),
+        *(Column(head, right=True, optional=True) for head in ("COST", "MISS")),
     ]
+    # Names that are the same everywhere say nothing.
+    models = [row.request.model or row.request.provider for row in rows]
+    has_sessions, has_models = len({row.session for row in rows}) > 1, len({*models}) > 1
     lines = [
         [
             str(row.request.step),
-            row.session,
-            row.request.model or row.request.provider,
+            row.session if has_sessions else "",
+            model if has_models else "",
             f"{row.request.size:,}",
             _count(row.request.same),
             _count(row.input),
@@ -249,17 +249,10 @@ def _print_requests(rows: Sequence[CachedRequest], total: int | None) -> None:
             "" if row.cost is None else f"${row.cost:.6f}",
             _describe_miss(row),
         ]
-        for row in rows
+        for row, model in zip(rows, models, strict=True)
     ]
     lines.append(["total", *[""] * 6, _amount(total), _amount(_total_miss(rows))])
-    # Names that are the same everywhere, and values that no provider has reported, say nothing.
-    values = [{line[n] for line in lines[:-1]} for n in range(len(columns))]
-    positions = [
-        n
-        for n, texts in enumerate(values)
-        if len(texts) > (1 if n in (1, 2) else 0) and texts != {""}
-    ]
-    print_table([columns[n] for n in positions], [[line[n] for n in positions] for line in lines])
+    print_table(columns, lines)
     for row in rows:
         for line in _describe(row):
             print(line)

@@ -116,19 +116,13 @@ def _print_sessions(listed: list[Listed], everywhere: bool, width: int | None) -
         Column("UPDATED" if width is None else "AGE"),
         Column("PROMPTS", right=True, drop=2),
         Column("COST", right=True, drop=3),
-        Column("AGENTS", drop=4),
-        Column("STATE"),
+        Column("AGENTS", drop=4, optional=True),
+        Column("STATE", optional=True),
         Column("TITLE", fit="end", least=36),
-        Column("DIRECTORY", fit="middle", drop=5, least=16),
+        Column("DIRECTORY", fit="middle", drop=5, least=16, optional=not everywhere),
         Column("MODEL", fit="end", drop=6),
     ]
-    optional = {"AGENTS", "STATE"} if everywhere else {"AGENTS", "STATE", "DIRECTORY"}
-    positions = [
-        n
-        for n, column in enumerate(columns)
-        if column.head not in optional or any(row[n] for row in rows)
-    ]
-    print_table([columns[n] for n in positions], [[row[n] for n in positions] for row in rows])
+    print_table(columns, rows)
 
 
 def _states(listed: list[Listed]) -> list[str]:
