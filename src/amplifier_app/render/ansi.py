@@ -158,6 +158,29 @@ def line_rows(line: str, width: int) -> list[tuple[int, int]]:
     A word goes to the next row if it does not fit; one wider than a row is broken, and wide
     characters (Chinese, emoji) may be separated.
     """
+    return ascii_rows(line, width) if line.isascii() else cell_rows(line, width)
+
+
+def ascii_rows(line: str, width: int) -> list[tuple[int, int]]:
+    """Return the same as `cell_rows` for a line of ASCII characters, faster."""
+    rows: list[tuple[int, int]] = []
+    begin, length = 0, len(line.rstrip())
+    while length - begin > width:
+        cut = line.rfind(" ", begin, begin + width + 1)
+        kept = len(line[begin:cut].rstrip()) if cut > begin else 0
+        if kept:
+            rows.append((begin, begin + kept))
+            begin = cut + 1
+            while line[begin] == " ":
+                begin += 1
+        else:  # a word that is wider than a row
+            rows.append((begin, begin + width))
+            begin += width
+    return [*rows, (begin, length)]
+
+
+def cell_rows(line: str, width: int) -> list[tuple[int, int]]:
+    """Return the rows of one line, see `line_rows`."""
     rows: list[tuple[int, int]] = []
     begin, end, used = 0, 0, 0  # of the current row; `used` counts its cells
     for start, stop in _words(line):

@@ -198,6 +198,7 @@ class BlockRenderer:
         number: The number of the first item of an ordered list that begins the text; None for
             its own.
         code_before: Lines of code before the text, if it begins in a fence.
+        skip: Characters at the start of a first paragraph that are not shown.
     """
 
     def __init__(
@@ -207,11 +208,13 @@ class BlockRenderer:
         complete: bool = False,
         number: int | None = None,
         code_before: Sequence[str] = (),
+        skip: int = 0,
     ) -> None:
         self._source = lines
         self._complete = complete
         self._number = number
         self._code_before = list(code_before)
+        self._skip = skip
         self._kinds: dict[str, Callable[[Node, int], Rows]] = {
             "paragraph_open": self._paragraph,
             "heading_open": self._heading,
@@ -261,19 +264,25 @@ class BlockRenderer:
 
     def _paragraph(self, node: Node, width: int) -> Rows:
         text = _content(node, "")
-        lines = _lines(text.spans, width)
+        skip, self._skip = self._skip, 0
         if self._is_closed(node):
+            lines = _wrapped(text, width, skip)
             return Rows(lines, len(lines))
+        return self._open_text(node, text, width, skip)
+
+    def _open_text(self, node: Node, text: StyledText, width: int, skip: int) -> Rows:
+        """Render a paragraph that may go on."""
+        lines = _wrapped(text, width, skip)
         kept = self._settled_part(node.children[0].token.content)
         if not kept:
             return Rows(lines, 0)
         known = styled(parser.parseInline(kept.rstrip())[0].children or [])
         content = known.text
-        ranges = wrap(content, width)
+        ranges = wrap(content[skip:], width)
         final = 0
         for begin, _ in ranges[1:]:
             # A row is final if the word that begins the next one cannot become shorter.
-            word = _FIRST_WORD.match(content, begin)
+            word = _FIRST_WORD.match(content, skip + begin)
             if word is None or word.end() > known.settled:
                 break
             final += 1
@@ -298,7 +307,7 @@ class BlockRenderer:
         return source[: len(source) - len(partial) + end]
 
     def _heading(self, node: Node, width: int) -> Rows:
-        lines = _lines(_content(node, "bold").spans, width)
+        lines = _wrapped(_content(node, "bold"), width, 0)
         return Rows(lines, len(lines) if self._is_line_complete(node) else 0)
 
     def _rule(self, node: Node, width: int) -> Rows:
@@ -373,6 +382,16 @@ def _content(node: Node, style: str) -> StyledText:
     return styled(children or [], style)
 
 
+def _wrapped(text: StyledText, width: int, skip: int) -> list[str]:
+    spans: list[Span] = []
+    for span in text.spans:
+        cut = min(skip, len(span.text))
+        skip -= cut
+        spans.append(Span(span.text[cut:], span.style))
+    whole = "".join(span.text for span in spans)
+    return build_rows(spans, wrap(whole, width))
+
+
 def _expand_tabs(line: Sequence[Span]) -> list[Span]:
     """Replace tabs, which would be wider than they are counted."""
     column = 0
@@ -410,9 +429,15 @@ def read_number(node: Node) -> int | None:
 _CODE_CONTEXT = 100
 """Lines of code that are read again for the colours of those that follow."""
 
+_LONG_PARAGRAPH = 2000
+"""Characters from which a paragraph is cut once lines of it are given out."""
+
 _MARKS = re.compile(r"\A\s*(?:(?:>|[-*+]|\d{1,9}[.)])\s+)*")
 _UNDECIDED = re.compile(r"[-*+_=#`~|:>.)\d\s]*|(?:```|~~~).*")
 """The beginnings of a line that more text can turn into another kind of block."""
+
+_IN_PARAGRAPH = "x" * (HEAD_WITHIN + 1) + " "
+"""Replaces the text before a cut, so that the rest is parsed as part of the paragraph."""
 
 
 def markdown_lines(text: str, width: int) -> list[str]:
@@ -451,6 +476,7 @@ class MarkdownStream:
         self._given = 0  # lines of the block that are given out
         self._width = 0  # set with its first line
         self._code: list[str] = []  # lines of a fence before the text
+        self._skip = 0  # characters of a paragraph that replace the text before
 
     def feed(self, text: str) -> None:
         """Add text."""
@@ -485,7 +511,7 @@ class MarkdownStream:
         lines = self._text.split("\n")
         nodes = _build_nodes(parser.parse(self._text, {"complete": complete}))
         renderer = BlockRenderer(
-            lines, complete=complete, number=self._number, code_before=self._code
+            lines, complete=complete, number=self._number, code_before=self._code, skip=self._skip
         )
         self.rest = []
         for index, node in enumerate(nodes):
@@ -500,7 +526,7 @@ class MarkdownStream:
             final = rows.final if is_last else len(rows.lines)
             self._give(out, rows.lines, final, width)
             if is_last and final:
-                self._cut_code(node, lines)
+                self._cut(node, lines, width)
         self._text += undecided
         if undecided.strip():
             self.rest.append(undecided)
@@ -534,11 +560,26 @@ class MarkdownStream:
             self._given, self._width, gap = final, width, []
         self.rest = [*gap, *rows[self._given :]] if len(rows) > self._given else []
 
-    def _cut_code(self, node: Node, lines: list[str]) -> None:
-        """Remove lines of code that are given out from the text, so that they are not read again."""
+    def _cut(self, node: Node, lines: list[str], width: int) -> None:
+        """Remove lines that are given out from the text, so that they are not read again."""
         if node.token.type == "fence" and not node.is_closed_fence(lines):
             opening, *code = lines[node.first_line : -1]
             if code:
                 self._code = [*self._code, *code][-_CODE_CONTEXT:]
                 self._text = f"{opening}\n{lines[-1]}"
                 self._given, self._gap = 0, False
+        elif node.token.type == "paragraph_open" and len(self._text) > _LONG_PARAGRAPH:
+            source = node.children[0].token.content
+            text = styled(node.children[0].token.children or []).text
+            # Up to here the text is without markup, so positions in it are those in the source.
+            pairs = enumerate(zip(text, source, strict=False))
+            same = next((at for at, (a, b) in pairs if a != b), min(len(text), len(source)))
+            rows = wrap(text[self._skip :], width)
+            for count in range(min(self._given, len(rows) - 1), 0, -1):
+                start = self._skip + rows[count][0]
+                if start <= same and text[start - 1].isspace():
+                    after = self._text[len(self._text.rstrip()) :]
+                    self._text = f"{_IN_PARAGRAPH}{source[start:]}{after}"
+                    self._given -= count
+                    self._skip, self._gap = len(_IN_PARAGRAPH), False
+                    return

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_app.render.ansi import cells, plain
+from amplifier_app.render.ansi import ascii_rows, cell_rows, cells, plain
 from amplifier_app.render.markdown import MarkdownStream, markdown_lines
 from tests.support.screen import Emulator
 
@@ -184,6 +184,16 @@ def test_rows_of_a_long_table_are_given_out() -> None:
     assert taken(stream, rows[20])[0].split(" │ ") == ["row 20  ", "20"]
 
 
+def test_a_long_paragraph_is_not_read_again_and_again() -> None:
+    stream = MarkdownStream(lambda: 80)
+    lines: list[str] = []
+    for number in range(1000):
+        lines += taken(stream, f"word{number} ")
+        assert len(stream._text) < 5000  # pyright: ignore[reportPrivateUsage]
+    lines += [plain(line) for line in stream.finish()]
+    assert lines == rendered(" ".join(f"word{number}" for number in range(1000)), 80)
+
+
 def test_a_block_keeps_its_width_when_the_terminal_is_resized() -> None:
     width = 30
     stream = MarkdownStream(lambda: width)
@@ -282,3 +292,10 @@ def test_cut_anywhere_the_screen_is_the_same(lines: list[str], cuts: list[int], 
 def test_any_text_is_the_same_character_by_character(text: str, width: int) -> None:
     expected = scrollback(markdown_lines(text, width), width)
     assert streamed(text, list(range(len(text))), width) == expected
+
+
+@given(st.text(st.sampled_from("ab   "), max_size=80), st.integers(2, 20))
+@example("   a", 2)
+def test_wrapping_is_the_same_with_and_without_wide_characters(line: str, width: int) -> None:
+    line = line.rstrip()
+    assert ascii_rows(line, width) == cell_rows(line, width)
