@@ -4,7 +4,7 @@ that are compiled when they are first used."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 
@@ -69,6 +69,12 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = _CUTOFF) -> st
     """`did you mean 'x'?` for the known name nearest to `name`, else None."""
     near = nearest(name, known, cutoff)
     return None if near is None else f"did you mean {near!r}?"
+
+
+def common_length(left: Sequence[object], right: Sequence[object]) -> int:
+    """The length of the common beginning of two texts."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))
 
 
 def printable(text: str) -> str:

@@ -20,7 +20,7 @@ def parse(text: str, file: str) -> tuple[Node, int]:
     assert root is not None
     assert not problems.found
     values = 0
-    while problems.budget.spend_values(1):
+    while problems.budget.spend("values", 1):
         values += 1
     return root, values
 

@@ -29,6 +29,7 @@ from amplifier_app.plan.tree.entries import (
     entry_key,
     entry_keys,
     find,
+    find_or_none,
     parse_path,
 )
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
@@ -121,7 +122,7 @@ def _last_with(stages: Sequence[tuple[str, Node]], path: Path) -> _Found | None:
     """The last stage that has a value at an address, and the file that removed it."""
     removed_by = None
     for file, tree in reversed(stages):
-        node = _get(tree, path)
+        node = find_or_none(tree, path)
         if node is not None:
             return _Found(tree, node, removed_by)
         removed_by = file
@@ -150,7 +151,7 @@ def _by_key(tree: Node, path: Path) -> Path:
 def _replaced(node: Node, trees: Sequence[Node], path: Path) -> tuple[Node, ...]:
     seen: list[Node] = []
     for tree in trees:
-        below = _get(tree, path)
+        below = find_or_none(tree, path)
         if below is not None and (not seen or seen[-1].at != below.at):
             seen.append(below)
     if seen and seen[-1].at == node.at:
@@ -164,16 +165,9 @@ def _replaced(node: Node, trees: Sequence[Node], path: Path) -> tuple[Node, ...]
 def _written(node: Node, trees: Sequence[Node], path: Path) -> str | None:
     if not isinstance(node, Scalar) or node.expression is None or not trees:
         return None
-    written = _get(trees[-1], path)
+    written = find_or_none(trees[-1], path)
     text = written.value if isinstance(written, Scalar) else None
     return text if isinstance(text, str) and text != node.value else None
-
-
-def _get(tree: Node, path: Path) -> Node | None:
-    try:
-        return find(tree, path)
-    except NoSuchPath:
-        return None
 
 
 def dotted(path: Path) -> str:
@@ -395,14 +389,9 @@ class _Schemas:
             return None
 
     def _entry(self, path: Path) -> MapNode | None:
-        for tree in (self._plan.tree, self._plan.merged.document):
-            try:
-                node = find(tree, path)
-            except NoSuchPath:
-                continue
-            if isinstance(node, MapNode):
-                return node
-        return None
+        trees = (self._plan.tree, self._plan.merged.document)
+        nodes = (find_or_none(tree, path) for tree in trees)
+        return next((node for node in nodes if isinstance(node, MapNode)), None)
 
 
 class Change(NamedTuple):

@@ -13,6 +13,7 @@ from amplifier_app.plan.tree.entries import (
     Path,
     entry_key,
     find,
+    find_or_none,
     keep_entries,
     list_entries,
     mounted_as,
@@ -231,10 +232,7 @@ def without_default_of_others(tree: MapNode, entries: Sequence[MapNode]) -> MapN
 
 
 def _default_provider(tree: MapNode) -> str | None:
-    try:
-        return read_text(find(tree, _DEFAULT_PROVIDER))
-    except NoSuchPath:
-        return None
+    return read_text(find_or_none(tree, _DEFAULT_PROVIDER))
 
 
 def _with_model(

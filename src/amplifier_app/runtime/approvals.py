@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from amplifier_app.base.errors import ConfigError, ModuleError
@@ -90,51 +91,20 @@ class AgentApprovals:
 
     Args:
         approvals: The approvals of the session, which ask.
-        agent: The name of the agent; empty for the session itself.
+        agent: The name of the agent, after those of the agents that it works for.
     """
 
     def __init__(self, approvals: Approvals, agent: str) -> None:
-        self._approvals = approvals
-        self._agent = agent
-
-    async def request_approval(
-        self, prompt: str, options: list[str], timeout: float | None, default: str
-    ) -> str:
-        """Return one of `options`.
-
-        Raises:
-            ApprovalTimeoutError: No answer within `timeout` seconds.
-        """
-        return await self._approvals.resolve(prompt, options, timeout, default, self._agent)
-
-    async def request_tool_approval(
-        self, request: ToolApproval, timeout: float | None
-    ) -> ToolApprovalAnswer:
-        """Return one of the request's options.
-
-        Raises:
-            ApprovalTimeoutError: No answer within `timeout` seconds.
-        """
-        return await self._approvals.resolve_tool_call(request, timeout, self._agent)
-
-    async def request_answer(
-        self, prompt: str, options: list[str] | None, timeout: float | None
-    ) -> str | None:
-        """Return the user's answer; None if there is none. Only the user can answer, whatever the policy.
-
-        Raises:
-            ApprovalTimeoutError: No answer within `timeout` seconds.
-        """
-        return await self._approvals.resolve_answer(prompt, options, timeout, self._agent)
-
-    def for_agent(self, agent: str) -> AgentApprovals:
-        """Return the approvals of an agent that this one delegates to."""
-        path = f"{self._agent}/{agent}" if self._agent else agent
-        return AgentApprovals(self._approvals, path)
+        self.for_agent: Callable[[str], AgentApprovals] = lambda below: AgentApprovals(
+            approvals, f"{agent}/{below}"
+        )
+        self.request_approval = partial(approvals.request_approval, agent=agent)
+        self.request_tool_approval = partial(approvals.request_tool_approval, agent=agent)
+        self.request_answer = partial(approvals.request_answer, agent=agent)
 
 
-class Approvals(AgentApprovals):
-    """The approvals of a session and its agents.
+class Approvals:
+    """The approvals of a session and its agents; the session itself is the agent without a name.
 
     Args:
         policy: How to answer; ``ask`` without a terminal is ``deny``, ``policy`` is the default
@@ -165,7 +135,6 @@ class Approvals(AgentApprovals):
         ask_about_tool: AskAboutTool | None = None,
         ask_for_text: AskForText | None = None,
     ) -> None:
-        super().__init__(self, "")
         self.policy: Policy = policy
         self._ask = ask
         self._ask_about_tool = ask_about_tool
@@ -224,10 +193,18 @@ class Approvals(AgentApprovals):
         """Ask again about what was always allowed in this session."""
         self._always.clear()
 
-    async def resolve_answer(
-        self, prompt: str, options: list[str] | None, timeout: float | None, agent: str
+    def for_agent(self, agent: str) -> AgentApprovals:
+        """Return the approvals of an agent that the session delegates to."""
+        return AgentApprovals(self, agent)
+
+    async def request_answer(
+        self, prompt: str, options: list[str] | None, timeout: float | None, agent: str = ""
     ) -> str | None:
-        """`request_answer` of an agent, or of the session if that is empty."""
+        """Return the user's answer; None if there is none. Only the user can answer, whatever the policy.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
         answer = None
         question = _with_agent(agent, prompt)
         try:
@@ -247,10 +224,14 @@ class Approvals(AgentApprovals):
                 self.unanswered.append(" ".join(prompt.split()))
         return answer
 
-    async def resolve_tool_call(
-        self, request: ToolApproval, timeout: float | None, agent: str
+    async def request_tool_approval(
+        self, request: ToolApproval, timeout: float | None, agent: str = ""
     ) -> ToolApprovalAnswer:
-        """`request_tool_approval` of an agent, or of the session if that is empty."""
+        """Return one of the request's options.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
         waiting, key = self.waiting, ""
         if waiting is not None:
             key = waiting.key_of_call(
@@ -323,10 +304,14 @@ class Approvals(AgentApprovals):
             self._program_denied = True
         return None if answer.decision == "ask" else answer
 
-    async def resolve(
-        self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
+    async def request_approval(
+        self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str = ""
     ) -> str:
-        """`request_approval` of an agent, or of the session if that is empty."""
+        """Return one of `options`.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
         waiting = self.waiting
         key = "" if waiting is None else waiting.key_of_question(prompt)
         if (parked_answer := self._take(key, prompt)) is not None:

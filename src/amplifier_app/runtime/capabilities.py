@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError
@@ -51,6 +51,9 @@ from amplifier_support.working_folder import working_folder
 
 if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver
+    from amplifier_core.models import ProviderInfo
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -153,23 +156,23 @@ def first_provider(session: Any) -> tuple[str, Any]:
     return name, providers[name]
 
 
+def read_info(provider: Any, read: Callable[[ProviderInfo], T], otherwise: T) -> T:
+    """Return what a provider says about itself; `otherwise` if it cannot be read."""
+    try:
+        return read(provider.get_info())
+    # A provider may raise anything; nothing depends on what it says.
+    except Exception:
+        return otherwise
+
+
 def read_capabilities(provider: Any) -> Collection[str]:
     """Return what a provider says its models can do; empty if it says nothing."""
-    try:
-        return set(provider.get_info().capabilities)
-    # A provider may raise anything; then its service decides.
-    except Exception:
-        return ()
+    return read_info(provider, lambda info: set(info.capabilities), set[str]())
 
 
 def credential_variable(session: Any) -> str | None:
     """Return the environment variable that made the first provider available, if one did."""
-    _, provider = first_provider(session)
-    try:
-        names = provider.get_info().credential_env_vars
-    # A provider may raise anything; this is only for a notice.
-    except Exception:
-        return None
+    names = read_info(first_provider(session)[1], lambda info: info.credential_env_vars, [])
     return next((name for name in names if os.environ.get(name)), None)
 
 

@@ -12,7 +12,7 @@ import logging
 import marshal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from amplifier_app.base.errors import Location
 from amplifier_app.base.redact import redact
@@ -37,7 +37,7 @@ from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.files import read_regular
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import SentRequest
-from amplifier_support.text import lazy_pattern
+from amplifier_support.text import common_length, lazy_pattern
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,6 @@ FILE = "requests.jsonl"
 _WINDOW = 2000
 """Bytes around a difference that are searched for secrets and times."""
 _EXCERPT = 60
-_Text = TypeVar("_Text", str, bytes)
 _Key = tuple[int, str | None, bytes | None]
 """Number and hook of a message, and its content; 0 for a tool."""
 _TIME = lazy_pattern(
@@ -465,21 +464,8 @@ def _common(old: Sequence[Section], new: Sequence[Section]) -> int | None:
     """The number of equal bytes at the beginning of both; None if the old ones are not known."""
     if any(section.content is None for section in old):
         return None
-    return _count_same(
-        *(b"".join(section.content or b"" for section in part) for part in (old, new))
-    )
-
-
-def _count_same(left: _Text, right: _Text) -> int:
-    """The length of the common beginning."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    left, right = (b"".join(section.content or b"" for section in part) for part in (old, new))
+    return common_length(left, right)
 
 
 def _section_at(sections: Sequence[Section], offset: int) -> Section | None:
@@ -531,7 +517,7 @@ def _excerpt(before: str, after: str) -> str:
     """The line around an offset without secrets, from a few characters before it."""
     text = redact(before + after)
     # A secret may begin before the offset.
-    offset = _count_same(text, redact(before))
+    offset = common_length(text, redact(before))
     start = max(text.rfind("\n", 0, offset) + 1, offset - _EXCERPT // 2)
     return text[start:].partition("\n")[0][:_EXCERPT]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_app.base.paths import short_path
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import current_mode, policy_other_than_asking
-from amplifier_app.runtime.capabilities import first_provider
+from amplifier_app.runtime.capabilities import first_provider, read_info
 from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_support.files import open_regular
 from amplifier_support.named_tuple import NamedTuple
@@ -116,11 +116,7 @@ def read_status(session: OpenSession) -> Status:
 
 def _context_limit(provider: Any) -> int | None:
     """Return the context window a provider declares."""
-    try:
-        window = provider.get_info().defaults.get("context_window")
-    # A provider may raise anything; this is only for display.
-    except Exception:
-        return None
+    window = read_info(provider, lambda info: info.defaults.get("context_window"), None)
     return window if isinstance(window, int) and window > 0 else None
 
 

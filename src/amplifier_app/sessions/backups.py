@@ -18,7 +18,13 @@ from typing import Any, cast
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.file_writing import read_records
 from amplifier_app.sessions.conversation import Conversation
-from amplifier_support.files import folder_at, is_below, open_regular, write_atomically
+from amplifier_support.files import (
+    describe_reason,
+    folder_at,
+    is_below,
+    open_regular,
+    write_atomically,
+)
 from amplifier_support.named_tuple import NamedTuple
 
 _LARGEST_COMPARED = 10 * 1024 * 1024
@@ -237,7 +243,7 @@ def restore(session: Path, plan: list[Restore]) -> list[Restore]:
             if not action.reason:
                 action = action._replace(reason=_restore(session, action))
         except OSError as error:
-            action = action._replace(reason=error.strerror or str(error))
+            action = action._replace(reason=describe_reason(error))
         done.append(action)
     return done
 
@@ -269,47 +275,36 @@ def _records(
 
 
 def _plan_restore(session: Path, path: str, known: _Path, project: str) -> Restore:
-    now, target = known.now, known.target
     unknown = FileState(None, 0)
-    reason = known.reason
-    if not reason and (now is None or target is None):
+    action = Restore(path, known.now or unknown, known.target or unknown, known.reason)
+    if known.reason:
+        return action
+    digest = action.target.digest
+    if known.now is None or known.target is None:
         reason = "its content at one of the two times is unknown"
-    action = Restore(path, now or unknown, target or unknown, reason)
-    if not reason and not is_inside(path, project):
-        action = action._replace(reason=f"it is outside {project}, or behind a link")
-    digest = None if target is None else target.digest
-    if not action.reason and digest is not None and _content(session, digest) is None:
-        action = action._replace(reason="its copy is gone or damaged")
-    return action if action.reason else action._replace(reason=_objection(session, action))
+    elif not is_inside(path, project):
+        reason = f"it is outside {project}, or behind a link"
+    elif digest is not None and _content(session, digest) is None:
+        reason = "its copy is gone or damaged"
+    else:
+        reason = _objection(session, action)
+    return action._replace(reason=reason)
 
 
-def _objection(session: Path, action: Restore) -> str:
-    """Why a file cannot be restored as things are now; empty if it can."""
+def _objection(session: Path, action: Restore, at: FilePlace | None = None) -> str:
+    """Why a file, perhaps in a folder that is open, cannot be restored as things are now; empty if it can."""
     try:
-        with file_at(action.path) as place:
-            return _objection_to(session, action, place)
+        with file_at(action.path) if at is None else contextlib.nullcontext(at) as place:
+            status = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                return "it is not a regular file"
+            if status.st_size > _LARGEST:
+                return "it is too large"
+            digest = hashlib.sha256(place.content()).hexdigest()
     except (FileNotFoundError, NotADirectoryError):
-        return _objection_to_missing(action)
+        return "" if action.now.digest is None else "it was deleted since"
     except OSError as error:
-        return error.strerror or str(error)
-
-
-def _objection_to_missing(action: Restore) -> str:
-    return "" if action.now.digest is None else "it was deleted since"
-
-
-def _objection_to(session: Path, action: Restore, place: FilePlace) -> str:
-    try:
-        status = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode):
-            return "it is not a regular file"
-        if status.st_size > _LARGEST:
-            return "it is too large"
-        digest = hashlib.sha256(place.content()).hexdigest()
-    except FileNotFoundError:
-        return _objection_to_missing(action)
-    except OSError as error:
-        return error.strerror or str(error)
+        return describe_reason(error)
     # What the session has a copy of is not lost.
     known = (
         digest in (action.now.digest, action.target.digest) or _content(session, digest) is not None
@@ -339,7 +334,7 @@ def _restore(session: Path, action: Restore) -> str:
     if content is None and action.target.digest is not None:
         return "its copy is gone or damaged"
     with file_at(action.path, create=content is not None) as place:
-        objection = _objection_to(session, action, place)
+        objection = _objection(session, action, place)
         if objection:
             return objection
         if content is None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from amplifier_app.base.errors import ModuleError
-from amplifier_core.module_sources import ModuleLoadError
+from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
+
+T = TypeVar("T")
 
 
 class SourceError(ModuleError, ModuleLoadError):
@@ -31,3 +34,30 @@ class SourceErrors(SourceError):
         listed = "\n".join(map(str, failures))
         super().__init__(f"{len(failures)} modules are unavailable:\n{listed}")
         self.failures = tuple(failures)
+
+
+def results_or_raise(
+    results: Sequence[T | BaseException], to_error: Callable[[int, SourceError], SourceError]
+) -> list[T]:
+    """Return what was fetched of several sources.
+
+    Args:
+        results: The result of each source, or its exception.
+        to_error: Makes the error for a source, given its position and what was raised.
+
+    Raises:
+        SourceError: At least one of them is unavailable; the error names all of them.
+    """
+    fetched: list[T] = []
+    failures: list[SourceError] = []
+    for number, result in enumerate(results):
+        if isinstance(result, (SourceError, ModuleNotFoundError)):
+            error = result if isinstance(result, SourceError) else SourceError(str(result))
+            failures.append(to_error(number, error))
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            fetched.append(result)
+    if failures:
+        raise SourceErrors(failures) if len(failures) > 1 else failures[0]
+    return fetched

@@ -46,6 +46,7 @@ from amplifier_app.sources.resolved import Place, ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.module_sources import ModuleNotFoundError
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import common_length
 
 _MAX_PIN = 120
 """Characters shown of a pinned text."""
@@ -288,9 +289,7 @@ def _shorten_alike(old: str | None, new: str | None) -> tuple[str | None, str | 
     """Return two texts in one line each, from shortly before the first character that differs."""
     start = 0
     if old is not None and new is not None and not old.startswith("sha256:"):
-        pairs = enumerate(zip(old, new, strict=False))
-        same = next((n for n, (left, right) in pairs if left != right), min(len(old), len(new)))
-        start = max(same - _BEFORE, 0)
+        start = max(common_length(old, new) - _BEFORE, 0)
 
     def shorten(text: str | None) -> str | None:
         return text and ("…" if start else "") + one_line(text[start:], _MAX_PIN)

@@ -28,7 +28,7 @@ from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.paths import is_offline
 from amplifier_app.plan.tree.entries import mounted_entries
-from amplifier_app.sources.errors import DriftError, SourceError, SourceErrors
+from amplifier_app.sources.errors import DriftError, SourceError, results_or_raise
 from amplifier_app.sources.resolved import Considered, Place, ResolvedSource
 from amplifier_app.sources.stopping import run_in_thread
 from amplifier_core.module_sources import ModuleNotFoundError, conventional_name, project_name
@@ -296,20 +296,10 @@ class AppModuleSourceResolver:
             *(self._async_resolve(module_id, source) for module_id, source in requests),
             return_exceptions=True,
         )
-        failures: list[SourceError] = []
-        resolved: dict[_Asked, ResolvedSource] = {}
-        for (module_id, hint), result in zip(requests, results, strict=True):
-            if isinstance(result, ResolvedSource):
-                resolved[module_id, hint] = result
-            elif isinstance(result, (SourceError, ModuleNotFoundError)):
-                failures.append(self._of_module(module_id, hint, result))
-            else:
-                raise result
-        if len(failures) == 1:
-            raise failures[0]
-        if failures:
-            raise SourceErrors(failures)
-        await self._async_unify_versions(resolved)
+        sources = results_or_raise(
+            results, lambda number, error: self._of_module(*requests[number], error)
+        )
+        await self._async_unify_versions(dict(zip(requests, sources, strict=True)))
 
     async def _async_resolve(self, module_id: str, hint: str | None) -> ResolvedSource:
         known = self._resolved.get((module_id, hint))
@@ -340,10 +330,8 @@ class AppModuleSourceResolver:
         at = self._origin(module_id, hint)
         return f"{module_id} ({at})" if at is not None else module_id
 
-    def _of_module(self, module_id: str, hint: str | None, failure: Exception) -> SourceError:
+    def _of_module(self, module_id: str, hint: str | None, failure: SourceError) -> SourceError:
         """The failure with the module's name and the location to fix."""
-        if not isinstance(failure, SourceError):
-            failure = SourceError(str(failure))
         location = failure.location or self._origin(module_id, hint)
         return type(failure)(
             f"{module_id}: {failure.message}", hint=failure.hint, location=location

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import distributions as read_metadata
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 
 from amplifier_app.base import installed
 from amplifier_app.base.installed import normalised
@@ -20,7 +20,12 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.dependencies import DependencyCache
 from amplifier_app.sources.requirements.fixed_versions import read_requirements
 from amplifier_app.sources.requirements.layout import required_by
-from amplifier_app.sources.requirements.names import PREFERRED, distributions, recorded_files
+from amplifier_app.sources.requirements.names import (
+    PREFERRED,
+    distributions,
+    recorded_files,
+    requirement_name,
+)
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_support.named_tuple import NamedTuple
 
@@ -123,7 +128,7 @@ def _from_environment(source: ResolvedSource) -> Iterator[tuple[str, str, str]]:
     seen: set[str] = set()
     while waiting:
         text, why = waiting.pop()
-        name = _requirement_name(text)
+        name = requirement_name(text)
         yield name, text, why
         if name and name not in seen:
             seen.add(name)
@@ -169,12 +174,12 @@ def _conflict_error(name: str, uses: list[_Use]) -> SourceError:
 def _why(source: ResolvedSource, name: str) -> str:
     """Why a module uses a distribution: a direct or a transitive requirement."""
     for text in _direct(source):
-        if _requirement_name(text) == name:
+        if requirement_name(text) == name:
             return f"requires {text}"
     for folder in (*source.preferred_paths, *source.import_paths):
         for distribution in read_metadata(path=[str(folder)]):
             for text in distribution.requires or ():
-                if _requirement_name(text) == name:
+                if requirement_name(text) == name:
                     required = text.partition(";")[0].strip()
                     return f"requires {distribution.name}, which requires {required}"
     return "requires it"
@@ -186,14 +191,6 @@ def _direct(source: ResolvedSource) -> list[str]:
     if layout is None:
         return []
     return [*(addition.written for addition in layout.added), *required_by(layout)]
-
-
-def _requirement_name(text: str) -> str:
-    try:
-        return normalised(Requirement(text).name)
-    except InvalidRequirement:
-        # A form that only uv understands.
-        return ""
 
 
 def _in_use(cache: DependencyCache) -> dict[str, str]:

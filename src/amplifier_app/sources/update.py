@@ -14,7 +14,7 @@ from amplifier_app.base.paths import VARIABLE, is_offline
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.source_spec import GitSource, PackageSource, parse_source
 from amplifier_app.plan.tree.problems import suggest
-from amplifier_app.sources.errors import SourceError, SourceErrors
+from amplifier_app.sources.errors import SourceError, results_or_raise
 from amplifier_app.sources.fetch.git import GitCache
 from amplifier_app.sources.lockfile import Lock
 from amplifier_app.sources.plan_lock import Wanted, make_lock, wanted_modules
@@ -71,7 +71,12 @@ async def look_for_updates(
         *(run_in_thread(partial(_look, candidate, lock, cache)) for candidate in chosen),
         return_exceptions=True,
     )
-    return _or_failures(chosen, results)
+    return results_or_raise(
+        results,
+        lambda number, error: SourceError(
+            f"{chosen[number].module}: {error.message}", hint=error.hint
+        ),
+    )
 
 
 def bundle_updates(plan: ResolvedPlan, lock: Lock | None) -> list[Update]:
@@ -145,18 +150,3 @@ def _look(module: Wanted, lock: Lock | None, cache: Path) -> Update:
         pinned = parsed.versions.startswith("==") and "*" not in parsed.versions
     state: State = "pinned" if pinned else "current" if old == new else "newer"
     return Update(module.module, module.written or "", state, old, new)
-
-
-def _or_failures(chosen: list[Wanted], results: list[Update | BaseException]) -> list[Update]:
-    updates: list[Update] = []
-    failures: list[SourceError] = []
-    for module, result in zip(chosen, results, strict=True):
-        if isinstance(result, Update):
-            updates.append(result)
-        elif isinstance(result, SourceError):
-            failures.append(SourceError(f"{module.module}: {result.message}", hint=result.hint))
-        else:
-            raise result
-    if failures:
-        raise SourceErrors(failures) if len(failures) > 1 else failures[0]
-    return updates

@@ -11,6 +11,7 @@ import pytest
 
 from amplifier_app.plan.source_spec import GitSource, parse_source
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.fetch import git as git_cache
 from amplifier_app.sources.fetch.git import GitCache
 from tests.support.module_repositories import Repository, git, write_files
 from tests.support.processes import is_alive
@@ -81,11 +82,14 @@ def test_a_tag_takes_precedence_over_a_branch_of_its_name(
     assert cache.look_up(source(f"{repository.url}@same")) == tagged
 
 
-def test_a_cached_commit_needs_no_git(repository: Repository, tmp_path: Path) -> None:
+def test_a_cached_commit_needs_no_git(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit = repository.commit({"a.py": "1"})
     text = f"{repository.url}@{commit}"
     GitCache(tmp_path / "cache").fetch(source(text))
-    offline = GitCache(tmp_path / "cache", executable="/nowhere/git")
+    monkeypatch.setattr(git_cache, "find_program", lambda name, folder: None)
+    offline = GitCache(tmp_path / "cache")
     assert offline.fetch(source(text)).commit == commit
 
 
@@ -142,9 +146,12 @@ def test_an_empty_repository_is_reported(repository: Repository, cache: GitCache
         cache.fetch(source(repository.url))
 
 
-def test_a_missing_git_is_reported(repository: Repository, tmp_path: Path) -> None:
+def test_a_missing_git_is_reported(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_cache, "find_program", lambda name, folder: None)
     with pytest.raises(SourceError, match="git is not installed") as raised:
-        GitCache(tmp_path / "c", executable="/nowhere/git").fetch(source(repository.url))
+        GitCache(tmp_path / "c").fetch(source(repository.url))
     assert "Install git" in (raised.value.hint or "")
 
 

@@ -139,10 +139,8 @@ class Bundles:
                 continue
             if opened.path in [other.path for other in above]:
                 names = [other.file for other in above]
-                cycle = " → ".join([*names[names.index(opened.file) :], opened.file])
-                self._problems.add(
-                    f"circular 'includes': {cycle}", include.at, "remove one of them"
-                )
+                cycle = names[names.index(opened.file) :]
+                self._problems.add_cycle("'includes'", cycle, include.at)
             elif len(above) > MAX_DEPTH:
                 message = f"bundles are nested more than {MAX_DEPTH} levels deep"
                 self._problems.add(message, include.at)

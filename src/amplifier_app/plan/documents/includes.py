@@ -175,8 +175,7 @@ class Includer:
         seen = [origin.path for origin in opened]
         if path in seen:
             names = [origin.file for origin in opened[seen.index(path) :]]
-            cycle = " → ".join([*names, names[0]])
-            self._problems.add(f"circular include: {cycle}", at, "remove one of them")
+            self._problems.add_cycle("include", names, at)
         elif len(opened) > MAX_DEPTH:
             self._problems.add(f"includes are nested more than {MAX_DEPTH} levels deep", at)
         else:

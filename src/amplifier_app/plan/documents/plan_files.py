@@ -409,9 +409,7 @@ class _Chain:
         seen = [opened.path for opened in chain]
         if located[1] in seen:
             names = [opened.file for opened in chain[seen.index(located[1]) :]]
-            cycle = " → ".join([*names, names[0]])
-            message = f"circular 'extends': {cycle}"
-            self._problems.add(message, node.at, "remove one of them")
+            self._problems.add_cycle("'extends'", names, node.at)
             return None
         return located
 

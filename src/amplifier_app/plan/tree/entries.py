@@ -168,6 +168,14 @@ def find(root: Node, path: Path) -> Node:
     return node
 
 
+def find_or_none(root: Node, path: Path) -> Node | None:
+    """The node at an address; None if it does not exist."""
+    try:
+        return find(root, path)
+    except NoSuchPath:
+        return None
+
+
 def with_value(root: MapNode, path: Path, value: Node) -> MapNode:
     """A tree with `value` at an address; missing mappings are created.
 

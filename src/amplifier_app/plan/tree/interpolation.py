@@ -15,6 +15,7 @@ from amplifier_app.base.keys import Environment
 from amplifier_app.plan.tree.nodes import (
     MAX_EXPANDED,
     MAX_NESTED_VARIABLES,
+    VARIABLE_COST,
     Node,
     Scalar,
     ScalarValue,
@@ -103,7 +104,8 @@ class _Filler:
                 body = text[dollar + 2 : end]
                 whole = dollar == 0 and end == len(text) - 1
                 parts.append(self._variable(body, whole=whole))
-                if not self.problems.budget.spend_variable(len(body) + len(parts[-1])):
+                cost = len(body) + len(parts[-1]) + VARIABLE_COST
+                if not self.problems.budget.spend("expanded", cost):
                     most = MAX_EXPANDED // 1024
                     self.problems.add(f"variables expand to more than {most} KiB", self.at)
                     return ""

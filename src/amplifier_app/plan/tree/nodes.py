@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from amplifier_app.base.errors import Location
 from amplifier_support.named_tuple import NamedTuple
@@ -164,7 +164,7 @@ MAX_NUMBER_LENGTH = 256
 MAX_EXPANDED = 4 * 1024 * 1024
 """Characters of all variables and their values."""
 
-_VARIABLE_COST = 64
+VARIABLE_COST = 64
 """Characters that a variable counts in addition to its own."""
 
 MAX_NESTED_VARIABLES = 16
@@ -172,31 +172,23 @@ MAX_PROBLEMS = 100
 MAX_MESSAGE_LENGTH = 400
 
 
+Cost: TypeAlias = Literal["bytes", "values", "repeated", "expanded"]
+"""Bytes of documents, values with those that aliases repeat, characters that aliases repeat, and characters of
+variables and their values."""
+
+
 class Budget:
-    """Counts what the documents of one plan have cost so far."""
+    """What the documents of one plan may still cost."""
 
     def __init__(self) -> None:
-        self._bytes = 0
-        self._values = 0
-        self._repeated = 0
-        self._expanded = 0
+        self._left: dict[Cost, int] = {
+            "bytes": MAX_TOTAL_BYTES,
+            "values": MAX_VALUES,
+            "repeated": MAX_REPEATED,
+            "expanded": MAX_EXPANDED,
+        }
 
-    def spend_bytes(self, count: int) -> bool:
-        """Count what was read; False if it is too much."""
-        self._bytes += count
-        return self._bytes <= MAX_TOTAL_BYTES
-
-    def spend_values(self, count: int) -> bool:
-        """Count values, including those that an alias repeats; False if they are too many."""
-        self._values += count
-        return self._values <= MAX_VALUES
-
-    def spend_repeated(self, count: int) -> bool:
-        """Count the characters that an alias repeats; False if they are too many."""
-        self._repeated += count
-        return self._repeated <= MAX_REPEATED
-
-    def spend_variable(self, count: int) -> bool:
-        """Count the characters of a variable and its value; False if they are too many."""
-        self._expanded += count + _VARIABLE_COST
-        return self._expanded <= MAX_EXPANDED
+    def spend(self, what: Cost, count: int) -> bool:
+        """Count a cost; False if it is too much."""
+        self._left[what] -= count
+        return self._left[what] >= 0

@@ -117,6 +117,11 @@ class Problems:
             message = f"{message[: MAX_MESSAGE_LENGTH // 2]}…{message[-MAX_MESSAGE_LENGTH // 2 :]}"
         self._found.append(Problem(message, at, hint))
 
+    def add_cycle(self, what: str, files: Sequence[str], at: Location) -> None:
+        """Add that a document leads back to itself, by way of these files, of which it is the first."""
+        cycle = " → ".join([*files, files[0]])
+        self.add(f"circular {what}: {cycle}", at, "remove one of them")
+
     @property
     def is_full(self) -> bool:
         """True if further problems are left out: what would only find more of them can stop."""

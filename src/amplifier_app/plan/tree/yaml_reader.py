@@ -135,7 +135,7 @@ def _read_stored(text: str, file: str, problems: Problems) -> Node | None:
         stored = json.loads(read_file(Path(folder, STORED), MAX_BYTES))[name]
     except (OSError, ValueError, KeyError):  # missing from another way to install: YAML has it all
         return None
-    if stored["text"] != text or not problems.budget.spend_values(stored["values"]):
+    if stored["text"] != text or not problems.budget.spend("values", stored["values"]):
         return None
     return _restore(stored["tree"], file)
 
@@ -157,7 +157,7 @@ def decode(data: bytes, file: str, problems: Problems) -> str | None:
     if len(data) > MAX_BYTES:
         problems.add(f"larger than {MAX_BYTES // 1024} KiB", Location(file))
         return None
-    if not problems.budget.spend_bytes(len(data)):
+    if not problems.budget.spend("bytes", len(data)):
         most = MAX_TOTAL_BYTES // 1024 // 1024
         problems.add(f"the documents of the plan are larger than {most} MiB", Location(file))
         return None
@@ -273,13 +273,13 @@ class _Reader:
             return
         weight = self._weights[id(node)]
         self._spend(weight.values, event)
-        if not self._problems.budget.spend_repeated(weight.characters):
+        if not self._problems.budget.spend("repeated", weight.characters):
             most = MAX_REPEATED // 1024
             self._fail(f"aliases repeat more than {most} KiB of text", event)
         self._add(node, event, weight)
 
     def _spend(self, count: int, event: Any) -> None:
-        if not self._problems.budget.spend_values(count):
+        if not self._problems.budget.spend("values", count):
             message = f"the plan has more than {MAX_VALUES} values, counting what aliases repeat"
             self._fail(message, event)
 

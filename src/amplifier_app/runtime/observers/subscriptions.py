@@ -35,6 +35,7 @@ from amplifier_core.events import (
     TOOL_PRE,
 )
 from amplifier_support.session_capabilities import REDACT_EVENT
+from amplifier_support.text import common_length
 
 _DELTA = "content_block:delta"
 _ENDS = (TOOL_POST, TOOL_ERROR)
@@ -332,7 +333,7 @@ class _ShowOnce:
     def _compare(
         self, event: str, data: dict[str, Any], kind: Any, delta: str, awaited: str
     ) -> None:
-        same = _common(delta, awaited)
+        same = common_length(delta, awaited)
         if same == len(delta):
             self._awaited[kind] = awaited[same:]
             return
@@ -346,9 +347,3 @@ class _ShowOnce:
             new_text = f"\n{whole}"
             self._shown[kind] = [whole]
         self._handler(event, {**data, "delta": new_text})
-
-
-def _common(left: str, right: str) -> int:
-    """Return the length of the common prefix of two texts."""
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.masking import masked_tree
-from amplifier_app.plan.tree.entries import NoSuchPath, Path, find
+from amplifier_app.plan.tree.entries import Path, find_or_none
 from amplifier_app.plan.tree.nodes import MapNode, plain_data
 from amplifier_app.runtime.budget_limits import BUDGET_LIMITS, assignment
 from amplifier_app.runtime.saved.session_record import SessionRecord
@@ -175,10 +175,8 @@ def _options(before: Mapping[str, Any], plan: ResolvedPlan) -> Iterator[str]:
 
 
 def _value(tree: MapNode, path: Path) -> str:
-    try:
-        return _text(plain_data(find(tree, path)))
-    except NoSuchPath:
-        return "not set"
+    node = find_or_none(tree, path)
+    return _text(None if node is None else plain_data(node))
 
 
 def _text(value: Any) -> str:

@@ -72,7 +72,6 @@ class Git:
     """Runs git for one source, whose repository is the remote `REMOTE`.
 
     Args:
-        executable: The git to run; by default the one on the PATH.
         cwd: The working directory.
         source: The source whose URL is `REMOTE`.
         seconds: The time limit of each call.
@@ -82,15 +81,14 @@ class Git:
 
     def __init__(
         self,
-        executable: str | None,
         cwd: Path,
         source: GitSource,
         *,
         seconds: float,
-        offline: bool = False,
+        offline: bool,
     ) -> None:
         self._seconds = seconds
-        self._executable = executable or find_program("git", str(cwd))
+        self._executable = find_program("git", str(cwd))
         self._cwd = cwd
         self._shown = without_password(source.url)
         self._environment = _environment(cwd, source.url, ("file",) if offline else GIT_SCHEMES)
@@ -219,13 +217,11 @@ class GitCache:
 
     Args:
         root: The cache folder; created when first needed.
-        executable: The git to run; by default the one on the PATH.
         offline: Use only the cache and local repositories.
     """
 
-    def __init__(self, root: Path, executable: str | None = None, *, offline: bool = False) -> None:
+    def __init__(self, root: Path, *, offline: bool = False) -> None:
         self._root = root
-        self._git = executable
         self._offline = offline
         self._looked_up: dict[tuple[str, str | None], str] = {}
 
@@ -297,7 +293,7 @@ class GitCache:
         raise SourceError(f"{url} has no branch or tag {source.ref!r}", hint=hint)
 
     def _command(self, cwd: Path, source: GitSource, seconds: float) -> Git:
-        return Git(self._git, cwd, source, seconds=seconds, offline=self._offline)
+        return Git(cwd, source, seconds=seconds, offline=self._offline)
 
     def _refuse_offline(self, source: GitSource, what: str) -> None:
         if self._offline and not source.is_local:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeAlias
 from urllib.parse import urlsplit
 
 from amplifier_app.base import paths
@@ -128,9 +128,8 @@ def fetch_prices(name: SourceName, today: str, known: Mapping[str, Iterable[str]
             raise ConfigError(str(error), hint="The prices in use are unchanged.") from error
         data = file.read_bytes()
     assert answer is not None  # Without validators there is always a body.
-    readers = {"genai-prices": _read_genai_prices, "models.dev": _read_models_dev}
     try:
-        providers = readers[name](_load(data), today, known)
+        providers = _read_table(name, _load(data), today, known)
     except ValueError as error:
         _refuse(f"the table from {name} is malformed: {error}")
     return Fetched(url, answer.sha256, providers)
@@ -244,27 +243,46 @@ _OTHER_KINDS = ("audio", "image", "video")
 """Kinds of tokens with prices of their own: a model that has them is not added."""
 
 
-def _read_genai_prices(raw: Any, today: str, known: Mapping[str, Iterable[str]]) -> ListedModels:
+def _read_table(
+    name: SourceName, raw: Any, today: str, known: Mapping[str, Iterable[str]]
+) -> ListedModels:
+    list_models, read = {
+        "genai-prices": (_genai_models, _genai_model),
+        "models.dev": (_models_dev_models, _models_dev_model),
+    }[name]
+    tables: ListedModels = {}
+    for provider in PROVIDERS.values():
+        models, ids = list_models(raw, provider), set(known.get(provider, ()))
+        if models is None:
+            continue
+        tables[provider] = {}
+        for id, prices in models:
+            try:
+                priced = read(prices, today, id in ids)
+            except ValueError as error:
+                raise ValueError(f"{id!r}: {error}") from None
+            if priced is not None:
+                tables[provider][id] = priced
+    return tables
+
+
+_Models: TypeAlias = list[tuple[str, Any]]
+"""The ids of a provider's models, each with its prices as the table has them."""
+
+
+def _genai_models(raw: Any, provider: str) -> _Models | None:
     entries = raw.get("providers") if isinstance(raw, dict) else raw
     if not isinstance(entries, list):
         raise ValueError("it is not a list of providers")
-    tables: ListedModels = {}
-    by_id = {entry.get("id"): entry for entry in map(to_mapping, entries)}
-    for provider in PROVIDERS.values():
-        if (entry := by_id.get(provider)) is None:
-            continue
-        models = [to_mapping(model) for model in _list(entry, "models", provider)]
-        priced: dict[str, ModelPrices] = {}
-        ids = set(known.get(provider, ()))
-        for model in models:
-            id = model.get("id")
-            if not isinstance(id, str):
-                raise ValueError(f"{provider}: a model has no id")
-            prices = _named(id, _genai_model, model.get("prices"), today, id in ids)
-            if prices is not None:
-                priced[id] = prices
-        tables[provider] = priced
-    return tables
+    own = (entry for entry in map(to_mapping, entries) if entry.get("id") == provider)
+    if (entry := next(own, None)) is None:
+        return None
+    if not isinstance(listed := entry.get("models"), list):
+        raise ValueError(f"{provider}: its models are not a list")
+    models = [to_mapping(model) for model in listed]
+    if not all(isinstance(model.get("id"), str) for model in models):
+        raise ValueError(f"{provider}: a model has no id")
+    return [(model["id"], model.get("prices")) for model in models]
 
 
 def _genai_model(raw: Any, today: str, is_known: bool) -> ModelPrices | None:
@@ -294,27 +312,19 @@ def _genai_model(raw: Any, today: str, is_known: bool) -> ModelPrices | None:
     return _model_prices(usual, tiers)
 
 
-def _read_models_dev(raw: Any, today: str, known: Mapping[str, Iterable[str]]) -> ListedModels:
+def _models_dev_models(raw: Any, provider: str) -> _Models | None:
     if not isinstance(raw, dict):
         raise ValueError("it is not a mapping of providers")
-    tables: ListedModels = {}
-    for provider in PROVIDERS.values():
-        models = to_mapping(raw.get(provider)).get("models")
-        if models is None:
-            continue
-        if not isinstance(models, dict):
-            raise ValueError(f"{provider}: its models are not a mapping")
-        priced: dict[str, ModelPrices] = {}
-        for id, model in models.items():
-            cost = to_mapping(model).get("cost")
-            prices = None if cost is None else _named(id, _models_dev_model, cost)
-            if prices is not None:
-                priced[id] = prices
-        tables[provider] = priced
-    return tables
+    models = to_mapping(raw.get(provider)).get("models")
+    if models is None:
+        return None
+    if not isinstance(models, dict):
+        raise ValueError(f"{provider}: its models are not a mapping")
+    costs = ((id, to_mapping(model).get("cost")) for id, model in models.items())
+    return [(id, cost) for id, cost in costs if cost is not None]
 
 
-def _models_dev_model(cost: Any) -> ModelPrices | None:
+def _models_dev_model(cost: Any, today: str, is_known: bool) -> ModelPrices | None:
     if not isinstance(cost, dict):
         raise ValueError("its cost is not a mapping")
 
@@ -343,21 +353,6 @@ def _model_prices(
         long = {**prices, **{name: read_price(value) for name, value in more.items()}}
         return ModelPrices(Prices(**prices), Prices(**long), above)
     return ModelPrices(Prices(**prices))
-
-
-def _named(id: str, read: Callable[..., ModelPrices | None], *args: Any) -> ModelPrices | None:
-    """Read the prices of a model; its id is in the error."""
-    try:
-        return read(*args)
-    except ValueError as error:
-        raise ValueError(f"{id!r}: {error}") from None
-
-
-def _list(entry: Mapping[str, Any], key: str, of: str) -> list[Any]:
-    value = entry.get(key)
-    if not isinstance(value, list):
-        raise ValueError(f"{of}: its {key} are not a list")
-    return value
 
 
 def _count(value: Any) -> int:
