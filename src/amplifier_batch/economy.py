@@ -36,7 +36,7 @@ from amplifier_support.provider_batches import UNANSWERED, DeferredAnswer, Provi
 from amplifier_support.provider_order import first_mounted
 
 if TYPE_CHECKING:
-    from amplifier_app.plan import ResolvedPlan
+    from amplifier_app.plan.model import ResolvedPlan
     from amplifier_app.sources.resolver import AppModuleSourceResolver
 
 

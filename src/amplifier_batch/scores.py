@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError, UsageError
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.scorers import JUDGE, PYTHON, scorer_file
 from amplifier_app.plan.tree.nodes import ListNode, MapNode
 from amplifier_batch.functions import Value

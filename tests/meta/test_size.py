@@ -13,7 +13,7 @@ CODE_LINES = {
     "amplifier_extras": 4_915,
     "amplifier_kit": 4_670,
     "amplifier_modules": 19_490,
-    "amplifier_support": 5_815,
+    "amplifier_support": 5_820,
 }
 
 

@@ -245,17 +245,11 @@ def _flush(stream: TextIO) -> None:
 
 
 def stdin_is_tty() -> bool:
-    try:
-        return os.isatty(0)
-    except OSError:
-        return False
+    return os.isatty(0)
 
 
 def stderr_is_tty() -> bool:
-    try:
-        return os.isatty(2)
-    except OSError:
-        return False
+    return os.isatty(2)
 
 
 def terminal_size(fd: int) -> tuple[int, int]:

@@ -48,7 +48,7 @@ from amplifier_support.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from amplifier_app.base.keys import StoredKey
-    from amplifier_app.plan import ResolvedPlan
+    from amplifier_app.plan.model import ResolvedPlan
     from amplifier_app.render.report import Line
     from amplifier_app.runtime.provider_access import Provider
     from amplifier_app.sources.resolver import AppModuleSourceResolver

@@ -9,7 +9,7 @@ from amplifier_app import trust
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.render.ansi import wrapped
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, Fetching, load
 

@@ -49,6 +49,11 @@ class PlannedModule(NamedTuple):
     entry: MapNode
     agent: str | None = None
 
+    @property
+    def at(self) -> Location:
+        """Where the plan names it."""
+        return self.entry.key_at("module")
+
 
 def planned_modules(plan: ResolvedPlan) -> list[PlannedModule]:
     """The modules in mount order, without those of agents."""

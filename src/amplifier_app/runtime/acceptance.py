@@ -182,9 +182,7 @@ class Attempts:
         failed = [check for check in await self._run_checks(checks) if not check.passed]
         if not failed:
             return None, ""
-        from amplifier_app.runtime.checks import feedback
-
-        return _failure_outcome(failed), feedback(failed)
+        return _failure_outcome(failed), _feedback(failed)
 
     async def _run_checks(self, checks: CheckRunner) -> list[CheckResult]:
         self._checking = asyncio.ensure_future(checks.run(self.turn.response))
@@ -213,3 +211,13 @@ def _failure_outcome(failed: list[CheckResult]) -> Outcome:
     lines = first.output.splitlines()[-_HINT_LINES:]
     hint = "Run it to see what is wrong, or allow more corrections with --retries N."
     return Outcome(Ending.CHECK_FAILED, message, "\n".join([*lines, hint]))
+
+
+def _feedback(failed: list[CheckResult]) -> str:
+    """The prompt after checks that failed."""
+    parts = ["These checks of your work failed:"]
+    for result in failed:
+        output = result.output.rstrip("\n")
+        parts.append(f"$ {result.command}\n{output}\n[{result.ending}]")
+    parts.append("Fix the cause, then answer the original request again.")
+    return "\n\n".join(parts)

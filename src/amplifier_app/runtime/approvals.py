@@ -18,7 +18,7 @@ from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.json_text import value_text
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.sanitize import visible
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.mount import mount_entries
 from amplifier_app.sessions.summary import short_id

@@ -230,13 +230,3 @@ class CheckRunner:
             ran.output,
             self._runs[check],
         )
-
-
-def feedback(failed: Sequence[CheckResult]) -> str:
-    """The prompt after checks that failed."""
-    parts = ["These checks of your work failed:"]
-    for result in failed:
-        output = result.output.rstrip("\n")
-        parts.append(f"$ {result.command}\n{output}\n[{result.ending}]")
-    parts.append("Fix the cause, then answer the original request again.")
-    return "\n\n".join(parts)

@@ -24,7 +24,7 @@ from amplifier_app.base.errors import AppError, ConfigError, ModuleError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.runtime.capabilities import (
     GuardedLoader,
     register_capabilities,

@@ -82,7 +82,7 @@ def failure_error(
 def _entries_to_add(plan: ResolvedPlan, missing: Sequence[tuple[PlannedModule, str]]) -> str | None:
     """Return the text that adds packages to modules of included files, which are not the user's to edit."""
     own = plan.merged.chain[0]
-    if all(module.entry.key_at("module").file == own for module, _ in missing):
+    if all(module.at.file == own for module, _ in missing):
         return None
     lines: list[str] = []
     for section in ENTRY_SECTIONS:
@@ -116,7 +116,7 @@ def mount_problem(
     error = _MISSING_EXTRA.sub(r"\1", error)
     text = error.removeprefix(prefix) if error.startswith(prefix) else f"cannot be mounted: {error}"
     hint = _hint(module, source, text, missing_import)
-    return Problem(f"{named} {text}", module.entry.key_at("module"), hint)
+    return Problem(f"{named} {text}", module.at, hint)
 
 
 def _hint(

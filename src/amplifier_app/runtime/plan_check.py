@@ -28,7 +28,7 @@ from amplifier_app.plan.modules import (
 from amplifier_app.plan.resolution import CHOSEN_MISSING, NO_PROVIDER, SET_UP
 from amplifier_app.plan.schema.config_check import config_problems, ignored_keys
 from amplifier_app.plan.schema.module_schemas import config_schema
-from amplifier_app.plan.tree.nodes import MapNode, plain_data
+from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.plan.tree.problems import PlanError, Problem, as_clause
 from amplifier_app.runtime.approvals import check_policy
 from amplifier_app.runtime.budget_limits import SET_PRICES
@@ -55,6 +55,7 @@ from amplifier_app.runtime.sandbox import (
     unused_sandbox,
 )
 from amplifier_app.sources.module_problems import source_is_wrong, source_problem, with_lines
+from amplifier_app.sources.plan_lock import missing_files
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core._foreign import warnings_logged
@@ -337,8 +338,7 @@ class _Checker:
             message = (
                 f"time limit of {self._timeout:g} s reached before {module.module!r} was checked"
             )
-            at = module.entry.key_at("module")
-            self._found.append(Finding("module", Problem(message, at, "raise --timeout")))
+            self._report("module", message, module.at, "raise --timeout")
         return self._checked_module(module, "not checked", "the time limit was reached", source)
 
     async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
@@ -430,19 +430,15 @@ class _Checker:
         """Offline: files that the module would download when it is used."""
         if not self._sources.offline or not source.entry_point:
             return []
-        from amplifier_app.sources.plan_lock import missing_files
-
         entry = {"module": module.module, "config": _spec(module).config}
-        at = module.entry.key_at("module")
         missing = missing_files(entry, source.entry_point)
-        return [Finding("module", Problem(f"offline: {item}", at)) for item in missing]
+        return [Finding("module", Problem(f"offline: {item}", module.at)) for item in missing]
 
     def _config_findings(self, module: PlannedModule, source: ResolvedSource) -> list[Finding]:
         try:
             schema = config_schema(import_package(source, module.module))
         except ModuleError as error:
-            problem = Problem(error.message, module.entry.key_at("module"))
-            return [Finding("module", problem)]
+            return [Finding("module", Problem(error.message, module.at))]
         if schema is None:
             return []
         partial = module.agent is not None
@@ -457,10 +453,14 @@ class _Checker:
         reason: str,
         source: ResolvedSource | None = None,
     ) -> CheckedModule:
-        at = module.entry.key_at("module")
-        return CheckedModule(
-            module.kind, module.key, module.module, at, status, reason, module.agent, source
-        )
+        kind, key, id, at, agent = module.kind, module.key, module.module, module.at, module.agent
+        return CheckedModule(kind, key, id, at, status, reason, agent, source)
+
+    def _report(
+        self, kind: Literal["plan", "module"], message: str, at: Location, hint: str | None
+    ) -> None:
+        problem = Problem(message, at, hint and as_clause(hint))
+        self._found.append(Finding(kind, problem))
 
     def _own(self, kind: str) -> list[CheckedModule]:
         """The modules of a kind that do not belong to an agent."""
@@ -474,20 +474,20 @@ class _Checker:
             return
         chosen = self._plan.chosen_provider
         missing = [provider for provider in providers if provider.status == "skipped"]
+        message, notes = NO_PROVIDER, list[str]()
         if any(failed.key == chosen for failed in missing):
             message = CHOSEN_MISSING.format(chosen)
             missing = [failed for failed in missing if failed.key == chosen]
-            reasons = [reason_with_key(failed.key, failed.reason) for failed in missing]
         elif len(missing) == len(providers):
-            message = NO_PROVIDER
-            reasons = [reason_with_key(failed.key, failed.reason) for failed in missing]
-            reasons += [entry.note for entry in self._plan.dropped if not entry.is_fallback]
+            notes = [entry.note for entry in self._plan.dropped if not entry.is_fallback]
         else:
             return
-        section = self._plan.merged.document.items.get("providers")
-        at = section.at if section is not None else self._plan.merged.document.at
-        hint = "; ".join([*reasons, as_clause(SET_UP)])
-        self._found.append(Finding("plan", Problem(message, at, hint)))
+        reasons = [reason_with_key(failed.key, failed.reason) for failed in missing]
+        document = self._plan.merged.document
+        at = document.items.get("providers", document).at
+        self._found.append(
+            Finding("plan", Problem(message, at, "; ".join([*reasons, *notes, as_clause(SET_UP)])))
+        )
 
     def _check_price(self) -> None:
         """Report a limit on the cost of a model without a price, as a run would."""
@@ -501,8 +501,7 @@ class _Checker:
             address = "session.budget.max_cost"
             priced = repr(model) if model else "its default model"
             message = f"cannot enforce {address}: {name} has no price for {priced}"
-            problem = Problem(message, self._plan.origin(address), as_clause(SET_PRICES))
-            self._found.append(Finding("plan", problem))
+            self._report("plan", message, self._plan.origin(address), SET_PRICES)
 
     async def _check_pins(self) -> None:
         """Wait for the plan's servers, which log why one does not start, and compare with the lock, as a run would."""
@@ -520,8 +519,7 @@ class _Checker:
             # Without a lock, a run does not wait for them.
             if lock is not None:
                 message = f"time limit of {self._timeout:g} s reached before the lock was compared"
-                problem = Problem(message, self._plan.origin("tools"), "raise --timeout")
-                self._found.append(Finding("module", problem))
+                self._report("module", message, self._plan.origin("tools"), "raise --timeout")
 
     def _register_sandbox(self) -> None:
         try:
@@ -544,10 +542,8 @@ class _Checker:
 
     def _report_sandbox(self, error: ConfigError) -> None:
         document = self._plan.merged.document
-        session = document.items.get("session")
-        node = session.items.get("sandbox") if isinstance(session, MapNode) else None
-        at = node.at if node is not None else document.at
-        self._found.append(Finding("plan", Problem(error.message, at, as_clause(error.hint or ""))))
+        at = document.mapping("session").items.get("sandbox", document).at
+        self._report("plan", error.message, at, error.hint)
 
     def _check_approvals(self) -> None:
         """Report rules for tool calls that nothing applies, as a run would."""

@@ -35,7 +35,7 @@ from amplifier_support.provider_order import find_model
 from amplifier_support.text import without_login
 
 if TYPE_CHECKING:
-    from amplifier_app.plan import ResolvedPlan
+    from amplifier_app.plan.model import ResolvedPlan
     from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 
@@ -141,22 +141,9 @@ def find_provider(plan: ResolvedPlan, name: str | None) -> Provider:
         ConfigError: No provider has that name, or the plan has no provider.
     """
     known = all_providers(plan)
-    if name is None:
-        first = plan.default_provider
-        chosen = next(
-            (
-                candidate
-                for candidate in known
-                if first in (candidate.instance_id, candidate.module)
-            ),
-            None,
-        )
-        if first is None or chosen is None:
-            raise ConfigError(
-                "the plan has no provider",
-                hint="\n".join([*plan.notes, "Set one up: amplifier init"]),
-            )
-        return chosen
+    if name is None and (name := plan.default_provider) is None:
+        hint = "\n".join([*plan.notes, "Set one up: amplifier init"])
+        raise ConfigError("the plan has no provider", hint=hint)
     for provider in known:
         if name in (provider.instance_id, provider.module, provider.name):
             return provider

@@ -16,7 +16,7 @@ from typing import Any
 
 from amplifier_app.base.errors import Location
 from amplifier_app.base.redact import redact
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.runtime.request_sections import (
     Piece,
     Section,

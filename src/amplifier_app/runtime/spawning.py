@@ -19,9 +19,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amplifier_app.base.errors import AppError, ConfigError, SessionError
-from amplifier_app.plan import PlanError, ResolvedPlan
 from amplifier_app.plan.agent_plan import Narrowing, agent_plan, full_agent_name
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.overrides import asking
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.capabilities import MAX_DEPTH, Delegation
 from amplifier_app.runtime.observers.notices import notice_handlers

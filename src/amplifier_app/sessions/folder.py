@@ -139,13 +139,9 @@ class SavedSession:
             self._messages = reading.messages
             self._numbers = CallNumbers()
             self._unnumbered = list(reading.file.records)
-            self._writer = TranscriptWriter(self._transcript, reading)
+            self._writer = TranscriptWriter(path / "transcript.jsonl", reading)
             self.repaired = reading.file.torn
             self.steps = sum(map(_is_answer, self._unnumbered))
-
-    @property
-    def _transcript(self) -> Path:
-        return self.path / "transcript.jsonl"
 
     @property
     def plan(self) -> Path:

@@ -145,7 +145,8 @@ class Waiting:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._used = _read_used()
+        used = read_records(paths.config_dir() / _USED_FILE)
+        self._used = {str(record.get("seal")) for record in used}
         self.questions: dict[str, Question] = {}
         for record in read_records(folder / WAITING_FILE):
             self._apply(record)
@@ -250,11 +251,6 @@ class Waiting:
                     self._use(question, question.answer)
                 return question.answer
         return None
-
-
-def _read_used() -> set[str]:
-    """The seals of the answers that were used. Raises SessionError."""
-    return {str(record.get("seal")) for record in read_records(paths.config_dir() / _USED_FILE)}
 
 
 def _is_sealed(record: Mapping[str, Any], key: str, session: str) -> bool:

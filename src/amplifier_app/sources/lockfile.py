@@ -26,7 +26,7 @@ from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.locks import changing_settings
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.source_spec import GitSource, Source
 from amplifier_app.plan.traffic import MODULE as TRAFFIC_MODULE
 from amplifier_app.sources.errors import DriftError

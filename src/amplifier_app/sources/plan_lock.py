@@ -20,7 +20,7 @@ from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.paths import is_offline
 from amplifier_app.base.price_files import price_lists
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.modules import (
     SourcedModule,
     read_requires,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +39,7 @@ class Considered(NamedTuple):
     chosen: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class ResolvedSource(ModuleSource):
     """A module that is available and can be imported.
 
@@ -60,45 +62,36 @@ class ResolvedSource(ModuleSource):
         root: The folder or file of the source; None for an installed module.
     """
 
-    def __init__(
-        self,
-        kind: Kind,
-        text: str,
-        *,
-        folder: Path | None = None,
-        root: Path | None = None,
-        entry_point: str | None = None,
-        import_paths: tuple[Path, ...] = (),
-        commit: str | None = None,
-        archive: str | None = None,
-        distribution: str | None = None,
-        version: str | None = None,
-        layout: Layout | None = None,
-        place: Place = "plan",
-        search: Callable[[], tuple[Considered, ...]] = tuple,
-    ) -> None:
-        self.kind: Kind = kind
-        self.text = text
-        self.entry_point = entry_point
-        self.import_paths = import_paths
-        self.commit = commit
-        self.archive = archive
-        self.distribution = distribution
-        self.version = version
-        self.layout = layout
-        self.place: Place = place
-        self.installed = folder is None
-        self._folder = folder
-        self.root = root or folder
-        self.search = search
+    kind: Kind
+    text: str
+    _: KW_ONLY
+    folder: Path | None = None
+    root: Path | None = None
+    entry_point: str | None = None
+    import_paths: tuple[Path, ...] = ()
+    commit: str | None = None
+    archive: str | None = None
+    distribution: str | None = None
+    version: str | None = None
+    layout: Layout | None = None
+    place: Place = "plan"
+    search: Callable[[], tuple[Considered, ...]] = tuple
+
+    def __post_init__(self) -> None:
+        self.root = self.root or self.folder
+
+    @property
+    def installed(self) -> bool:
+        """True if it can be imported from the environment."""
+        return self.folder is None
 
     def resolve(self) -> Path:
         """
         Raises:
             ModuleNotFoundError: The package of an installed module cannot be found.
         """
-        if self._folder is not None:
-            return self._folder
+        if self.folder is not None:
+            return self.folder
         return _package_folder(self.entry_point or "")
 
     @cached_property

@@ -36,7 +36,8 @@ from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:
-    from amplifier_app.plan import Override, ResolvedPlan
+    from amplifier_app.plan.documents.scopes import Override
+    from amplifier_app.plan.model import ResolvedPlan
     from amplifier_app.plan.requirements import PlanRequirement
     from amplifier_app.sources.fetching import Fetcher
     from amplifier_app.sources.lockfile import Lock

@@ -11,7 +11,7 @@ from typing import Literal
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.paths import VARIABLE, is_offline
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.source_spec import GitSource, PackageSource, parse_source
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.sources.errors import SourceError, results_or_raise

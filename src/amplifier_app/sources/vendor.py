@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.installed import normalised
 from amplifier_app.base.locks import changing_settings
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import content_files, content_hash, links_out, staging
 from amplifier_app.sources.lockfile import Lock, LockEntry

@@ -51,13 +51,11 @@ def facts(content: Content) -> list[Any]:
     """Return the selections of a project's documents (`selection.Fact`), file by file."""
     selections: list[Any] = []
     # Settings always apply, a profile only when chosen.
-    for name, data in sorted(content.documents.items(), key=lambda item: _depth(item[0])):
+    for name, data in sorted(
+        content.documents.items(), key=lambda item: (item[0].count("/"), item[0])
+    ):
         selections += collect_facts(name, data)
     return selections
-
-
-def _depth(name: str) -> tuple[int, str]:
-    return name.count("/"), name
 
 
 def changes(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterator[str]:

@@ -28,8 +28,8 @@ from amplifier_app.base.own_packages import OWN_PACKAGES
 from amplifier_app.commands.run.choose import Chosen, open_sources
 from amplifier_app.commands.run.one_shot import read_schema
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.masking import MASK
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree.interpolation import names_in
 from amplifier_app.runtime.provider_access import Provider, describe
 from amplifier_app.sources.fetch.staging import content_files

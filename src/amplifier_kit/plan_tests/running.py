@@ -28,7 +28,7 @@ from amplifier_app.base.stdio import Output
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, requirements
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.traffic import Script, Traffic, read_recording
 from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, Node, plain_data, read_text
 from amplifier_app.render.result import RunReport

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.agent_plan import Narrowing, agent_plan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.plan import PlanError, ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
 

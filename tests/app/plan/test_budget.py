@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.plan import PlanError
 from amplifier_app.plan.tree import yaml_reader
 from amplifier_app.plan.tree.nodes import MAX_PROBLEMS, MAX_TOTAL_BYTES
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import load
 from amplifier_support import files
 from tests.support.cli import run_amplifier

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.plan import PlanError
 from amplifier_app.plan.documents.bundles import MAX_BUNDLES, MAX_DEPTH
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import load
 from tests.app.plan.conftest import Write
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.plan import PlanError
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import load, load_plan, load_profile
 from tests.app.plan.conftest import Write
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.plan import PlanError
 from amplifier_app.plan.tree.edit import append_value, remove_value, set_value, set_values
+from amplifier_app.plan.tree.problems import PlanError
 
 SETTINGS = """\
 # The settings of a careful person.

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan import PlanError, ResolvedPlan
 from amplifier_app.plan.documents.document import Origin
 from amplifier_app.plan.documents.includes import Includer
 from amplifier_app.plan.documents.reading import Reader
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree.nodes import Scalar
-from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.problems import PlanError, Problems
 from amplifier_app.sources.loading import load
 from amplifier_support.include_lines import escape_includes
 from tests.app.plan.conftest import Write

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan import PlanError
 from amplifier_app.plan.tree.interpolation import interpolate
 from amplifier_app.plan.tree.nodes import Scalar
-from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.problems import PlanError, Problems
 from amplifier_app.sources.loading import load, load_plan
 from amplifier_support.secret_shapes import is_secret_name
 from tests.app.plan.conftest import Write

@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.outcome import Ending, to_outcome
-from amplifier_app.plan import PlanError
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import load
 from tests.app.plan.conftest import Write
 from tests.support.cli import run_amplifier

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError, UsageError
-from amplifier_app.plan import PlanError, ResolvedPlan, apply_overrides
+from amplifier_app.plan.model import ResolvedPlan, apply_overrides
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
 from tests.support import planted

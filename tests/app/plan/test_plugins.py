@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.plan import PlanError
 from amplifier_app.plan.documents.plugins import Plugin, data_folder, read_plugin
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.fetch.staging import content_hash
 from amplifier_app.sources.loading import load
 from tests.app.plan.conftest import Write

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.plan import Override, PlanError, ResolvedPlan
+from amplifier_app.plan.documents.scopes import Override
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
 

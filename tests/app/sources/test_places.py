@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan import Override
+from amplifier_app.plan.documents.scopes import Override
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.app.sources.test_installed import install

@@ -13,7 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_app.plan import PlanError, ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.runtime.approvals import open_policy
 from amplifier_app.sources.loading import load
 from amplifier_core.testing import TestCoordinator

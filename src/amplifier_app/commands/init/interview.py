@@ -33,7 +33,7 @@ from amplifier_app.commands.init.setup import (
     use_key,
     user_plan,
 )
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.approvals import MEANINGS
 from amplifier_app.runtime.observers.notices import show_logs

@@ -16,7 +16,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import option
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.render.table import OutputOption
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.mount import find_pins

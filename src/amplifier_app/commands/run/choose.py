@@ -12,7 +12,7 @@ from amplifier_app.base.paths import is_offline, project_dir
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import Output, stdin_is_tty
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.overrides import parse_value
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.plan.tree.nodes import plain_data

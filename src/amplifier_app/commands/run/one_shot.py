@@ -22,7 +22,7 @@ from amplifier_app.commands.run.opening import (
     open_requested_session,
 )
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime.acceptance import Attempts, Requirements
 from amplifier_app.runtime.approvals import Approvals

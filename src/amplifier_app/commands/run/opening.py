@@ -30,7 +30,7 @@ from amplifier_app.base.stdio import Output, diverted_stderr, is_dumb, stderr_is
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, open_sources, terminal_to_ask_on
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.resolution import unset
 from amplifier_app.plan.tree.entries import entry_keys
 from amplifier_app.render import text

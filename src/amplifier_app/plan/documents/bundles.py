@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from amplifier_app.base.errors import ConfigError, Location, ModuleError
-from amplifier_app.plan.documents.document import DocumentReader, Opened, Origin, read_root
+from amplifier_app.plan.documents.document import DocumentReader, Listed, Opened, Origin, read_root
 from amplifier_app.plan.documents.namespaces import BUNDLE_FILES, Checkout
 from amplifier_app.plan.documents.profile_paths import SUFFIXES
-from amplifier_app.plan.documents.published import Listed
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.rules import NAME
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, is_path, parse_source

@@ -22,8 +22,7 @@ from amplifier_app.plan.tree.yaml_reader import decode, read_bytes
 from amplifier_support.include_lines import include_lines
 
 if TYPE_CHECKING:
-    from amplifier_app.plan.documents.document import DocumentReader
-    from amplifier_app.plan.documents.published import Listed
+    from amplifier_app.plan.documents.document import DocumentReader, Listed
     from amplifier_app.plan.tree.problems import Problems
 
 MAX_DEPTH = 10

@@ -26,10 +26,10 @@ from amplifier_app.plan.documents.document import (
     MARKDOWN,
     Document,
     DocumentReader,
+    Listed,
     Origin,
     read_markdown,
 )
-from amplifier_app.plan.documents.published import Listed
 from amplifier_app.plan.schema.grammar import PLUGIN_NAME, PLUGIN_PARTS
 from amplifier_app.plan.schema.rules import NAME
 from amplifier_app.plan.tree.entries import list_entries

@@ -23,8 +23,10 @@ from amplifier_app.plan.documents.document import (
     ContextFile,
     Document,
     Form,
+    Lists,
     Opened,
     Origin,
+    lists_in,
     read_form,
 )
 from amplifier_app.plan.documents.profile_paths import SUFFIXES, agent_files, agent_folders
@@ -36,7 +38,6 @@ from amplifier_app.plan.tree.yaml_reader import read_bytes
 
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.namespaces import Checkout, Namespaces
-    from amplifier_app.plan.documents.published import Lists
 
 
 class Reader:
@@ -102,8 +103,6 @@ class Reader:
         shape = shape._replace(lenient=True, bundle=form.bundle)
         lists = None
         if isinstance(root, MapNode):
-            from amplifier_app.plan.documents.published import lists_in
-
             root, lists = lists_in(root, self.problems, includes="extends" in shape.keys)
         name = root.text("name") if isinstance(root, MapNode) else None
         return Opened(Origin(file, path, True, name, form.bundle), root, shape, lists)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.masking import masked_tree
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree.entries import Path, find_or_none
 from amplifier_app.plan.tree.nodes import MapNode, plain_data
 from amplifier_app.runtime.budget_limits import BUDGET_LIMITS, assignment

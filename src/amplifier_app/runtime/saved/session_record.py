@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.runtime.module_modes import module_mode_to_save, restore_module_mode
 from amplifier_app.runtime.observers.subscriptions import redacted_text
 from amplifier_app.runtime.turns.module_faults import read_messages

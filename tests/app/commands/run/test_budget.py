@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from amplifier_app.plan import PlanError
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import load
 from tests.support import schemas
 from tests.support.cli import Finished, run_amplifier, start_amplifier
