@@ -54,6 +54,11 @@ def is_failure(error: BaseException, cancels: int) -> bool:
     return not isinstance(error, (KeyboardInterrupt, GeneratorExit))
 
 
+async def await_result(value: Any) -> Any:
+    """The result of a module's function that may be sync or async, from what calling it returned."""
+    return await value if inspect.isawaitable(value) else value
+
+
 async def call_each(
     functions: Iterable[tuple[Callable[[], Any], Owner | None]],
     what: str,
@@ -75,10 +80,8 @@ async def call_each(
     for function, owner in list(functions):
         name = f"{what} '{code_name(function, owner)}'"
         try:
-            pending = function()
-            if inspect.isawaitable(pending):
-                async with asyncio.timeout(late_seconds if fatal else None):
-                    await pending
+            async with asyncio.timeout(late_seconds if fatal else None):
+                await await_result(function())
         # Foreign code: one that fails must not keep the others from running. It may also await a task
         # that it has cancelled, which is not a request to this task.
         except BaseException as error:

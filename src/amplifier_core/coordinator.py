@@ -8,7 +8,6 @@ hooks                                             the hook registry, always pres
 """
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from amplifier_core._foreign import Owner, current_owner, log_failure
 from amplifier_core.approval import ApprovalSystem, ApprovalTimeoutError, DisplaySystem
 from amplifier_core.cancellation import (
     CancellationToken,
+    await_result,
     call_each,
     is_failure,
     task_cancel_count,
@@ -259,9 +259,7 @@ class ModuleCoordinator:
         cancels = task_cancel_count()
         for entry in list(self.channels.get(channel, ())):
             try:
-                value = entry["callback"]()
-                if inspect.isawaitable(value):
-                    value = await value
+                value = await await_result(entry["callback"]())
             # Contributors are foreign code: one that fails must not hide the others.
             except BaseException as error:
                 if not is_failure(error, cancels):
@@ -350,9 +348,7 @@ class ModuleCoordinator:
             if add_message is None:
                 logger.debug("No context is mounted; dropped the text of hook %r", item.hook_name)
                 continue
-            added = add_message(_to_message(item))
-            if inspect.isawaitable(added):
-                await added
+            await await_result(add_message(_to_message(item)))
         kept = {name: getattr(result, name) for name in _KEPT}
         left = [item for item in items if item.ephemeral]
         if not left:
@@ -408,11 +404,11 @@ class ModuleCoordinator:
         prompt = result.approval_prompt or "Allow this operation?"
         options = result.approval_options or list(DEFAULT_OPTIONS)
         try:
-            answer = self.approval_system.request_approval(
-                prompt, options, result.approval_timeout, result.approval_default
+            answer = await await_result(
+                self.approval_system.request_approval(
+                    prompt, options, result.approval_timeout, result.approval_default
+                )
             )
-            if inspect.isawaitable(answer):
-                answer = await answer
         except ApprovalTimeoutError:
             if result.approval_default == "allow":
                 return _decided(result, "continue")

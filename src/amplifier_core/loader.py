@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from amplifier_core._foreign import describe_exception
+from amplifier_core.cancellation import await_result
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.models import ModuleInfo
 from amplifier_core.module_sources import (
@@ -77,11 +78,8 @@ async def resolve(resolver: Any, module_id: str, hint: Any) -> Any:
     parameters = _read_signature(ask).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     named = [name for name in ("source_hint", "profile_hint") if takes_any or name in parameters]
-    if named:
-        source = ask(module_id, **dict.fromkeys(named, hint))
-    else:
-        source = ask(module_id, hint) if len(parameters) > 1 else ask(module_id)
-    return await source if inspect.isawaitable(source) else source
+    arguments = [] if named or len(parameters) < 2 else [hint]
+    return await await_result(ask(module_id, *arguments, **dict.fromkeys(named, hint)))
 
 
 _INSTALLED = ("site-packages", "dist-packages")
@@ -434,8 +432,7 @@ def _unchecked(
 
 def _bind(loaded: LoadedModule, config: dict[str, Any]) -> MountFunction:
     async def mount(coordinator: ModuleCoordinator) -> Any:
-        result = loaded.mount(coordinator, config)
-        return await result if inspect.isawaitable(result) else result
+        return await await_result(loaded.mount(coordinator, config))
 
     if loaded.ready is not None:
         mount.__on_session_ready__ = (loaded.module_id, loaded.ready)  # type: ignore[attr-defined]

@@ -8,7 +8,6 @@ the plan, which determines the kind of a module; the module's id does not.
 Apps use `mount_module` to mount one module of a plan, for example to check it.
 """
 
-import inspect
 import logging
 from typing import Any, cast
 
@@ -21,7 +20,7 @@ from amplifier_core._foreign import (
     warnings_logged,
     where_defined,
 )
-from amplifier_core.cancellation import is_failure, task_cancel_count
+from amplifier_core.cancellation import await_result, is_failure, task_cancel_count
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.interfaces import ContextManager, Orchestrator, Provider, Tool
 from amplifier_core.llm_errors import ConfigurationError
@@ -397,7 +396,7 @@ async def mount_module(spec: ModuleSpec, coordinator: ModuleCoordinator) -> None
     if spec.kind == "provider":
         prepare = BEFORE_PROVIDER.of(coordinator)
         if prepare is not None:
-            await _call(prepare, coordinator, _entry(spec))
+            await await_result(prepare(coordinator, _entry(spec)))
     before = Footprint(coordinator)
     try:
         await _mount(spec, before, coordinator)
@@ -481,12 +480,6 @@ def _entry(spec: ModuleSpec) -> dict[str, Any]:
     return {**entry, "instance_id": spec.instance_id} if spec.instance_id else entry
 
 
-async def _call(function: Any, *args: Any) -> None:
-    result = function(*args)
-    if inspect.isawaitable(result):
-        await result
-
-
 async def _report(spec: ModuleSpec, error: Exception, coordinator: ModuleCoordinator) -> None:
     logger.warning("%s '%s' was not mounted: %s", spec.kind.capitalize(), spec.key, error)
     data = {
@@ -503,7 +496,7 @@ async def _report(spec: ModuleSpec, error: Exception, coordinator: ModuleCoordin
     await coordinator.hooks.emit(events.MODULE_LOAD_FAILED, data)
     failed = PROVIDER_FAILURE.of(coordinator) if spec.kind == "provider" else None
     if failed is not None:
-        await _call(failed, coordinator, _entry(spec), _raised(error))
+        await await_result(failed(coordinator, _entry(spec), _raised(error)))
 
 
 def _raised(error: Exception) -> Exception:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import json
 import logging
 import os
@@ -28,6 +27,7 @@ from amplifier_core.approval import (
     ToolApprovalAnswer,
     ToolApprovalSystem,
 )
+from amplifier_core.cancellation import await_result
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED, TOOL_PRE
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.files import append_record, read_records
@@ -358,9 +358,7 @@ def refusal(policy: Policy, call: Call, verdict: Verdict, *, asked: bool) -> str
 
 async def _calls_of_last_message(context: Any) -> list[ModelCall]:
     """The tool calls of the model's last message."""
-    messages = context.get_messages() if context is not None else []
-    if inspect.isawaitable(messages):
-        messages = await messages
+    messages = [] if context is None else await await_result(context.get_messages())
     for message in reversed(list(mappings(messages))):
         if message.get("role") == "assistant":
             return list(_calls_in(message))
@@ -645,8 +643,8 @@ class ApprovalHook:
         question, whole = question_about(call, verdict)
         if not isinstance(system, ToolApprovalSystem):
             options = self._options(whole)
-            answer = system.request_approval(question, options, self._config.timeout, "deny")
-            answer = await answer if inspect.isawaitable(answer) else answer
+            timeout = self._config.timeout
+            answer = await await_result(system.request_approval(question, options, timeout, "deny"))
             return ToolApprovalAnswer(answer), _THIS_CALL
         options = self._options(whole=True)
         if call.is_sandboxed and isinstance(data.get("span_id"), str):

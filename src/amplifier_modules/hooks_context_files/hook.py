@@ -8,7 +8,6 @@ so the record cannot get out of step with it.
 """
 
 import hashlib
-import inspect
 import logging
 import os
 import re
@@ -18,6 +17,7 @@ from typing import Any, Literal, cast
 
 from pydantic import Field, field_validator
 
+from amplifier_core.cancellation import await_result
 from amplifier_core.events import PROMPT_SUBMIT, TOOL_POST
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.files import PathError, PathGuard
@@ -395,10 +395,7 @@ class ContextFilesHook:
 
     async def _messages(self) -> list[Any]:
         get = getattr(self._coordinator.get("context"), "get_messages", None)
-        messages: Any = get() if callable(get) else []
-        if inspect.isawaitable(messages):
-            messages = await messages
-        return list(messages or ())
+        return list((await await_result(get()) if callable(get) else None) or ())
 
     def _warn(self, problems: Iterable[str]) -> None:
         for problem in problems:

@@ -1,7 +1,6 @@
 """The tool as models see it."""
 
 import asyncio
-import inspect
 import logging
 import secrets
 import time
@@ -10,6 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import AliasChoices, ConfigDict, Field
 
+from amplifier_core.cancellation import await_result
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import event_ids
@@ -214,8 +214,7 @@ class TaskTool:
         result = _failure("interrupted", "Interrupted")
         try:
             async with asyncio.timeout(self._config.timeout):
-                value: Any = call()
-                value = await value if inspect.isawaitable(value) else value
+                value = await await_result(call())
                 answer = value if isinstance(value, Mapping) else {"output": value}
             result = _result(answer, task)
         except TimeoutError as error:

@@ -8,13 +8,12 @@ summary fails, the oldest messages are dropped as with `truncate`, and a warning
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from amplifier_core.cancellation import is_failure, task_cancel_count
+from amplifier_core.cancellation import await_result, is_failure, task_cancel_count
 from amplifier_core.message_models import Usage
 from amplifier_modules._shared.context.compaction import (
     LEAST,
@@ -218,8 +217,7 @@ class ModelCall:
         try:
             with collecting() as lost, ticket.counting():
                 async with asyncio.timeout(self._config.summary_timeout):
-                    response = provider.complete(request)
-                    return await response if inspect.isawaitable(response) else response
+                    return await await_result(provider.complete(request))
         except (
             BaseException
         ) as error:  # third-party code; reported like any failed call, then classified

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable
 from typing import Any, cast
 
+from amplifier_core.cancellation import await_result
 from amplifier_modules._shared.history.values import as_mapping, call_ids
 from amplifier_modules._shared.loop.replies import join_text, read_blocks
 from amplifier_modules._shared.loop.results import wrong_answer
@@ -15,15 +15,12 @@ from amplifier_modules._shared.providers.tokens import estimate_message
 
 async def add_message(context: Any, message: dict[str, Any]) -> None:
     """Add a message to the context."""
-    added = context.add_message(message)
-    if inspect.isawaitable(added):
-        await added
+    await await_result(context.add_message(message))
 
 
 async def stored_messages(context: Any) -> list[Any]:
     """All messages of the context, not compacted."""
-    messages = context.get_messages()
-    return await messages if inspect.isawaitable(messages) else messages
+    return await await_result(context.get_messages())
 
 
 async def last_answer(context: Any) -> str:
@@ -44,12 +41,10 @@ async def request_view(context: Any, provider: Any, token_budget: int | None = N
     for_request = getattr(context, call, None)
     if callable(for_request):
         budget = {} if token_budget is None else {"token_budget": token_budget}
-        messages: Any = for_request(provider=provider, **budget)
+        messages = await await_result(for_request(provider=provider, **budget))
     else:
         call = "get_messages"
-        messages = context.get_messages()
-    if inspect.isawaitable(messages):
-        messages = await messages
+        messages: Any = await stored_messages(context)
     if isinstance(messages, (str, bytes, dict)) or not isinstance(messages, Iterable):
         # Hosts wrap contexts to save what is added; report the wrapped one.
         inner = getattr(context, "inner", context)
@@ -114,9 +109,7 @@ class ContextWindow:
         before, share = measure_size(refused), share_that_fits(reason)
         compact = getattr(context, "compact", None)
         if callable(compact):
-            done: Any = compact()
-            if inspect.isawaitable(done):
-                await done
+            await await_result(compact())
             view = await request_view(context, provider, self.budget(name, model))
             if measure_size(view) <= before * (share or _LIKELY):
                 return view

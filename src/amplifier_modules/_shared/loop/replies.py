@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
+from amplifier_core.cancellation import await_result
 from amplifier_core.hooks import PlainData, plain
 from amplifier_core.message_models import ChatResponse, Usage
 from amplifier_modules._shared.history.values import (
@@ -55,9 +55,8 @@ class Call:
 async def find_calls(provider: Any, response: Any, blocks: list[dict[str, Any]]) -> list[Call]:
     """The tool calls of a response, in order, as its provider reads them."""
     parse = getattr(provider, "parse_tool_calls", None)
-    items: Any = parse(response) if callable(parse) else read_field(response, "tool_calls")
-    if inspect.isawaitable(items):
-        items = await items
+    items = parse(response) if callable(parse) else read_field(response, "tool_calls")
+    items = await await_result(items)
     if items is None or (parse is None and not items):
         items = [block for block in blocks if read_kind(block) in CALL_TYPES]
     return [_call(item) for item in cast("Iterable[Any]", items or ())]

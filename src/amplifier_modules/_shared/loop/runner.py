@@ -15,14 +15,13 @@ parameter: hooks then see the value under every name, and the tool receives it u
 from __future__ import annotations
 
 import copy
-import inspect
 import logging
 import time
 from collections.abc import Mapping
 from typing import Any, cast
 
 from amplifier_core._foreign import describe_exception
-from amplifier_core.cancellation import is_failure, task_cancel_count
+from amplifier_core.cancellation import await_result, is_failure, task_cancel_count
 from amplifier_core.hooks import ToolResultData
 from amplifier_core.message_models import ToolSpec
 from amplifier_core.models import ToolResult
@@ -275,9 +274,7 @@ class Runner:
         started, cancels = time.perf_counter(), task_cancel_count()
         try:
             # A copy, so that a tool that modifies its input does not change the record of the call.
-            value: Any = ready.tool.execute(copy.deepcopy(ready.arguments))
-            if inspect.isawaitable(value):
-                value = await value
+            value = await await_result(ready.tool.execute(copy.deepcopy(ready.arguments)))
             fault = find_fault(value)
             if fault is not None:
                 message = f"tool '{call.name}' returned {fault}"

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from amplifier_core.cancellation import await_result
 from amplifier_core.hooks import plain
 from amplifier_core.llm_errors import InvalidRequestError, StreamError
 from amplifier_core.message_models import ResponseFormatJsonSchema
@@ -52,9 +53,7 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
     stream_complete = find_stream(provider)
     if stream_complete is None:
         return await complete(provider, request, channel, span)
-    chunks: Any = stream_complete(request)
-    if inspect.isawaitable(chunks):
-        chunks = await chunks
+    chunks = await await_result(stream_complete(request))
     emit, ids = channel.emit, span.fields
     has_listeners = channel.has_listeners("provider:stream")
     last: Any = None

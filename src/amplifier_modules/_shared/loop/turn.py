@@ -31,7 +31,7 @@ from amplifier_modules._shared.loop.channel import (
     error_data,
 )
 from amplifier_modules._shared.loop.config import LoopConfig
-from amplifier_modules._shared.loop.conversation import add_message
+from amplifier_modules._shared.loop.conversation import add_message, stored_messages
 from amplifier_modules._shared.loop.dispatch import Dispatcher
 from amplifier_modules._shared.loop.exchange import CONTEXT_OVERFLOW, Exchanges, Reply
 from amplifier_modules._shared.loop.interrupt import Interrupted, finish_despite_cancellation
@@ -185,7 +185,7 @@ class Turn:
         if verdict.data.get("goes_on") is not True or self._stop_signal.is_cancelled:
             return False
         # The message may have been dropped, at a limit of the session for what hooks add.
-        messages = await self._parts.context.get_messages()
+        messages = await stored_messages(self._parts.context)
         if not self._can_go_on() or not messages or messages[-1].get("role") != "user":
             return False
         self._is_continued = True
