@@ -3,7 +3,7 @@
 `raw` holds the vendor's original data and is not included in `to_dict()`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
@@ -26,7 +26,8 @@ class ContentBlock:
 
     def to_dict(self) -> dict[str, Any]:
         """The block as JSON-ready data."""
-        return {"type": self.type.value}
+        own = [field.name for field in fields(self) if field.name not in ("type", "raw")]
+        return {"type": self.type.value, **{name: getattr(self, name) for name in own}}
 
 
 @dataclass
@@ -36,9 +37,6 @@ class TextContent(ContentBlock):
     type: ContentBlockType = ContentBlockType.TEXT
     text: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "text": self.text}
-
 
 @dataclass
 class ThinkingContent(ContentBlock):
@@ -46,9 +44,6 @@ class ThinkingContent(ContentBlock):
 
     type: ContentBlockType = ContentBlockType.THINKING
     text: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "text": self.text}
 
 
 @dataclass
@@ -59,14 +54,6 @@ class ToolCallContent(ContentBlock):
     id: str = ""
     name: str = ""
     arguments: dict[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **super().to_dict(),
-            "id": self.id,
-            "name": self.name,
-            "arguments": self.arguments,
-        }
 
 
 @dataclass
@@ -79,7 +66,7 @@ class ToolResultContent(ContentBlock):
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        data = {**super().to_dict(), "tool_call_id": self.tool_call_id, "output": self.output}
-        if self.error:
-            data["error"] = self.error
+        data = super().to_dict()
+        if not self.error:
+            del data["error"]
         return data

@@ -6,12 +6,12 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from amplifier_core.llm_errors import (
     NetworkError,
     NotFoundError,
-    ProviderUnavailableError,
     StreamError,
 )
 from amplifier_core.message_models import (
@@ -27,6 +27,7 @@ from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_modules._shared.history.request import normalise
 from amplifier_modules._shared.history.values import clean_value, portable_id
 from amplifier_modules._shared.http.client import Endpoint
+from amplifier_modules._shared.http.errors import unexpected_answer
 from amplifier_modules._shared.http.event_stream import text_or_none
 from amplifier_modules._shared.pacing import find_pacing
 from amplifier_modules._shared.providers.answer_stream import find_tool_calls
@@ -42,9 +43,9 @@ from amplifier_modules._shared.providers.base import (
 from amplifier_modules._shared.providers.catalogue import (
     PriceSource,
     Tokens,
-    entries_in,
     find_price_lists,
     limit_in,
+    read_pages,
 )
 from amplifier_modules._shared.providers.settings import find_access
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
@@ -218,20 +219,9 @@ class AnthropicProvider(HTTPProvider):
         Raises:
             LLMError: The service refuses the request, for instance the key.
         """
-        infos: list[ModelInfo] = []
-        params: dict[str, str | int] = {"limit": _PAGE}
+        pages = read_pages(partial(self._transport.get, MODELS), _PAGE, self.name)
         try:
-            while True:
-                page = await self._transport.get(MODELS, params)
-                entries = entries_in(page, self.name)
-                infos += [self._model_info(entry) for entry in entries]
-                after = page.get("last_id")
-                # A page without another last entry would come for ever.
-                if not page.get("has_more") or not isinstance(after, str):
-                    return infos
-                if not entries or after in ("", params.get("after_id")):
-                    return infos
-                params["after_id"] = after
+            return [self._model_info(entry) async for page in pages for entry in page]
         except (NetworkError, NotFoundError) as error:
             logger.warning("cannot list models, using those known to this version: %s", error)
             return [self._model_info({"id": model.id}) for model in known_models()]
@@ -247,14 +237,11 @@ class AnthropicProvider(HTTPProvider):
         body = {key: value for key, value in prepared.body.items() if key in _COUNTED}
         counted = prepared._replace(body=body, degradations=[])
         answer = await self._retrying(lambda: self._transport.post(COUNT_TOKENS, counted), asked)
-        counted_tokens = token_count(answer.get("input_tokens"))
-        if counted_tokens is None:
-            raise ProviderUnavailableError(
-                f"{self.name} answered the request to count tokens without a count; check base_url",
-                provider=self.name,
-                retryable=False,
-            )
-        return counted_tokens
+        tokens = token_count(answer.get("input_tokens"))
+        if tokens is None:
+            what = "answered the request to count tokens without a count"
+            raise unexpected_answer(what, provider=self.name)
+        return tokens
 
     async def aclose(self) -> None:
         """Close the provider's connections."""

@@ -17,7 +17,6 @@ from amplifier_modules._shared.providers.base import (
     number_in,
     text_in,
 )
-from amplifier_modules._shared.providers.catalogue import entries_in
 from amplifier_modules.provider_anthropic.request import Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
 from amplifier_support.fields import to_mapping
@@ -112,9 +111,6 @@ class HTTPTransport:
         await self._endpoint.aclose()
 
 
-_PAGE = 100
-
-
 class MessageBatches(EndpointBatches):
     """Anthropic's Message Batches."""
 
@@ -167,18 +163,12 @@ class MessageBatches(EndpointBatches):
 
     async def _sent_after(self, since: float) -> AsyncGenerator[dict[str, Any]]:
         """The batches of the account, the newest first."""
-        params: dict[str, str | int] = {"limit": _PAGE}
-        while True:
-            page = await self._endpoint.get_json(self.path, params=params)
-            for batch in entries_in(page, self._provider):
-                if (_seconds(batch) or since) < since:
-                    return
-                yield batch
-            after = page.get("last_id")
-            # A page with the same last entry would be requested forever.
-            if not page.get("has_more") or after in (None, params.get("after_id")):
-                return
-            params["after_id"] = str(after)
+        async with aclosing(self._list("after_id")) as pages:
+            async for page in pages:
+                for batch in page:
+                    if (_seconds(batch) or since) < since:
+                        return
+                    yield batch
 
     async def _has_key(self, batch_id: str, key: str) -> bool:
         # Answers of another batch may have been deleted.

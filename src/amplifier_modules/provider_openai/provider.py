@@ -50,7 +50,6 @@ from amplifier_support.provider_batches import (
     FoundBatch,
 )
 
-_PAGE = 100
 _KEY = "amplifier_batch"
 _ENDED = frozenset({"completed", "expired", "cancelled", "failed"})
 _FILES = ("output_file_id", "error_file_id")
@@ -89,19 +88,14 @@ class OpenAIBatches(EndpointBatches):
         self, key: str, number: int, since: float, others: Collection[str]
     ) -> FoundBatch | None:
         """The batch that was sent with the key."""
-        params: dict[str, str | int] = {"limit": _PAGE}
-        while True:
-            page = await self._endpoint.get_json(self.path, params=params)
-            batches = entries_in(page, self._provider)
-            for batch in batches:
+        async with aclosing(self._list("after")) as pages:
+            async for batch in (batch async for page in pages for batch in page):
                 if to_mapping(batch.get("metadata")).get(_KEY) == key and batch["id"] not in others:
                     return FoundBatch(batch["id"])
                 created = batch.get("created_at")
                 if isinstance(created, int) and created < since - BATCH_WINDOW:
                     return None
-            if not page.get("has_more") or not batches:
-                return None
-            params["after"] = batches[-1]["id"]
+        return None
 
     async def state(self, batch_id: str) -> BatchState:
         """Return the progress."""

@@ -19,7 +19,6 @@ from amplifier_modules._shared.module.tools import (
     failure,
     object_schema,
     parameter,
-    read_input,
 )
 from amplifier_modules._shared.output import OutputCapture
 from amplifier_modules._shared.sandbox import SANDBOX_DENIED
@@ -302,7 +301,7 @@ class DeniedCommand(Exception):
     denies_call = True
 
 
-class BashTool:
+class BashTool(CheckedTool):
     """Run a shell command (Tool Contract): a failure is a result, never an exception.
 
     Args:
@@ -312,13 +311,16 @@ class BashTool:
     """
 
     name = "bash"
+    failures = (DeniedCommand, PathError, CommandError, OSError)
 
     def __init__(self, shell: Shell, config: BashConfig, background: Background | None) -> None:
         self._shell = shell
         self._config = config
         self._background = background
         self.require_approval = config.require_approval
-        self.input_schema = _input_schema(background is not None)
+        self.input_schema = _input_schema(  # pyright: ignore[reportIncompatibleVariableOverride]
+            background is not None
+        )
 
     @property
     def description(self) -> str:
@@ -340,11 +342,7 @@ class BashTool:
             f"returns the output and exit code. {keeps}Time limit: {limits}. {background}{restricted}"
         )
 
-    def get_schema(self) -> dict[str, Any]:
-        """JSON schema of the input."""
-        return self.input_schema
-
-    async def execute(self, input: dict[str, Any]) -> ToolResult:
+    async def run(self, values: dict[str, Any]) -> ToolResult:
         """Run a command.
 
         The output ends with a line on how the command ended. It is a success with exit code 0; the
@@ -353,24 +351,23 @@ class BashTool:
         Raises:
             asyncio.CancelledError: After the command and everything it started was killed.
         """
-        try:
-            values = read_input(self.input_schema, input)
-            line: str = values["command"]
-            if not line.strip() or "\0" in line:
-                raise InvalidInput("the command is empty or contains a NUL character")
-            if (pattern := self._find_denial(line)) is not None:
-                by = f"denied_commands in the tool's config ({pattern!r})"
-                raise DeniedCommand(f"the command is denied by {by}")
-            if self._background is not None and values.get("run_in_background"):
-                self._background.check_room()
-                job = self._shell.job(line, values.get("working_directory"), traced=False)
-                return await self._background.start(job)
-            return await self._run(line, values.get("working_directory"), self._timeout(values))
-        except (InvalidInput, DeniedCommand, PathError, CommandError) as error:
-            return failure(error)
-        except OSError as error:
-            where = f"{error.filename!r}: " if error.filename else ""
-            return failure(error, f"{where}{error.strerror}")
+        line: str = values["command"]
+        if not line.strip() or "\0" in line:
+            raise InvalidInput("the command is empty or contains a NUL character")
+        if (pattern := self._find_denial(line)) is not None:
+            by = f"denied_commands in the tool's config ({pattern!r})"
+            raise DeniedCommand(f"the command is denied by {by}")
+        if self._background is not None and values.get("run_in_background"):
+            self._background.check_room()
+            job = self._shell.job(line, values.get("working_directory"), traced=False)
+            return await self._background.start(job)
+        return await self._run(line, values.get("working_directory"), self._timeout(values))
+
+    def describe_failure(self, error: Exception, values: dict[str, Any]) -> str:
+        if not isinstance(error, OSError):
+            return str(error)
+        where = f"{error.filename!r}: " if error.filename else ""
+        return f"{where}{error.strerror}"
 
     async def check(self, input: Mapping[str, Any], span: str | None = None) -> bool:
         """The capability `*.check`: true for a command that the config denies."""

@@ -14,10 +14,10 @@ from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import (
+    CheckedTool,
     InvalidInput,
     object_schema,
     parameter,
-    read_input,
 )
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
@@ -94,7 +94,7 @@ class _Task(NamedTuple):
     resumed: bool
 
 
-class TaskTool:
+class TaskTool(CheckedTool):
     """Give tasks to the agents of a session's plan (Tool Contract): a failure is a result.
 
     Sessions are opened by the app, through its capabilities `session.spawn` and `session.resume`.
@@ -142,10 +142,6 @@ class TaskTool:
             and not any(_APPROVALS in (agent.get("exclude") or ()) for agent in agents)
         )
 
-    def get_schema(self) -> dict[str, Any]:
-        """JSON schema of the input."""
-        return self.input_schema
-
     def _agents(self) -> dict[str, Mapping[str, Any]]:
         """The agents that can be given tasks, by name."""
         known = to_mapping(self._coordinator.config.get("agents"))
@@ -156,13 +152,10 @@ class TaskTool:
             if names is None or name in names
         }
 
-    async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """Run the tool; `error` of a failure has `message`, `type` and any `session_id`."""
-        try:
-            task = self._task(read_input(self.input_schema, input))
-            call = self._call(task)
-        except InvalidInput as error:
-            return _failure(str(error), "InvalidInput")
+    async def run(self, values: dict[str, Any]) -> ToolResult:
+        """Carry out a task; `error` of a failure has `message`, `type` and any `session_id`."""
+        task = self._task(values)
+        call = self._call(task)
         async with self._free:
             return await self._carry_out(task, call)
 

@@ -24,12 +24,14 @@ from amplifier_core.llm_errors import (
     AuthenticationError,
     ConfigurationError,
     InvalidRequestError,
+    LLMError,
     ProviderUnavailableError,
     StreamError,
 )
 from amplifier_modules._shared.http.errors import (
     TransportFaults,
     error_for_response,
+    unexpected_answer,
 )
 from amplifier_modules._shared.http.event_stream import EVENT_LIMIT, SSEStream
 from amplifier_support.session_capabilities import Enter, Turn
@@ -173,12 +175,8 @@ class Endpoint:
                         rest.clear()
                     rest += last
                     if len(rest) > EVENT_LIMIT:
-                        raise StreamError(
-                            f"{self.provider} sent a line of more than {EVENT_LIMIT >> 20} MB; "
-                            "check base_url",
-                            provider=self.provider,
-                            retryable=False,
-                        )
+                        what = f"sent a line of more than {EVENT_LIMIT >> 20} MB"
+                        raise self._unexpected(what, kind=StreamError)
             if rest:
                 yield bytes(rest)
         finally:
@@ -258,14 +256,19 @@ class Endpoint:
             raise self.no_object(self.base_url + path, model)
         return cast("dict[str, Any]", answer)
 
-    def no_object(self, url: str, model: str | None = None) -> ProviderUnavailableError:
+    def no_object(self, url: str, model: str | None = None) -> LLMError:
         """The error for a successful answer that is not a JSON object."""
-        return ProviderUnavailableError(
-            f"{self.provider} answered {url} with something other than a JSON object; check base_url",
-            provider=self.provider,
-            model=model,
-            status_code=200,
-            retryable=False,
+        return self._unexpected(f"answered {url} with something other than a JSON object", model)
+
+    def _unexpected(
+        self,
+        what: str,
+        model: str | None = None,
+        status: int = 200,
+        kind: type[LLMError] = ProviderUnavailableError,
+    ) -> LLMError:
+        return unexpected_answer(
+            what, provider=self.provider, model=model, status=status, kind=kind
         )
 
     async def _send(self, method: str, path: str, **parts: Any) -> Answer | httpx.Response:
@@ -288,14 +291,8 @@ class Endpoint:
         """Raise the error for the head of an answer that is not a success, or is compressed."""
         encoding = response.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
-            raise ProviderUnavailableError(
-                f"{self.provider} sent an answer with the encoding {encoding!r}, which was not asked "
-                "for; check base_url",
-                provider=self.provider,
-                model=model,
-                status_code=response.status_code,
-                retryable=False,
-            )
+            what = f"sent an answer with the encoding {encoding!r}, which was not asked for"
+            raise self._unexpected(what, model, response.status_code)
         if 200 <= response.status_code < 300:
             return
         body = b""
@@ -319,13 +316,8 @@ class Endpoint:
         # Some servers stream without a content type; reject only what cannot be a stream.
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind in ("text/html", "application/json"):
-            raise StreamError(
-                f"{self.provider} answered with {kind}, expected an event stream; check base_url",
-                provider=self.provider,
-                model=model,
-                status_code=response.status_code,
-                retryable=False,
-            )
+            what = f"answered with {kind}, expected an event stream"
+            raise self._unexpected(what, model, response.status_code, StreamError)
 
     def faults(self, model: str | None, *, streaming: bool = False) -> TransportFaults:
         return TransportFaults(

@@ -158,6 +158,24 @@ def error_for_response(
     return error
 
 
+def unexpected_answer(
+    what: str,
+    *,
+    provider: str,
+    model: str | None = None,
+    status: int | None = 200,
+    kind: type[LLMError] = ProviderUnavailableError,
+) -> LLMError:
+    """The error for an answer of another kind of service, which another attempt would get again."""
+    return kind(
+        f"{provider} {what}; check base_url",
+        provider=provider,
+        model=model,
+        status_code=status,
+        retryable=False,
+    )
+
+
 def error_for_body(
     body: Any, status: int | None = None, *, provider: str, model: str | None
 ) -> LLMError:

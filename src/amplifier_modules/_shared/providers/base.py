@@ -46,7 +46,6 @@ from amplifier_core.llm_errors import (
     InvalidRequestError,
     LLMError,
     LLMTimeoutError,
-    ProviderUnavailableError,
     StreamError,
 )
 from amplifier_core.message_models import (
@@ -62,8 +61,9 @@ from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 from amplifier_modules._shared.history.request import normalise
 from amplifier_modules._shared.history.values import plain_usage
 from amplifier_modules._shared.http.client import Endpoint, encode_body
-from amplifier_modules._shared.http.errors import error_for_body
+from amplifier_modules._shared.http.errors import error_for_body, unexpected_answer
 from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.providers.catalogue import read_pages
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 from amplifier_modules._shared.providers.tokens import BYTES_PER_TOKEN, estimate_request
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest, ProviderBatches
@@ -76,6 +76,7 @@ PRICE_SHARE = Decimal("0.5")
 BATCH_WINDOW = 900.0
 """Seconds by which the clocks of this machine and a service may differ, including the time to send a batch."""
 
+_PAGE = 100
 _NUMBER = lazy_pattern(r"[0-9]{1,9}")
 _OF_STREAMS = ("stream", "stream_options")
 
@@ -143,6 +144,15 @@ class EndpointBatches(ABC):
         """Ask for the end of a batch."""
         await self._endpoint.post_json(f"{self.path}/{batch_id}/cancel", {})
 
+    def _list(self, cursor: str) -> AsyncGenerator[list[dict[str, Any]]]:
+        """The pages of the account's batches, the newest first; see `read_pages`."""
+        return read_pages(
+            lambda params: self._endpoint.get_json(self.path, params=params),
+            _PAGE,
+            self._provider,
+            cursor,
+        )
+
     @abstractmethod
     def _answer(self, item: Mapping[str, Any]) -> DeferredAnswer | None:
         """The answer in a line of a file of answers; None if the request was cancelled."""
@@ -168,7 +178,8 @@ def _object_in(line: bytes, provider: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise _broken(provider, "a line of answers that is not a JSON object")
+        what = "sent a line of answers that is not a JSON object"
+        raise unexpected_answer(what, provider=provider)
     return cast("dict[str, Any]", value)
 
 
@@ -180,7 +191,8 @@ def text_in(answer: Mapping[str, Any], name: str, provider: str) -> str:
     """
     value = answer.get(name)
     if not isinstance(value, str) or not value:
-        raise _broken(provider, f"an object without '{name}' for a batch")
+        what = f"sent an object without '{name}' for a batch"
+        raise unexpected_answer(what, provider=provider)
     return value
 
 
@@ -188,11 +200,6 @@ def number_in(custom_id: Any, key: str) -> int | None:
     """The number of a request in a batch; None if it is not of the batch with this key."""
     name, _, number = str(custom_id).rpartition("-")
     return int(number) if name == key and _NUMBER.fullmatch(number) else None
-
-
-def _broken(provider: str, what: str) -> ProviderUnavailableError:
-    text = f"{provider} sent {what}; check base_url"
-    return ProviderUnavailableError(text, provider=provider, retryable=False)
 
 
 logger = logging.getLogger(__name__)

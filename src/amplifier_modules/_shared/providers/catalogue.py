@@ -14,15 +14,23 @@ unless the plan sets `prices`, or enables the vendor's with `list_prices`. An un
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import Field
 
-from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.models import ModelInfo, Pricing
+from amplifier_modules._shared.http.errors import unexpected_answer
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.price_lists import (
@@ -218,13 +226,36 @@ def entries_in(answer: Mapping[str, Any], provider: str) -> list[dict[str, Any]]
     if data is None and "data" in answer:
         return []  # how some servers say that they have none
     if not isinstance(data, list):
-        raise ProviderUnavailableError(
-            f"{provider} answered the request for its models without a list; check base_url",
-            provider=provider,
-            retryable=False,
-        )
+        what = "answered the request for its models without a list"
+        raise unexpected_answer(what, provider=provider)
     entries = [cast("dict[str, Any]", entry) for entry in data if isinstance(entry, dict)]
     return [entry for entry in entries if isinstance(entry.get("id"), str) and entry["id"]]
+
+
+async def read_pages(
+    get: Callable[[dict[str, str | int]], Awaitable[Mapping[str, Any]]],
+    size: int,
+    provider: str,
+    cursor: str = "after_id",
+) -> AsyncGenerator[list[dict[str, Any]]]:
+    """Yield the entries of each page of a list.
+
+    Args:
+        get: Reads the page with these parameters.
+        size: Entries in a page.
+        provider: Name of the provider, for errors.
+        cursor: The parameter that names the last entry of the page before.
+    """
+    params: dict[str, str | int] = {"limit": size}
+    while True:
+        page = await get(params)
+        entries = entries_in(page, provider)
+        yield entries
+        last = page.get("last_id")
+        # A page without another last entry would come for ever.
+        if not page.get("has_more") or not entries or last in (None, "", params.get(cursor)):
+            return
+        params = {**params, cursor: str(last)}
 
 
 def limit_in(entry: Mapping[str, Any], *names: str) -> int:
