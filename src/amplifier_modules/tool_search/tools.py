@@ -118,62 +118,37 @@ class Query(NamedTuple):
     levels: Sequence[str] = ()
 
 
-class Ripgrep:
-    """Search with ripgrep.
-
-    Args:
-        program: Its absolute path.
-        config: The module's settings.
-    """
-
-    dialect = "ripgrep's syntax"
-    opens_by_name = True
-
-    def __init__(self, program: str, config: SearchConfig) -> None:
-        self._program = program
-        self._config = config
-
-    def command(self, query: Query) -> list[str]:
-        """The command line; it runs in the folder that is searched."""
-        options = [*_RIPGREP, f"--max-filesize={self._config.max_file_size}"]
-        if not self._config.gitignore:
-            options.append("--no-ignore")
-        elif not query.levels:
-            # Outside a repository, .gitignore files further up do not count.
-            options.append("--no-ignore-parent")
-        if query.pattern is None:
-            return [self._program, *options, "--files", "--null"]
-        options += ["--json", f"--max-count={query.max_matches}", f"--context={query.context}"]
-        if query.ignore_case:
-            options.append("--ignore-case")
-        target = [] if query.file is None else [query.file]
-        return [self._program, *options, f"--regexp={query.pattern}", "--", *(target or ["."])]
+def _ripgrep_command(program: str, config: SearchConfig, query: Query) -> list[str]:
+    """The command line of ripgrep; it runs in the folder that is searched."""
+    options = [*_RIPGREP, f"--max-filesize={config.max_file_size}"]
+    if not config.gitignore:
+        options.append("--no-ignore")
+    elif not query.levels:
+        # Outside a repository, .gitignore files further up do not count.
+        options.append("--no-ignore-parent")
+    if query.pattern is None:
+        return [program, *options, "--files", "--null"]
+    options += ["--json", f"--max-count={query.max_matches}", f"--context={query.context}"]
+    if query.ignore_case:
+        options.append("--ignore-case")
+    return [program, *options, f"--regexp={query.pattern}", "--", query.file or "."]
 
 
-class Walker:
-    """Search with `walker.py`."""
-
-    dialect = "Python's syntax"
-    opens_by_name = False
-
-    def __init__(self, config: SearchConfig) -> None:
-        self._config = config
-
-    def command(self, query: Query) -> list[str]:
-        """The command line; it runs in the folder that is searched."""
-        request = {
-            **query._asdict(),
-            "levels": list(query.levels),
-            "gitignore": self._config.gitignore,
-            "max_file_size": self._config.max_file_size,
-            # An isolated interpreter ignores PYTHONPATH and .pth files.
-            "path": [package_folder("pathspec")],
-        }
-        return [sys.executable, "-I", str(_WALKER), json.dumps(request)]
+def _walker_command(config: SearchConfig, query: Query) -> list[str]:
+    """The command line of `walker.py`; it runs in the folder that is searched."""
+    request = {
+        **query._asdict(),
+        "levels": list(query.levels),
+        "gitignore": config.gitignore,
+        "max_file_size": config.max_file_size,
+        # An isolated interpreter ignores PYTHONPATH and .pth files.
+        "path": [package_folder("pathspec")],
+    }
+    return [sys.executable, "-I", str(_WALKER), json.dumps(request)]
 
 
-def _choose_engine(config: SearchConfig, folder: str) -> Ripgrep | Walker:
-    """Choose the engine by the config.
+def _find_ripgrep(config: SearchConfig, folder: str) -> str | None:
+    """The path of ripgrep; None to search with `walker.py`.
 
     Args:
         config: The module's settings.
@@ -186,13 +161,11 @@ def _choose_engine(config: SearchConfig, folder: str) -> Ripgrep | Walker:
     if os.name != "posix":
         raise RuntimeError("tool-search: needs a POSIX system")
     program = None if config.engine == "python" else find_program("rg", folder)
-    if program is not None:
-        return Ripgrep(program, config)
-    if config.engine == "ripgrep":
+    if program is None and config.engine == "ripgrep":
         raise ValueError(
             "tool-search: 'engine' is 'ripgrep', but no 'rg' is on PATH outside the project"
         )
-    return Walker(config)
+    return program
 
 
 def _levels_above(folder: str) -> list[str]:
@@ -479,7 +452,7 @@ class Searcher:
         self._readable = Grants(
             coordinator, config.allowed_read_paths, setting="allowed_read_paths"
         )
-        self.engine = _choose_engine(config, self._readable.base)
+        self.ripgrep = _find_ripgrep(config, self._readable.base)
         self._runner = ProcessRunner()
 
     async def close(self) -> None:
@@ -497,7 +470,11 @@ class Searcher:
             SearchFailed: The time limit is reached, or the pattern is invalid.
             CommandError: The engine cannot be started.
         """
-        command = Command(self.engine.command(query), minimal_environment(), place.folder)
+        if self.ripgrep is not None:
+            argv = _ripgrep_command(self.ripgrep, self.config, query)
+        else:
+            argv = _walker_command(self.config, query)
+        command = Command(argv, minimal_environment(), place.folder)
         search = asyncio.ensure_future(
             self._runner.run(command, timeout=self.config.timeout, output=collector.feed)
         )
@@ -551,10 +528,8 @@ class SearchTool(CheckedTool):
         """Return the text for the model. Raises one of `failures`."""
 
     async def _confirm(self, confirm: Callable[[], int]) -> list[str]:
-        """Check the results of an engine that opens files by name; a note on those left out."""
-        if not self._searcher.engine.opens_by_name:
-            return []
-        changed = await in_thread(confirm)
+        """Check the results of ripgrep, which opens files by name; a note on those left out."""
+        changed = 0 if self._searcher.ripgrep is None else await in_thread(confirm)
         if not changed:
             return []
         files = "file that was" if changed == 1 else "files that were"
@@ -593,9 +568,9 @@ class Grep(SearchTool):
 
     @property
     def description(self) -> str:
+        dialect = "Python's" if self._searcher.ripgrep is None else "ripgrep's"
         return (
-            "Search files for a regular expression "
-            f"({self._searcher.engine.dialect}); results are sorted by path. Skips files ignored "
+            f"Search files for a regular expression ({dialect} syntax); results are sorted by path. Skips files ignored "
             "by .gitignore, binary files and very large files."
         )
 

@@ -264,6 +264,7 @@ def choose(ledger: Ledger, limits: Limits, *older: Iterable[Unit]) -> Choice:
         limits: The limits of the view.
         *older: Orders of units to fill the target with, each best first, used one after another.
     """
+    ledger.group()
     choice = Choice(ledger, limits.room)
     _take_systems(choice, ledger, limits)
     if not _take_all_recent(choice, ledger, limits):

@@ -78,6 +78,7 @@ class Importance:
 
     def _follow(self, ledger: Ledger) -> None:
         """Score units stored since the last view; the cost depends only on those."""
+        ledger.group()
         changed: dict[int, Unit] = {}
         for index in range(self._known, len(ledger.messages)):
             unit = ledger.find_unit(index)

@@ -38,24 +38,101 @@ class Unit:
         self.absorbed_by: Unit | None = None
 
 
-class _Grouping:
-    """The units of the messages so far; see `Ledger`."""
+class Ledger:
+    """Messages exactly as received, and their grouping for compaction.
+
+    The cost of adding a message does not depend on the number of messages. Messages are grouped into
+    units once `group` was called, since most conversations are never compacted. Thread-safe: `lock`
+    guards every change; callers that read more than one attribute must hold it.
+
+    Attributes:
+        messages: All messages, in order.
+        estimates: Their estimated tokens; `tokens` is the sum.
+        generation: How often the whole history was replaced.
+        units: The units in the order of their first messages; a unit is never moved.
+        systems: The units of system messages.
+        groups: The units of calls and their results.
+        others: The units of user messages and of answers without calls.
+        prompts: The units of prompts by the user.
+    """
 
     def __init__(self) -> None:
-        self.units: list[Unit] = []
-        self.systems: list[Unit] = []
-        self.groups: list[Unit] = []
-        self.others: list[Unit] = []
-        self.prompts: list[Unit] = []
-        self.unit_of: list[Unit] = []
-        self._owners: dict[str, Unit] = {}
+        self.lock = threading.RLock()
+        self.generation = 0
+        self.reset(())
 
-    def add(self, message: Mapping[str, Any], estimate: int) -> None:
-        """Add the next message."""
-        unit = self._unit_for(message)
-        unit.members.append(len(self.unit_of))
-        unit.tokens += estimate
-        self.unit_of.append(unit)
+    def reset(self, messages: Iterable[dict[str, Any]]) -> None:
+        """Replace everything by `messages`."""
+        with self.lock:
+            self.generation += 1
+            self.messages: list[dict[str, Any]] = []
+            self.estimates: list[int] = []
+            self.tokens = 0
+            self.units: list[Unit] = []
+            self.systems: list[Unit] = []
+            self.groups: list[Unit] = []
+            self.others: list[Unit] = []
+            self.prompts: list[Unit] = []
+            self._by_message: list[Unit] = []
+            self._owners: dict[str, Unit] = {}
+            for message in messages:
+                self.add(message)
+
+    def add(self, message: dict[str, Any]) -> None:
+        """Store a message.
+
+        Raises:
+            ValueError: It has no role.
+        """
+        check(message)
+        with self.lock:
+            estimate = estimate_message(message)
+            self.messages.append(message)
+            self.estimates.append(estimate)
+            self.tokens += estimate
+            if self._by_message:
+                self.group()
+
+    def group(self) -> None:
+        """Group the messages, now and when they are added."""
+        with self.lock:
+            for index in range(len(self._by_message), len(self.messages)):
+                unit = self._unit_for(self.messages[index])
+                unit.members.append(index)
+                unit.tokens += self.estimates[index]
+                self._by_message.append(unit)
+
+    def find_unit(self, index: int) -> Unit:
+        """The unit of the message at `index`."""
+        return _standing(self._by_message[index])
+
+    def latest(self, keep_turns: int, keep_messages: int | None) -> Iterator[Unit]:
+        """The recent units, newest first, without system messages and orphans.
+
+        Args:
+            keep_turns: How many turns it reaches back.
+            keep_messages: How many messages it reaches back instead, extended to whole units.
+        """
+        if keep_messages is not None:
+            first = max(0, len(self.messages) - keep_messages)
+            indices = range(len(self.messages) - 1, first - 1, -1)
+            yield from dict.fromkeys(
+                unit
+                for i in indices
+                if (unit := self.find_unit(i)).kind not in ("system", "orphan")
+            )
+            return
+        units = self.units
+        oldest = (units[-1].turn if units else 0) - keep_turns + 1
+        for unit in reversed(units):
+            if unit.turn < oldest:
+                return
+            if unit.members and unit.kind not in ("system", "orphan"):
+                yield unit
+
+    def newest(self) -> Unit | None:
+        """The last unit that belongs to the conversation."""
+        return next(self.latest(1, None), None)
 
     def _unit_for(self, message: Mapping[str, Any]) -> Unit:
         role = message["role"]
@@ -110,119 +187,6 @@ class _Grouping:
         unit = Unit(len(self.units), kind, turn, injected=injected)
         self.units.append(unit)
         return unit
-
-
-class Ledger:
-    """Messages exactly as received, and their grouping for compaction.
-
-    The cost of adding a message does not depend on the number of messages. Messages are grouped once
-    units are asked for, since most conversations are never compacted; from then on, when added. Thread-safe: `lock`
-    guards every change; callers that read more than one attribute must hold it.
-
-    Attributes:
-        messages: All messages, in order.
-        estimates: Their estimated tokens; `tokens` is the sum.
-        generation: How often the whole history was replaced.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.generation = 0
-        self.reset(())
-
-    def reset(self, messages: Iterable[dict[str, Any]]) -> None:
-        """Replace everything by `messages`."""
-        with self.lock:
-            self.generation += 1
-            self.messages: list[dict[str, Any]] = []
-            self.estimates: list[int] = []
-            self.tokens = 0
-            self._grouping = _Grouping()
-            for message in messages:
-                self._add(message)
-
-    def add(self, message: dict[str, Any]) -> None:
-        """Store a message.
-
-        Raises:
-            ValueError: It has no role.
-        """
-        with self.lock:
-            self._add(message)
-
-    def _add(self, message: dict[str, Any]) -> None:
-        check(message)
-        estimate = estimate_message(message)
-        self.messages.append(message)
-        self.estimates.append(estimate)
-        self.tokens += estimate
-        if self._grouping.unit_of:
-            self._grouping.add(message, estimate)
-
-    def _grouped(self) -> _Grouping:
-        """The grouping of all messages."""
-        with self.lock:
-            grouping = self._grouping
-            for index in range(len(grouping.unit_of), len(self.messages)):
-                grouping.add(self.messages[index], self.estimates[index])
-            return grouping
-
-    @property
-    def units(self) -> list[Unit]:
-        """The units in the order of their first messages; a unit is never moved."""
-        return self._grouped().units
-
-    @property
-    def systems(self) -> list[Unit]:
-        """The units of system messages."""
-        return self._grouped().systems
-
-    @property
-    def groups(self) -> list[Unit]:
-        """The units of calls and their results."""
-        return self._grouped().groups
-
-    @property
-    def others(self) -> list[Unit]:
-        """The units of user messages and of answers without calls."""
-        return self._grouped().others
-
-    @property
-    def prompts(self) -> list[Unit]:
-        """The units of prompts by the user."""
-        return self._grouped().prompts
-
-    def find_unit(self, index: int) -> Unit:
-        """The unit of the message at `index`."""
-        return _standing(self._grouped().unit_of[index])
-
-    def latest(self, keep_turns: int, keep_messages: int | None) -> Iterator[Unit]:
-        """The recent units, newest first, without system messages and orphans.
-
-        Args:
-            keep_turns: How many turns it reaches back.
-            keep_messages: How many messages it reaches back instead, extended to whole units.
-        """
-        if keep_messages is not None:
-            first = max(0, len(self.messages) - keep_messages)
-            indices = range(len(self.messages) - 1, first - 1, -1)
-            yield from dict.fromkeys(
-                unit
-                for i in indices
-                if (unit := self.find_unit(i)).kind not in ("system", "orphan")
-            )
-            return
-        units = self.units
-        oldest = (units[-1].turn if units else 0) - keep_turns + 1
-        for unit in reversed(units):
-            if unit.turn < oldest:
-                return
-            if unit.members and unit.kind not in ("system", "orphan"):
-                yield unit
-
-    def newest(self) -> Unit | None:
-        """The last unit that belongs to the conversation."""
-        return next(self.latest(1, None), None)
 
 
 def check(message: Mapping[str, Any]) -> None:
