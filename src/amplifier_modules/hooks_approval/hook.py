@@ -411,8 +411,6 @@ class ApprovalHook:
         self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator), self._policy)
         self._warned = False
         self._asked: set[Any] = set()  # ids of calls; an answer may allow others like it
-        self._secrets: list[str] = []
-        self._audit_redactor = Redactor()
 
     @property
     def mode(self) -> ApprovalMode:
@@ -725,11 +723,8 @@ class ApprovalHook:
                 logger.warning("%s: cannot log decisions: %s", MODULE_ID, error)
 
     def _redactor(self) -> Redactor:
-        """Return what redacts the log of decisions; the same one as long as the secrets are the same."""
-        secrets = session_secrets(self._coordinator)
-        if secrets != self._secrets:
-            self._secrets, self._audit_redactor = secrets, Redactor(secrets)
-        return self._audit_redactor
+        """Return what redacts the log of decisions; the secrets may have changed since the last one."""
+        return Redactor(session_secrets(self._coordinator))
 
 
 def _denial(reason: str) -> HookResult:

@@ -279,6 +279,7 @@ def choose(ledger: Ledger, limits: Limits, *older: Iterable[Unit]) -> Choice:
 
 def newest_first(ledger: Ledger) -> tuple[Iterable[Unit], Iterable[Unit]]:
     """The order that drops the oldest units: tool groups first, then the rest."""
+    ledger.group()
     return reversed(ledger.groups), reversed(ledger.others)
 
 

@@ -1,8 +1,7 @@
 """Views that drop the least important messages.
 
 The score of a unit is its position in the conversation, counted in units, plus a bonus by type: a
-unit with a bonus of 100 is kept as long as a plain exchange 100 units newer. The order of two units
-never changes over time, so each is scored once.
+unit with a bonus of 100 is kept as long as a plain exchange 100 units newer.
 
     the user's own words                                  +150
     a call that failed                                     +75
@@ -18,9 +17,7 @@ never changes over time, so each is scored once.
 from __future__ import annotations
 
 import re
-from bisect import insort
-from collections.abc import Iterator, Mapping
-from heapq import merge
+from collections.abc import Mapping
 from typing import Any, cast
 
 from amplifier_modules._shared.context.compaction import Limits, View, choose
@@ -59,85 +56,48 @@ class Importance:
     async def view(self, ledger: Ledger, limits: Limits, provider: Any) -> View:
         with ledger.lock:
             self._follow(ledger)
-            choice = choose(ledger, limits, self._best_first(ledger))
+            choice = choose(ledger, limits, self._best_first())
             return View(ledger, limits, choice, strategy="importance")
 
     def forget(self) -> None:
-        self._known = 0
-        self._facts: dict[int, _Facts] = {}
-        self._by_head_start: dict[int, list[int]] = {}
-        self._last_use: dict[str, int] = {}
+        self._read = 0
+        self._facts: dict[Unit, _Facts] = {}
+        self._last_use: dict[str, Unit] = {}
 
-    def _best_first(self, ledger: Ledger) -> Iterator[Unit]:
-        """All units except system messages and orphans, by score; evaluated lazily."""
-        orders = (_newest_first(*item) for item in self._by_head_start.items())
-        for _, number, bonus in merge(*orders, reverse=True):
-            # A unit whose bonus has changed is still listed under its old one.
-            if self._facts[number].bonus == bonus:
-                yield ledger.units[number]
+    def _best_first(self) -> list[Unit]:
+        """All units except system messages and orphans, by score."""
+        scores = {unit: unit.number + facts.score(unit) for unit, facts in self._facts.items()}
+        return sorted(scores, key=lambda unit: (scores[unit], unit.number), reverse=True)
 
     def _follow(self, ledger: Ledger) -> None:
-        """Score units stored since the last view; the cost depends only on those."""
+        """Read the messages stored since the last view."""
         ledger.group()
-        changed: dict[int, Unit] = {}
-        for index in range(self._known, len(ledger.messages)):
+        for index in range(self._read, len(ledger.messages)):
             unit = ledger.find_unit(index)
             if unit.kind in ("system", "orphan"):
                 continue
-            facts = self._facts.get(unit.number)
-            if facts is None:
-                facts = self._facts[unit.number] = _Facts()
-            changed[unit.number] = unit
-            files = facts.read(ledger.messages[index], unit)
-            for number in self._units_rescored_by(files, unit, facts):
-                changed[number] = ledger.units[number]
-        self._known = len(ledger.messages)
-        for number, unit in changed.items():
-            self._place(number, self._facts[number].score(unit))
-
-    def _units_rescored_by(self, files: list[str], unit: Unit, facts: _Facts) -> Iterator[int]:
-        """Earlier units whose score changes because `unit` names their files."""
-        for file in files:
-            number = self._last_use.get(file)
-            if number is not None and number != unit.number:
-                earlier = self._facts[number]
-                if earlier.changes:
-                    earlier.named_again = True
-                elif unit.kind == "group":
-                    earlier.superseded = True
-                yield number
-            if unit.kind == "group":
-                self._last_use[file] = unit.number
-
-    def _place(self, number: int, bonus: int) -> None:
-        facts = self._facts[number]
-        if facts.bonus == bonus:
-            return
-        facts.bonus = bonus
-        numbers = self._by_head_start.setdefault(bonus, [])
-        if not numbers or numbers[-1] < number:
-            numbers.append(number)
-        else:
-            insort(numbers, number)
-
-
-def _newest_first(bonus: int, numbers: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Score, number and bonus of units with the same bonus, best first."""
-    for number in reversed(numbers):
-        yield number + bonus, number, bonus
+            files = self._facts.setdefault(unit, _Facts()).read(ledger.messages[index], unit)
+            for file in files:
+                earlier = self._last_use.get(file, unit)
+                if earlier is not unit and self._facts[earlier].changes:
+                    self._facts[earlier].named_again = True
+                elif earlier is not unit and unit.kind == "group":
+                    self._facts[earlier].superseded = True
+                if unit.kind == "group":
+                    self._last_use[file] = unit
+        self._read = len(ledger.messages)
 
 
 class _Facts:
     """Facts about a unit that determine its bonus."""
 
-    __slots__ = ("bonus", "changes", "failed", "named_again", "superseded")
+    __slots__ = ("changes", "failed", "named_again", "superseded")
 
     def __init__(self) -> None:
         self.changes = False
         self.failed = False
         self.named_again = False
         self.superseded = False
-        self.bonus: int | None = None
 
     def read(self, message: Mapping[str, Any], unit: Unit) -> list[str]:
         """Read one of the unit's messages; returns the files it names."""

@@ -42,12 +42,16 @@ class Dispatcher:
         answers: The content of each call's result message, by call id.
     """
 
+    _parent: Span
+
     def __init__(self, runner: Runner, parts: TurnParts) -> None:
         self.runner = runner
         self._context = parts.context
         self._channel = parts.channel
-        self.token = parts.stop_signal
+        self._token = parts.stop_signal
         self._parallel = parts.loop.config.parallel_tools
+        self._open: dict[str, Call] = {}
+        self._running: dict[str, tuple[Ready, asyncio.Task[ToolResult]]] = {}
         self.answers: dict[str, Any] = {}
 
     async def run(self, calls: list[Call], parent: Span, allowed: int | None = None) -> None:
@@ -62,60 +66,34 @@ class Dispatcher:
             asyncio.CancelledError: The calling task was cancelled; every call has been answered.
             Exception: The context failed, or applying a hook's result did; likewise.
         """
-        batch = _Batch(self, calls, parent)
+        self._parent = parent
+        self._open, self._running = {call.id: call for call in calls}, {}
         try:
             granted = calls[:allowed]
             groups = [granted] if self._parallel else [[call] for call in granted]
             for group in groups:
-                await batch.run(group)
+                await self._run_group(group)
             for call in calls[len(granted) :]:
-                await batch.refuse(call, NOT_ALLOWED, "BudgetReached")
-            await self.release()
+                await self._answer(call, await self._refuse(call, NOT_ALLOWED, "BudgetReached"))
+            await self._channel.apply_held()
         except BaseException:
-            await finish_despite_cancellation(batch.abandon())
+            await finish_despite_cancellation(self._abandon())
             raise
 
-    async def release(self) -> None:
-        """Apply the injections that hooks requested while the calls ran."""
-        await self._channel.apply_held()
-
-    def is_stopped(self) -> bool:
-        """Return True if the session was asked to stop, at once or after the step in flight."""
-        return self.token.is_cancelled
-
-    async def answer(self, call: Call, result: ToolResult) -> None:
-        """Add the result of a call to the context."""
-        self.runner.results[call.id] = result
-        message = result_message(call.id, call.name, result)
-        self.answers[call.id] = message["content"]
-        await add_message(self._context, message)
-
-
-class _Batch:
-    """The calls of one answer: those running and those already answered."""
-
-    def __init__(self, dispatcher: Dispatcher, calls: list[Call], parent: Span) -> None:
-        self._dispatcher = dispatcher
-        self._parent = parent
-        self._open = {call.id: call for call in calls}
-        self._running: dict[str, tuple[Ready, asyncio.Task[ToolResult]]] = {}
-
-    async def run(self, group: list[Call]) -> None:
+    async def _run_group(self, group: list[Call]) -> None:
         """Run the calls of `group` at the same time and answer them in order."""
         prepared = await self._prepare(group)
         for call, step in prepared:
             if isinstance(step, Ready):
-                task = asyncio.create_task(self._dispatcher.runner.execute(step))
-                self._running[call.id] = (step, task)
+                self._running[call.id] = step, asyncio.create_task(self.runner.execute(step))
         tasks = [task for _, task in self._running.values()]
-        with Watch(self._dispatcher.token, tasks) as watch:
+        with Watch(self._token, tasks) as watch:
             for call, step in prepared:
-                if isinstance(step, ToolResult):
-                    await self._answer(call, step)
-                    continue
-                ready, task = self._running[call.id]
-                await watch.wait_for_end(task)
-                await self._answer(call, await self._result(ready, task))
+                if isinstance(step, Ready):
+                    _, task = self._running[call.id]
+                    await watch.wait_for_end(task)
+                    step = await self._result(step, task)
+                await self._answer(call, step)
 
     async def _prepare(self, group: list[Call]) -> list[tuple[Call, Ready | ToolResult]]:
         """Decide on the calls one after another, so that approvals are requested in order."""
@@ -123,45 +101,40 @@ class _Batch:
 
         async def decide() -> None:
             for call in group:
-                if self._dispatcher.is_stopped():
+                if self._token.is_cancelled:
                     return
-                prepared.append((call, await self._dispatcher.runner.prepare(call, self._parent)))
+                prepared.append((call, await self.runner.prepare(call, self._parent)))
 
         try:
-            await interruptible(decide(), self._dispatcher.token)
+            await interruptible(decide(), self._token)
         except Interrupted:
-            decided, prepared = prepared, []
-            for call, step in decided:
-                refused = isinstance(step, ToolResult)
-                prepared.append((call, step if refused else await self._not_run(call)))
-        for call in group[len(prepared) :]:
-            prepared.append((call, await self._not_run(call)))
-        return prepared
+            for at, (call, step) in enumerate(prepared):
+                if isinstance(step, Ready):
+                    prepared[at] = call, await self._refuse(call)
+        left = group[len(prepared) :]
+        return [*prepared, *[(call, await self._refuse(call)) for call in left]]
 
-    async def refuse(self, call: Call, message: str, kind: str) -> None:
-        """Answer a call that is not run."""
-        result = await self._dispatcher.runner.refuse(call, self._parent, message, kind)
-        await self._answer(call, result)
+    async def _refuse(
+        self, call: Call, message: str = NOT_RUN, kind: str = "Interrupted"
+    ) -> ToolResult:
+        """The result of a call that is not run."""
+        return await self.runner.refuse(call, self._parent, message, kind)
 
-    async def _not_run(self, call: Call) -> ToolResult:
-        return await self._dispatcher.runner.refuse(call, self._parent, NOT_RUN, "Interrupted")
-
-    async def abandon(self) -> None:
+    async def _abandon(self) -> None:
         """Stop running calls and answer all unanswered ones."""
         await stop(task for _, task in self._running.values())
         for call in list(self._open.values()):
             if call.id not in self._running:
-                result = await self._not_run(call)
+                result = await self._refuse(call)
             else:
-                ready, task = self._running[call.id]
                 try:
-                    result = await self._result(ready, task)
+                    result = await self._result(*self._running[call.id])
                 # The error that ends the turn is already propagating; here each call needs an answer.
                 except Exception:
                     logger.debug("Tool call %s ended with an error", call.id, exc_info=True)
                     result = failure(INTERRUPTED, "Interrupted")
             await self._answer(call, result)
-        await self._dispatcher.release()
+        await self._channel.apply_held()
 
     async def _result(self, ready: Ready, task: asyncio.Task[ToolResult]) -> ToolResult:
         """The result of a call that was started.
@@ -170,12 +143,16 @@ class _Batch:
             Exception: Applying a hook's result after the tool had run failed.
         """
         if not task.done():
-            await self._dispatcher.runner.report(ready.data, "Interrupted", INTERRUPTED)
+            await self.runner.report(ready.data, "Interrupted", INTERRUPTED)
         if not task.done() or task.cancelled():
             return failure(INTERRUPTED, "Interrupted")
         return task.result()
 
     async def _answer(self, call: Call, result: ToolResult) -> None:
+        """Add the result of a call to the context."""
         # Removed first: if adding fails halfway, a second attempt would answer twice.
         del self._open[call.id]
-        await self._dispatcher.answer(call, result)
+        self.runner.results[call.id] = result
+        message = result_message(call.id, call.name, result)
+        self.answers[call.id] = message["content"]
+        await add_message(self._context, message)
