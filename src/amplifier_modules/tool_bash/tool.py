@@ -318,7 +318,7 @@ class BashTool(CheckedTool):
         self._config = config
         self._background = background
         self.require_approval = config.require_approval
-        self.input_schema = _input_schema(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.input_schema: dict[str, Any] = _input_schema(  # pyright: ignore[reportIncompatibleVariableOverride]
             background is not None
         )
 
