@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import EXECUTION_END, PROMPT_SUBMIT, TOOL_ERROR, TOOL_POST, TOOL_PRE
+from amplifier_modules._shared.module.declaration import Listening
 from amplifier_modules.hooks_backup.config import (
     BACKUP_EVENTS,
     FOLDER,
@@ -39,7 +40,7 @@ class BackupHandlers:
         above = BACKUPS.of(coordinator)
         self.above: BackupHandlers | None = above if isinstance(above, BackupHandlers) else None
         self._opened: BackupHook | None = None
-        self._listening: list[Callable[[], None]] = []
+        self._listening = Listening(coordinator, MODULE_ID, config.priority)
 
     def listen(self) -> None:
         """Start handling tool and prompt events, and register the capabilities."""
@@ -48,25 +49,15 @@ class BackupHandlers:
             BACKUPS.register(coordinator, self)
         UNDO.register(coordinator, self.undo)
         UNDO_LIST.register(coordinator, self.turns)
-        handlers: dict[str, Callable[[str, Any], Awaitable[HookResult | None]]] = {
-            PROMPT_SUBMIT: self._on_prompt,
-            TOOL_PRE: self._on_tool,
-            TOOL_POST: self._on_done,
-            TOOL_ERROR: self._on_done,
-            EXECUTION_END: self._on_end,
-        }
-        self._listening = [
-            coordinator.hooks.register(
-                event, handler, priority=self._config.priority, name=MODULE_ID
-            )
-            for event, handler in handlers.items()
-        ]
+        self._listening.on(PROMPT_SUBMIT, self._on_prompt)
+        self._listening.on(TOOL_PRE, self._on_tool)
+        self._listening.on(TOOL_POST, self._on_done)
+        self._listening.on(TOOL_ERROR, self._on_done)
+        self._listening.on(EXECUTION_END, self._on_end)
 
     def close(self) -> None:
         """Stop listening; remove the copies of a session that is not saved."""
-        for unregister in self._listening:
-            unregister()
-        self._listening = []
+        self._listening.close()
         if self._opened is not None:
             self._opened.close()
 

@@ -22,6 +22,7 @@ from amplifier_core.events import PROMPT_SUBMIT, TOOL_POST
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.files import PathError, PathGuard
 from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.declaration import Listening
 from amplifier_support.files import open_regular
 from amplifier_support.include_lines import include_lines
 from amplifier_support.named_tuple import NamedTuple
@@ -437,17 +438,9 @@ async def mount(coordinator: Any, settings: ContextFilesConfig) -> Callable[[], 
         A cleanup function that removes the hook.
     """
     hook = ContextFilesHook(coordinator, settings)
-    handlers = {PROMPT_SUBMIT: hook.on_prompt}
+    listening = Listening(coordinator, MODULE_ID, settings.priority)
+    listening.on(PROMPT_SUBMIT, hook.on_prompt)
     if settings.project and settings.nested:
-        handlers[TOOL_POST] = hook.on_tool
-    unregister = [
-        coordinator.hooks.register(event, handler, priority=settings.priority, name=MODULE_ID)
-        for event, handler in handlers.items()
-    ]
+        listening.on(TOOL_POST, hook.on_tool)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: [LOADED])
-
-    def stop() -> None:
-        for each in unregister:
-            each()
-
-    return stop
+    return listening.close

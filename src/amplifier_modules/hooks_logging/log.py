@@ -22,6 +22,7 @@ from amplifier_modules._shared.module.config import (
     ignored,
     several,
 )
+from amplifier_modules._shared.module.declaration import Listening
 from amplifier_modules._shared.module.spans import announced_events
 from amplifier_modules._shared.privacy import LogCopy, raw_data, session_secrets
 from amplifier_support.clock import utc_now
@@ -286,39 +287,25 @@ class EventLog:
     failure to write is reported once, as a warning; it never disturbs the session.
 
     Args:
+        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
         path: The file.
         config: What to write and how.
-        session_id: For events without one.
-        secrets: Values that are always replaced.
-        redaction: Returns the session's own redaction of events, ``(event, data) -> data``, if it
-            has one: some events reach this log unchanged because a tool or the model needs their
-            data.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        config: LoggingConfig,
-        session_id: str = "",
-        secrets: Iterable[str] = (),
-        redaction: Callable[[], Callable[[str, Any], Any] | None] = lambda: None,
-    ) -> None:
+    def __init__(self, coordinator: Any, path: Path, config: LoggingConfig) -> None:
+        self._coordinator = coordinator
         self._file = LogFile(path, config.max_bytes, config.backups)
         self._config = config
-        self._session_id = session_id
-        self._copy = LogCopy(Redactor(secrets), config.max_value_chars)
-        self._redaction = redaction
+        self._copy = LogCopy(Redactor(session_secrets(coordinator)), config.max_value_chars)
         self._closed = False
         self._warned = False
-        self._listening: dict[str, Callable[[], None]] = {}
+        self._listening = Listening(coordinator, MODULE_ID, config.priority)
 
-    def listen(self, hooks: Any, names: Iterable[str]) -> None:
+    def listen(self, names: Iterable[str]) -> None:
         """Start writing the events with these names, as far as the filter allows."""
         for name in names:
-            if name not in self._listening and selects(self._config, name):
-                self._listening[name] = hooks.register(
-                    name, self.record, priority=self._config.priority, name=MODULE_ID
-                )
+            if selects(self._config, name):
+                self._listening.on(name, self.record)
 
     async def record(self, event: str, data: Any) -> None:
         """Handle an event: write it."""
@@ -338,17 +325,16 @@ class EventLog:
 
     def close(self) -> None:
         """Stop listening and close the file; a second call does nothing."""
-        for unregister in self._listening.values():
-            unregister()
-        self._listening.clear()
+        self._listening.close()
         self._closed = True
         self._file.close()
 
     def _line(self, event: str, data: Any) -> bytes:
-        redact = self._redaction()
+        # Some events reach this log unchanged because a tool or the model needs their data.
+        redact = REDACT_EVENT.of(self._coordinator)
         rest = raw_data(data if redact is None else redact(event, data))
         timestamp = rest.pop("timestamp", None) or utc_now().isoformat()
-        session_id = rest.pop("session_id", None) or self._session_id
+        session_id = rest.pop("session_id", None) or self._coordinator.session_id
         messages = rest.get("messages")
         if isinstance(messages, list) and not self._config.include_messages:
             del rest["messages"]
@@ -380,14 +366,8 @@ async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None]
     if path is None:
         logger.debug("%s: the session has no folder and no path is configured", MODULE_ID)
         return None
-    log = EventLog(
-        path,
-        settings,
-        session_id=coordinator.session_id,
-        secrets=session_secrets(coordinator),
-        redaction=lambda: REDACT_EVENT.of(coordinator),
-    )
-    log.listen(coordinator.hooks, ALL_EVENTS)
+    log = EventLog(coordinator, path, settings)
+    log.listen(ALL_EVENTS)
     LOG.register(coordinator, log)
     return log.close
 
@@ -396,4 +376,4 @@ async def on_session_ready(coordinator: Any) -> None:
     """Also listen to the events other modules announce."""
     log = LOG.of(coordinator)
     if log is not None:
-        log.listen(coordinator.hooks, await announced_events(coordinator))
+        log.listen(await announced_events(coordinator))

@@ -18,6 +18,7 @@ from amplifier_core.events import (
 )
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.declaration import Listening
 from amplifier_modules._shared.module.spans import announced_events
 from amplifier_modules._shared.privacy import session_secrets
 from amplifier_support.redaction import Redactor
@@ -189,17 +190,15 @@ class RedactionHook:
         self._config = config
         known = session_secrets(coordinator)
         self._redactor = Redactor(known, _shapes(config), [*IDENTIFYING, *config.allowlist])
-        self._listening: dict[str, Callable[[], None]] = {}
+        self._listening = Listening(coordinator, MODULE_ID, config.priority)
         self._streams: dict[tuple[Any, ...], tuple[dict[str, Any], StreamRedactor]] = {}
 
     def listen(self, names: Iterable[str]) -> None:
         """Start changing the events with these names, as far as the config allows."""
         for name in names:
-            if name not in self._listening and self._changes(name):
+            if self._changes(name):
                 handler = self._on_delta if name == CONTENT_BLOCK_DELTA else self._on_event
-                self._listening[name] = self._hooks.register(
-                    name, handler, priority=self._config.priority, name=MODULE_ID
-                )
+                self._listening.on(name, handler)
 
     def redacted(self, event: str, data: Any) -> Any:
         """The data of any event without secrets, for code that shows or stores it.
@@ -210,9 +209,7 @@ class RedactionHook:
 
     def close(self) -> None:
         """Stop listening; a second call does nothing."""
-        for unregister in self._listening.values():
-            unregister()
-        self._listening.clear()
+        self._listening.close()
         self._streams.clear()
 
     def _changes(self, event: str) -> bool:

@@ -332,7 +332,6 @@ class Summarize:
 
     def forget(self) -> None:
         self._text = ""
-        self._message: dict[str, Any] | None = None
         self._considered = 0
         self._spared: set[int] = set()
 
@@ -342,10 +341,9 @@ class Summarize:
             return truncated(ledger, limits, self._no_room(limits))
         target = max(limits.target - reserve, limits.target // 2)
         tight = limits._replace(room=limits.room - reserve, target=target)
-        problem = None
         if self._pause:
             self._pause -= 1
-            problem = "the last summary failed; it will be tried again later"
+            problem: str | None = "the last summary failed; it will be tried again later"
         else:
             problem = await self._continue(ledger, tight, provider, limits.room)
         if problem is not None and not self._text:
@@ -377,8 +375,7 @@ class Summarize:
             considered = len(ledger.units)
             messages = [[ledger.messages[i] for i in unit.members] for unit in left]
         spared_room = limits.room // _WORTH_IT if self._text and not limits.focus else 0
-        due = sum(unit.tokens for unit in left) > spared_room
-        if not due:
+        if sum(unit.tokens for unit in left) <= spared_room:
             return None
         try:
             text = await self._call.ask(provider, self._text, messages, room, limits.focus)
@@ -420,10 +417,8 @@ class Summarize:
         return problem
 
     def _fitting(self, tokens: int) -> dict[str, Any]:
-        """The summary as a message of at most `tokens`; the same object while it is unchanged."""
+        """The summary as a message of at most `tokens`."""
         text = cut_text(_FRAME.format(self._text), tokens - LEAST)
-        if self._message is None or self._message["content"] != text:
-            # Not a system message: it may repeat text from a file or a web page.
-            metadata = {"source": "context", "kind": "summary"}
-            self._message = {"role": "user", "content": text, "metadata": metadata}
-        return self._message
+        # Not a system message: it may repeat text from a file or a web page.
+        metadata = {"source": "context", "kind": "summary"}
+        return {"role": "user", "content": text, "metadata": metadata}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -66,6 +67,30 @@ class ModuleDeclaration:
     def _model(self) -> Any:
         module, _, name = self._config.partition(":")
         return getattr(import_module(module, self._package), name)
+
+
+class Listening:
+    """The handlers of a module, removed together.
+
+    Args:
+        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
+        module_id: The module's id.
+        priority: Order among the handlers of an event; see `amplifier_core.hooks.HookRegistry`.
+    """
+
+    def __init__(self, coordinator: Any, module_id: str, priority: int = 0) -> None:
+        self._register = partial(coordinator.hooks.register, priority=priority, name=module_id)
+        self._unregister: dict[str, Callable[[], None]] = {}
+
+    def on(self, event: str, handler: Callable[[str, Any], Any]) -> None:
+        """Call `handler` on `event`, unless the module listens to that already."""
+        if event not in self._unregister:
+            self._unregister[event] = self._register(event, handler)
+
+    def close(self) -> None:
+        """Stop listening; a second call does nothing."""
+        while self._unregister:
+            self._unregister.popitem()[1]()
 
 
 class Offer(NamedTuple):
