@@ -104,11 +104,8 @@ class Turn:
 
     async def may_start(self) -> bool:
         """Return True if the budget allows a turn, or a hook raises the limit that does not."""
-        while (reached := self._budget.reached(tools=True)) is not None:
-            if not await self._limits.request_raise(reached, {}):
-                self.reached = reached
-                return False
-        return True
+        self.reached = await self._limits.find_reached({}, tools=True)
+        return self.reached is None
 
     @property
     def is_immediate(self) -> bool:

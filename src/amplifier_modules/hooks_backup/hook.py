@@ -8,6 +8,7 @@ import glob
 import logging
 import os
 import shlex
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ from amplifier_modules._shared.files import (
     write_whole,
 )
 from amplifier_modules._shared.privacy import session_secrets
-from amplifier_modules.hooks_backup import store as stores
 from amplifier_modules.hooks_backup.config import (
     BACKUP_CREATED,
     BACKUP_RESTORED,
@@ -47,6 +47,7 @@ from amplifier_modules.hooks_backup.store import (
     look,
     look_now,
     read_history,
+    remove_older,
 )
 from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.named_tuple import NamedTuple
@@ -585,7 +586,7 @@ class BackupHook:
     def close(self) -> None:
         """Remove what was kept for a session that is not saved."""
         if self._own is not None:
-            stores.remove(self._own)
+            shutil.rmtree(self._own, ignore_errors=True)
 
     # -- capabilities ----------------------------------------------------------------------
 
@@ -774,7 +775,7 @@ class BackupHook:
             cache = CACHE_DIR.of(self._coordinator)
             if cache:
                 folder = Path(cache) / FOLDER
-                stores.remove_older(folder, self._config.max_age_days)
+                remove_older(folder, self._config.max_age_days)
                 self._own = folder / os.urandom(8).hex()
             else:
                 self._own = Path(tempfile.mkdtemp(prefix="amplifier-backups-"))

@@ -303,18 +303,13 @@ class Store:
         return size
 
 
-def remove(folder: Path) -> None:
-    """Remove the copies of a session that can never be resumed."""
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def remove_older(folder: Path, days: float) -> None:
     """Remove folders that killed runs left in `folder` at least `days` days ago."""
     limit = time.time() - days * _DAY
     with contextlib.suppress(OSError):
         for entry in list(folder.iterdir()):
             if entry.is_dir() and not entry.is_symlink() and entry.stat().st_mtime < limit:
-                remove(entry)
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 def _files(objects: Path) -> Iterable[Path]:

@@ -383,25 +383,17 @@ class PageCache:
         self._kept += 1
         if self._kept % _SWEEP_EVERY != 1:
             return
-        now, total = time.time(), 0
-        for number, file in enumerate(sorted(folder.iterdir(), key=_written, reverse=True)):
-            total += _size(file)
-            is_old = now - _written(file) > _MAX_KEPT
-            if number >= _MAX_FILES or total > _MAX_BYTES or is_old:
+        files: list[tuple[float, int, Path]] = []
+        for file in folder.iterdir():
+            # Another session may have removed it meanwhile.
+            with contextlib.suppress(OSError):
+                status = file.lstat()
+                files.append((status.st_mtime, status.st_size, file))
+        oldest, total = time.time() - _MAX_KEPT, 0
+        for number, (written, size, file) in enumerate(sorted(files, reverse=True)):
+            total += size
+            if number >= _MAX_FILES or total > _MAX_BYTES or written < oldest:
                 file.unlink(missing_ok=True)
-
-
-def _written(path: Path) -> float:
-    # Another session may have removed it meanwhile.
-    with contextlib.suppress(OSError):
-        return path.lstat().st_mtime
-    return 0.0
-
-
-def _size(path: Path) -> int:
-    with contextlib.suppress(OSError):
-        return path.lstat().st_size
-    return 0
 
 
 def _read(path: Path) -> Page | None:

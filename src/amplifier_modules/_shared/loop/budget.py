@@ -421,16 +421,6 @@ class Ticket:
         finally:
             _counting.reset(token)
 
-    def check(self) -> None:
-        """Check that the request is still allowed: its context may have requested a summary.
-
-        Raises:
-            BudgetReached: Usage since admission has reached a limit.
-        """
-        reached = None if self._budget is None else self._budget.reached(turns=False)
-        if reached is not None:
-            raise BudgetReached(reached)
-
     def settle(self, usage: Mapping[str, Any] | None = None) -> None:
         """Count the usage of the request, None if it was not answered; repeated calls do nothing."""
         budget, self._budget = self._budget, None
@@ -521,12 +511,8 @@ class LimitRequests:
             Interrupted: The turn was stopped meanwhile.
         """
         while True:
-            try:
-                ticket = self._budget.admit()
-            except BudgetReached as stop:
-                if not await self.request_raise(stop.reached, ids):
-                    raise
-                continue
+            await self.require_room(ids)
+            ticket = self._budget.admit()
             if ticket is not None:
                 return ticket
             await interruptible(self._budget.wait_for_settlement(), self._token)
@@ -546,16 +532,26 @@ class LimitRequests:
             )
             raise BudgetReached(Reached("max_cost", plain(limit), None), unpriced)
 
-    async def check(self, ticket: Ticket, ids: Mapping[str, Any]) -> None:
-        """Check that an admitted request is still allowed; see `Ticket.check`."""
-        while True:
-            try:
-                return ticket.check()
-            except BudgetReached as stop:
-                if not await self.request_raise(stop.reached, ids):
-                    raise
+    async def require_room(self, ids: Mapping[str, Any], *, turns: bool = True) -> None:
+        """Check that a request is allowed; see `find_reached`.
 
-    async def request_raise(self, reached: Reached, ids: Mapping[str, Any]) -> bool:
+        Raises:
+            BudgetReached: A limit is reached, and no hook raised it.
+        """
+        reached = await self.find_reached(ids, turns=turns)
+        if reached is not None:
+            raise BudgetReached(reached)
+
+    async def find_reached(
+        self, ids: Mapping[str, Any], *, turns: bool = True, tools: bool = False
+    ) -> Reached | None:
+        """The first limit that is reached and that no hook raises; see `Budget.reached`."""
+        while (reached := self._budget.reached(turns=turns, tools=tools)) is not None:
+            if not await self._request_raise(reached, ids):
+                return reached
+        return None
+
+    async def _request_raise(self, reached: Reached, ids: Mapping[str, Any]) -> bool:
         """Return True if a limit of the budget that was reached has been raised."""
         if reached.limit not in RAISABLE or reached.spent is None:
             return False

@@ -16,6 +16,7 @@ from amplifier_core.llm_errors import (
 )
 from amplifier_core.message_models import Usage
 from amplifier_modules._shared.history.request import to_chat_request
+from amplifier_modules._shared.history.values import RESULT_ROLES
 from amplifier_modules._shared.loop.answered import (
     PROVIDER_FALLBACK,
     PROVIDER_SWITCHED,
@@ -86,10 +87,7 @@ def _with_injections(messages: list[Any], injections: list[Injection]) -> list[A
 
 
 def _is_result(message: Any) -> bool:
-    return isinstance(message, dict) and cast("dict[str, Any]", message).get("role") in (
-        "tool",
-        "function",
-    )
+    return isinstance(message, dict) and cast("dict[str, Any]", message).get("role") in RESULT_ROLES
 
 
 def _with_text(message: dict[str, Any], text: str) -> dict[str, Any]:
@@ -227,7 +225,8 @@ class Exchanges:
         budget = parts.loop.window.budget(target.name, target.model)
         view = await request_view(parts.context, target.provider, budget)
         while True:
-            await parts.limits.check(self._ticket, span.fields)
+            # Once more since its admission: the view may have needed a summary.
+            await parts.limits.require_room(span.fields, turns=False)
             request, model = await self._request(target, view, injections, span)
             parts.limits.require_price(target.provider, model)
             call = self._call(target, model, request, span)

@@ -149,9 +149,9 @@ class Turn:
         _require_text(prompt)
         self._started = True
         await self._channel.emit_or_raise("execution:start", {"prompt": prompt, **self.span.fields})
-        while (reached := self._budget.reached(tools=True)) is not None:
-            if not await self._parts.limits.request_raise(reached, self.span.fields):
-                return _out_of_budget(reached), prompt
+        reached = await self._parts.limits.find_reached(self.span.fields, tools=True)
+        if reached is not None:
+            return _out_of_budget(reached), prompt
         await self._add({"role": "user", "content": prompt})
         return None, prompt
 

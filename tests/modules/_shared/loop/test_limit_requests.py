@@ -14,7 +14,6 @@ from amplifier_modules._shared.loop.budget import (
     Budget,
     BudgetConfig,
     LimitRequests,
-    Reached,
 )
 from amplifier_modules._shared.loop.channel import Channel
 from tests.modules._shared.loop.rig import Rig, call, calls, echo_tool
@@ -89,9 +88,8 @@ async def test_sessions_that_reach_a_common_limit_at_once_ask_once(rig: Rig) -> 
     channel = Channel(rig.coordinator.hooks, rig.context, None, "test")
     token = CancellationToken()
     children = [LimitRequests(Budget(None, None, parent), channel, token) for _ in range(3)]
-    reached = Reached("max_steps", 1, 1)
-    done = await asyncio.gather(*(child.request_raise(reached, {}) for child in children))
-    assert (done, len(seen), seen[0]["inherited"]) == ([True] * 3, 1, True)
+    reached = await asyncio.gather(*(child.find_reached({}) for child in children))
+    assert (reached, len(seen), seen[0]["inherited"]) == ([None] * 3, 1, True)
     assert parent.allowed == {"max_steps": 11}
 
 
