@@ -102,11 +102,28 @@ def read(source: bytes | BinaryIO) -> Reading:
     return Reading(records, scan.size, scan.torn, scan.ends_line)
 
 
+_decode = json.JSONDecoder().raw_decode
+_WHITE_SPACE = " \t\n\r"
+
+
+def parse(line: bytes) -> Record | None:
+    """The record of a line; None if it has none."""
+    # Once per message of a conversation: `json.loads` would look for an encoding and skip white space
+    # twice, which takes longer than most records.
+    try:
+        text = line.decode("utf-8", "surrogatepass").strip(_WHITE_SPACE)
+        record, end = _decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Record", record) if isinstance(record, dict) and end == len(text) else None
+
+
 class Scan:
     """Reads the records in the lines of a journal one by one; only one of them is in memory.
 
     Args:
         lines: The lines with their line feeds, such as an open file.
+        parse: Returns the record of a line.
 
     Attributes:
         size: Bytes of the whole records so far.
@@ -114,8 +131,11 @@ class Scan:
         ends_line: Whether the last record has its line feed.
     """
 
-    def __init__(self, lines: Iterable[bytes]) -> None:
+    def __init__(
+        self, lines: Iterable[bytes], parse: Callable[[bytes], Record | None] = parse
+    ) -> None:
         self._lines = iter(lines)
+        self._parse = parse
         self.size = 0
         self.torn = 0
         self.ends_line = True
@@ -123,7 +143,7 @@ class Scan:
     def __iter__(self) -> Iterator[Record]:
         """Yield the records. Raises `Damaged`."""
         for number, line in enumerate(self._lines, 1):
-            record = parse(line)
+            record = self._parse(line)
             if record is None:
                 self.torn = len(line)
                 if not self._is_torn(line):
@@ -143,7 +163,7 @@ class Scan:
         has_nul, finished = b"\x00" in line, line.endswith(b"\n")
         for later in self._lines:
             self.torn += len(later)
-            if parse(later):
+            if self._parse(later):
                 return False
             has_nul = has_nul or b"\x00" in later
         return has_nul or not finished
@@ -180,22 +200,6 @@ def current_items(
         else:
             raise UnknownControl(line, control)
     return items
-
-
-_decode = json.JSONDecoder().raw_decode
-_WHITE_SPACE = " \t\n\r"
-
-
-def parse(line: bytes) -> Record | None:
-    """The record of a line; None if it has none."""
-    # Once per message of a conversation: `json.loads` would look for an encoding and skip white space
-    # twice, which takes longer than most records.
-    try:
-        text = line.decode("utf-8", "surrogatepass").strip(_WHITE_SPACE)
-        record, end = _decode(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast("Record", record) if isinstance(record, dict) and end == len(text) else None
 
 
 def readable_records(data: bytes) -> list[Record]:

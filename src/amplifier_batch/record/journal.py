@@ -49,32 +49,24 @@ def scan(path: Path, each: Callable[[Record], None], start: int = 0) -> Reading:
     Raises:
         SessionError: A record that is not the torn last one does not parse, or the file cannot be read.
     """
-    size, number = start, 0
-    read = journal.parse if start else parse
+    number = 0
     try:
         with open(open_to_read(path), "rb") as file:
             file.seek(start)
-            for line in file:
+            records = journal.Scan(file, journal.parse if start else parse)
+            for record in records:
                 number += 1
-                record = read(line) if line.endswith(b"\n") else None
-                if record is None:
-                    rest = journal.read(line + file.read())
-                    for one in rest.records:
-                        each(one)
-                        number += 1
-                    return rest._replace(records=(), size=size + rest.size)
                 each(record)
-                size += len(line)
     except FileNotFoundError:
         return journal.EMPTY
     except journal.Damaged as error:
-        raise damage_error(path, _lines_before(path, start) + number - 1 + error.line) from error
+        raise damage_error(path, _lines_before(path, start) + error.line) from error
     # A record of another program, or one that was edited.
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise damage_error(path, _lines_before(path, start) + number) from error
     except OSError as error:
         raise SessionError(f"cannot read {path}: {error.strerror}") from error
-    return Reading((), size, 0, True)
+    return Reading((), start + records.size, records.torn, records.ends_line)
 
 
 def damage_error(path: Path, line: int) -> SessionError:
@@ -127,7 +119,8 @@ class Appender:
     def __init__(self, path: Path, reading: Reading) -> None:
         self._path = path
         self._writer = journal.Writer(open_private(path, os.O_RDWR | os.O_CREAT), reading)
-        self._run_writing(self._writer.repair)
+        with self._errors():
+            self._writer.repair()
 
     @property
     def size(self) -> int:
@@ -141,16 +134,13 @@ class Appender:
             SessionError: It cannot be written; the file is as it was before.
         """
         line = journal.encode(record)
-        self._run_writing(lambda: self._writer.write(line, durable=durable))
+        with self._errors():
+            self._writer.write(line, durable=durable)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._writer.close()
 
-    def _run_writing(self, function: Callable[[], None]) -> None:
-        with system_errors_as(
-            SessionError,
-            f"cannot write {self._path}",
-            hint=f"Free some space, then continue with: amplifier batch resume {self._path.parent}",
-        ):
-            function()
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        hint = f"Free some space, then continue with: amplifier batch resume {self._path.parent}"
+        return system_errors_as(SessionError, f"cannot write {self._path}", hint=hint)
