@@ -421,71 +421,62 @@ _END_SECONDS = 5.0
 
 
 class WorkerProcess:
-    """A `Link` to a worker process of this machine.
+    """A `Link` to a worker process of this machine."""
 
-    Args:
-        log: Descriptor for what the worker writes to stderr.
-        environment: Its environment variables.
-    """
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
 
-    def __init__(self, log: int, environment: Mapping[str, str]) -> None:
-        self._log = log
-        self._environment = environment
-        self._process: asyncio.subprocess.Process | None = None
+    @classmethod
+    async def start(cls, log: int, environment: Mapping[str, str]) -> WorkerProcess:
+        """Start a process.
 
-    async def start(self) -> None:
-        """Start the process."""
-        self._process = await asyncio.create_subprocess_exec(
+        Args:
+            log: Descriptor for what the worker writes to stderr.
+            environment: Its environment variables.
+        """
+        process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # The working directory may contain anything.
             "-m",
             WORKER,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=self._log,
-            env=self._environment,
+            stderr=log,
+            env=environment,
             limit=_MAX_LINE,
             # Ctrl-C is for the parent, which decides what happens to the rows.
             start_new_session=True,
         )
+        return cls(process)
 
     async def send(self, line: bytes) -> None:
         """See `Link`."""
-        stdin = self._running.stdin
-        assert stdin is not None
         # A worker that has died is reported by the reading side.
         with contextlib.suppress(ConnectionError):
-            stdin.write(line)
-            await stdin.drain()
+            self._stdin.write(line)
+            await self._stdin.drain()
 
     async def receive(self) -> bytes | None:
         """See `Link`."""
-        stdout = self._running.stdout
-        assert stdout is not None
-        line = await stdout.readline()
+        line = await self._stdout.readline()
         return line if line.endswith(b"\n") else None
 
     async def wait_for_end(self) -> str:
         """See `Link`."""
-        code = await self._running.wait()
+        code = await self._process.wait()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     async def close(self) -> None:
         """See `Link`."""
-        process = self._running
-        assert process.stdin is not None
-        process.stdin.close()  # A worker ends with its input.
+        self._stdin.close()  # A worker ends with its input.
         try:
             async with asyncio.timeout(_END_SECONDS):
-                await process.wait()
+                await self._process.wait()
         except TimeoutError:
-            process.kill()
-            await process.wait()
-
-    @property
-    def _running(self) -> asyncio.subprocess.Process:
-        assert self._process is not None
-        return self._process
+            self._process.kill()
+            await self._process.wait()
 
 
 @contextlib.asynccontextmanager
@@ -507,10 +498,8 @@ async def local_engine(
         sealer: Seals the files of the rows.
     """
 
-    async def connect() -> WorkerProcess:
-        process = WorkerProcess(log, {**inherited_environment(), **environment})
-        await process.start()
-        return process
+    def connect() -> Awaitable[WorkerProcess]:
+        return WorkerProcess.start(log, {**inherited_environment(), **environment})
 
     capacity = _cores if rows_share else lambda: sys.maxsize
     pool = WorkerPool(capacity, setup, connect, rows_share=rows_share, sealer=sealer)

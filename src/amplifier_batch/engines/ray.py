@@ -111,8 +111,7 @@ class RayWorker:
             log, name = tempfile.mkstemp()
             os.unlink(name)
             self._log = os.dup(log)
-        self._process = WorkerProcess(log, self._environment())
-        await self._process.start()
+        self._process = await WorkerProcess.start(log, self._environment())
         os.close(log)
         return Started(place=place)
 

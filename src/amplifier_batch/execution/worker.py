@@ -32,7 +32,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -49,7 +49,7 @@ from amplifier_app.commands.run.opening import keep_questions, open_chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approvals import Approvals, Policy
+from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
 from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.notices import notice_handlers
@@ -59,7 +59,7 @@ from amplifier_app.runtime.turns.turn import EventHandler
 from amplifier_app.sessions.conversation import CONTINUE
 from amplifier_app.sessions.lock import InUse
 from amplifier_app.sessions.waiting import prompt_of_answers
-from amplifier_batch.answer_cache import AnswerCache, Exchange
+from amplifier_batch.answer_cache import AnswerCache
 from amplifier_batch.engines.pool import RowTask, StopTime
 from amplifier_batch.execution.node import Node, NodeRow, take_keys
 from amplifier_batch.open_files import allow_many_files
@@ -67,12 +67,15 @@ from amplifier_batch.record.replica import SESSIONS, Change
 from amplifier_batch.workdirs import Workdir
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_modules._shared.pacing import pace_in
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
 from amplifier_support.sandbox.system_calls import forbid_inspection
 from amplifier_support.session_capabilities import BUDGET, DEFERRAL, PACE, REPLICATE
 from amplifier_support.usage import dollars
 
 if TYPE_CHECKING:
+    from amplifier_app.runtime.answer_schema import AnswerSchema
+    from amplifier_app.runtime.checks import Check
     from amplifier_batch.scoring import ScoreChecks, Scoring
 
 _exit = os._exit  # not as the event loop replaces it
@@ -83,14 +86,15 @@ _MAX_NOTICES = 100
 """Of a row, so that a module in a loop does not fill the results."""
 
 
-class Worker:
-    """Runs rows in one event loop.
+class Shared(NamedTuple):
+    """The common parts of the rows of a worker.
 
-    Args:
+    Attributes:
         request: The plan and the options of every row.
         chosen: What the request resolves to.
         sources: Where the modules come from.
-        output: Where messages go.
+        schema: The JSON Schema of the answers.
+        checks: The checks of the answers.
         scoring: The scores that the outcome of a row depends on; None if there are none.
         node: The rows' files, on a node that does not share the disk of the batch.
         economy: Whether rows get their answers at batch prices, from the parent.
@@ -98,36 +102,27 @@ class Worker:
         sealed: Whether a row goes on only once the parent has sealed its files.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        chosen: Chosen,
-        sources: Any,
-        output: Output,
-        scoring: Scoring | None = None,
-        node: Node | None = None,
-        *,
-        economy: bool = False,
-        cache: bool = False,
-        sealed: bool = False,
-    ) -> None:
-        self._request = request
-        self._chosen = chosen
-        self._sources = sources
+    request: Request
+    chosen: Chosen
+    sources: Any
+    schema: AnswerSchema | None
+    checks: Sequence[Check]
+    scoring: Scoring | None
+    node: Node | None
+    economy: bool
+    cache: bool
+    sealed: bool
+
+
+class Worker:
+    """Runs rows in one event loop."""
+
+    def __init__(self, shared: Shared, output: Output) -> None:
+        self.shared = shared
         self._output = output
-        self._scoring = scoring
-        self.is_economical = economy
-        self._cache = cache
-        self.is_sealed = sealed
-        self.timeout = request.timeout
-        self.policy: Policy = request.approve or "deny"  # no one can be asked
-        self.plan_digest = chosen.plan.digest
-        self._schema = read_schema(request)
-        self._checks = checks_of_run(request, chosen.plan)
         self._rows: dict[asyncio.Task[None], RowRun] = {}
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._questions = 0
-        self.node = node
 
     def report(self, message: dict[str, Any]) -> None:
         """Send a message to the parent."""
@@ -167,48 +162,6 @@ class Worker:
         if problem := answer.get("problem"):
             raise SessionError(problem)
         return answer
-
-    def open(
-        self,
-        task: RowTask,
-        approvals: Approvals,
-        opening: Opening,
-        notices: Notices,
-        exchange: Exchange | None = None,
-    ) -> AbstractAsyncContextManager[OpenSession]:
-        """Open the session of a row, new or continued."""
-        request = self._request._replace(session=task.session)
-        resume = session_to_resume(request) if task.begun else None
-        chosen = self._chosen._replace(resume=resume)
-        adjustment = None if request.tools is None else ToolSelection.parse(request.tools)
-        if self._cache:
-            adjustment = AnswerCache(task.run, adjustment, exchange)
-        return open_chosen(
-            *(request, chosen, approvals, notices, self._sources, opening, adjustment), row=task.id
-        )
-
-    def score_checks(
-        self, session: OpenSession, task: RowTask, result: Callable[[], dict[str, Any]]
-    ) -> ScoreChecks | None:
-        """Return the checks of a row whose outcome depends on scores; `result` returns its result so far."""
-        if self._scoring is None:
-            return None
-        coordinator = session.session.coordinator
-        return self._scoring.checks(self._checks, coordinator, task.fields, result)
-
-    def shot(
-        self,
-        session: OpenSession,
-        task: RowTask,
-        approvals: Approvals,
-        opening: Opening,
-        scores: ScoreChecks | None,
-    ) -> OneShot:
-        """Return the function that sends the prompt of a row."""
-        required = requirements(self._request, session, self._schema, self._checks, task.fields)
-        if scores is not None:
-            required = required._replace(checks=scores)
-        return OneShot(session, opening, approvals, required)
 
 
 class Notices(Renderer):
@@ -264,7 +217,7 @@ class RowRun:
         self._is_stopped = False
         self._cost: float | None = 0.0
         self._report = RunReport()
-        self._report.plan_digest = worker.plan_digest
+        self._report.plan_digest = worker.shared.chosen.plan.digest
         self._notices = Notices()
         self._totals: dict[str, Any] = {}
 
@@ -302,48 +255,71 @@ class RowRun:
         scores = [] if self._scores is None else [*self._scores.scores.values()]
         self._worker.report({**ended, "scores": scores})
 
-    async def _enter_node(self, node: Node) -> None:
-        self._node_row = await node.open_row(self._task, *self._files, self._worker.ask)
-        self._task = self._node_row.task
-
     async def _leave_node(self) -> None:
         if self._node_row is not None:
             await self._node_row.send_changes()
             await asyncio.to_thread(self._node_row.remove)
 
     async def _run(self) -> Outcome | None:
+        shared = self._worker.shared
         if self._problem is not None:
             raise self._problem
-        if self._worker.node is not None:
-            await self._enter_node(self._worker.node)
-        worker, task, report = self._worker, self._task, self._report
-        limit = worker.timeout
+        if shared.node is not None:
+            self._node_row = await shared.node.open_row(self._task, *self._files, self._worker.ask)
+            self._task = self._node_row.task
+        task, limit = self._task, shared.request.timeout
         opening = Opening(None if limit is None else time.monotonic() + limit)
-        approvals = Approvals(worker.policy)
+        approvals = Approvals(shared.request.approve or "deny")  # no one can be asked
         if task.workdir.kind != "same":
             await asyncio.to_thread(task.workdir.prepare)
         if os.getcwd() != task.workdir.target:
             os.chdir(task.workdir.target)
-        exchange = None if self._node_row is None else self._node_row.exchange_answer
-        async with worker.open(task, approvals, opening, self._notices, exchange) as session:
-            report.note_session(session)
+        async with self._open(shared, approvals, opening) as session:
+            coordinator = session.session.coordinator
+            self._report.note_session(session)
             keep_questions(session, approvals)
-            if worker.is_economical:
-                deferral = _Deferral(worker, task.id, session)
-                DEFERRAL.register(session.session.coordinator, deferral)
+            if shared.economy:
+                DEFERRAL.register(coordinator, _Deferral(self._worker, task.id, session))
             if self._node_row is None:
-                PACE.register(session.session.coordinator, pace_in(str(paths.state_dir() / "pace")))
-                if worker.is_sealed:
-                    REPLICATE.register(session.session.coordinator, self._seal)
+                PACE.register(coordinator, pace_in(str(paths.state_dir() / "pace")))
+                if shared.sealed:
+                    REPLICATE.register(coordinator, self._seal)
             else:
-                self._node_row.register(session.session.coordinator)
+                self._node_row.register(coordinator)
             self._watch_cost(session)
-            self._scores = worker.score_checks(session, task, lambda: self._so_far(session))
-            self._shot = worker.shot(session, task, approvals, opening, self._scores)
+            checks = shared.checks
+            required = requirements(shared.request, session, shared.schema, checks, task.fields)
+            if shared.scoring is not None:
+                self._scores = shared.scoring.checks(
+                    checks, coordinator, task.fields, lambda: self._so_far(session)
+                )
+                required = required._replace(checks=self._scores)
+            self._shot = OneShot(session, opening, approvals, required)
             try:
                 return await self._send(session, self._shot, approvals)
             finally:
                 self._totals = _totals(session, self._task)
+
+    def _open(
+        self, shared: Shared, approvals: Approvals, opening: Opening
+    ) -> AbstractAsyncContextManager[OpenSession]:
+        """Open the session of the row, new or continued."""
+        request = shared.request._replace(session=self._task.session)
+        resume = session_to_resume(request) if self._task.begun else None
+        adjustment = None if request.tools is None else ToolSelection.parse(request.tools)
+        if shared.cache:
+            exchange = None if self._node_row is None else self._node_row.exchange_answer
+            adjustment = AnswerCache(self._task.run, adjustment, exchange)
+        return open_chosen(
+            request,
+            shared.chosen._replace(resume=resume),
+            approvals,
+            self._notices,
+            shared.sources,
+            opening,
+            adjustment,
+            row=self._task.id,
+        )
 
     async def _seal(self, folder: Path) -> None:
         await self._worker.ask(id=self._task.id, seal=f"{SESSIONS}/{folder.name}")
@@ -371,7 +347,8 @@ class RowRun:
             if prompt == CONTINUE and session.saved is not None:
                 prompt = prompt_of_answers(session.saved.path) or prompt
         try:
-            return await shot.send(prompt, self._worker.timeout, lambda: self._is_stopped, answer)
+            limit = self._worker.shared.request.timeout
+            return await shot.send(prompt, limit, lambda: self._is_stopped, answer)
         finally:
             shot.fill(self._report)
 
@@ -470,8 +447,10 @@ async def _serve(output: Output) -> NoReturn:
         raise ConfigError("the plan on the node is not the one of the batch", hint=hint)
     sources = await open_sources(request, chosen)
     scoring = await _open_scoring(request, chosen, setup)
-    options = {name: setup[name] for name in ("economy", "cache", "sealed")}
-    worker = Worker(request, chosen, sources, output, scoring, node, **options)
+    options = [setup[name] for name in ("economy", "cache", "sealed")]
+    schema, checks = read_schema(request), checks_of_run(request, chosen.plan)
+    shared = Shared(request, chosen, sources, schema, checks, scoring, node, *options)
+    worker = Worker(shared, output)
     worker.report({"ready": True})
     while line := await reader.readline():
         worker.handle(json.loads(line))
