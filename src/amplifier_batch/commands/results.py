@@ -23,7 +23,7 @@ from amplifier_app.commands.answers import (
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.schema import read_schema
 from amplifier_app.commands.typer_options import argument, option, takes_options
-from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_listing, print_table
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.waiting import WEEK, Decision, Waiting
@@ -115,9 +115,6 @@ def set_limits(
         )
     batch.change(options.settings())
     limits = _limits(batch.facts)
-    if output == "json":
-        print(json_text({"schema_version": 1, **limits}))
-        return
     cost, forecast = (
         f"${limits[name]}" if limits[name] else "no limit" for name in ("max_cost", "max_forecast")
     )
@@ -127,7 +124,8 @@ def set_limits(
         ("forecast of all rows", forecast),
         ("failed rows", limits["stop_after"] or "no limit"),
     ]
-    print_table(["", Column("AT MOST", right=True)], rows)
+    columns = ["", Column("AT MOST", right=True)]
+    print_listing(output, {"schema_version": 1, **limits}, columns, rows)
 
 
 def _limits(facts: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.result import cost_object
 from amplifier_app.sessions.folder import SessionFolder
-from amplifier_app.sessions.lock import is_locked
+from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
 from amplifier_app.sessions.waiting import Waiting
 from amplifier_batch.input import build_key
 from amplifier_batch.record.journal import Record, change_error, damage_error, parse, scan
@@ -549,6 +549,26 @@ def _move(facts: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
         names = ("plan", "schema", "lock")
         request = {key: move(value) if key in names else value for key, value in request.items()}
     return {**facts, "working_dir": new, "input": move(facts.get("input")), "request": request}
+
+
+@contextlib.contextmanager
+def holding(lock: Path, name: str, batch: str, address: str) -> Generator[None]:
+    """Hold the lock of a batch, so that no other process runs it.
+
+    Raises:
+        SessionError: Another one does.
+    """
+    try:
+        held = SessionLock(lock, name)
+    except InUse as error:
+        raise SessionError(
+            f"{batch} is running ({error.holder})",
+            hint=f"Show its progress: amplifier batch status {shlex.quote(address)}",
+        ) from error
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def is_running(path: str | Path) -> bool:

@@ -197,17 +197,9 @@ class Counts:
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as JSON data."""
         return {
+            **vars(self),
             "outcomes": dict(self.outcomes),
-            "running": self.running,
             "cost": str(self.cost),
-            "priced": self.priced,
-            "ended_cost": self.ended_cost,
-            "squares": self.squares,
-            "timed": self.timed,
-            "seconds": self.seconds,
-            "cached": self.cached,
-            "size": self.size,
-            "replaced": self.replaced,
             "open_batches": list(self.open_batches.values()),
             "cells": [[*cell, rows] for cell, rows in self.cells.items() if rows],
         }
@@ -223,11 +215,11 @@ class Counts:
         counts.outcomes.update({name: _count(rows) for name, rows in data["outcomes"].items()})
         counts.running, counts.size = _count(data["running"]), _count(data["size"])
         counts.cost = Decimal(data["cost"])
+        # Earlier versions had fewer.
         for name in ("priced", "timed", "cached"):
             setattr(counts, name, _count(data.get(name, 0)))
-        counts.seconds = float(data.get("seconds", 0))
-        counts.ended_cost = float(data.get("ended_cost", 0))
-        counts.squares = float(data.get("squares", 0))
+        for name in ("seconds", "ended_cost", "squares"):
+            setattr(counts, name, float(data.get(name, 0)))
         counts.replaced = data["replaced"]
         if not (counts.cost.is_finite() and isinstance(counts.replaced, str | None)):
             raise ValueError("not the counts of a batch")

@@ -43,13 +43,14 @@ from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.file_writing import write_private
 from amplifier_app.base.locks import hold_lock
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
+from amplifier_app.sessions.lock import is_locked
 from amplifier_batch.record.folder import (
     COPY,
     DRIVER,
     WORK,
     BatchFolder,
     Sealer,
+    holding,
     is_alive,
     parse_driver,
     read_copy,
@@ -151,9 +152,15 @@ class Store:
         Raises:
             Unavailable: It is not known whether the file was created; try again.
         """
+        path = self._path(name)
         try:
             with self._errors("write"):
-                self._create(self._path(name), data)
+                if self._is_local:
+                    # What a kill leaves of a file must not take its name.
+                    make_private_folder(Path(path).parent)
+                    create_atomically(path, data)
+                else:
+                    self._system.pipe_file(path, data, mode="create")
         except Unavailable:
             # Services report a file that is there in different ways, and an answer may be lost.
             with contextlib.suppress(Unavailable):
@@ -161,14 +168,6 @@ class Store:
                     return content == data
             raise
         return True
-
-    def _create(self, path: str, data: bytes) -> None:
-        if self._is_local:
-            # What a kill leaves of a file must not take its name.
-            make_private_folder(Path(path).parent)
-            create_atomically(path, data)
-        else:
-            self._system.pipe_file(path, data, mode="create")
 
     def write(self, name: str, data: bytes) -> None:
         """Write a small file, whatever there was."""
@@ -542,14 +541,8 @@ def driving(batch: BatchFolder, *, take_over: bool = False) -> Generator[None]:
         yield
         return
     store = Store(copy["url"])
-    try:
-        lock = SessionLock(folder.parent / "driving", folder.name)
-    except InUse as error:
-        raise SessionError(
-            f"the batch at {store.url} is running ({error.holder})",
-            hint=f"Show its progress: amplifier batch status {shlex.quote(store.url)}",
-        ) from error
-    try:
+    lock = folder.parent / "driving"
+    with holding(lock, folder.name, f"the batch at {store.url}", store.url):
         driver = _Driver(batch, store, _take_over(batch, store, take_over))
         batch.sealer = driver
         try:
@@ -561,8 +554,6 @@ def driving(batch: BatchFolder, *, take_over: bool = False) -> Generator[None]:
         finally:
             batch.sealer = Sealer()
         driver.close()
-    finally:
-        lock.release()
 
 
 _Taken: TypeAlias = tuple[str, int, Replica, Iterator[tuple[list[Change], bool]]]

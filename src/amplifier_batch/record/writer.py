@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import secrets
-import shlex
 from collections.abc import Callable, Generator
 from decimal import Decimal
 from typing import Any
@@ -14,12 +13,12 @@ from typing import Any
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.file_writing import open_private, write_private
 from amplifier_app.base.outcome import Ending
-from amplifier_app.sessions.lock import InUse, SessionLock
 from amplifier_batch.record.folder import (
     RESULTS,
     BatchFolder,
     find_waiting,
     fixed_facts,
+    holding,
     read_copy,
     read_facts,
 )
@@ -43,21 +42,13 @@ def writing(folder: BatchFolder) -> Generator[BatchWriter]:
         )
     if (url := read_copy(folder.path).get("url")) and not folder.sealer.is_remote:
         raise SessionError(f"{folder.path} is a copy of the batch at {url}", hint="Pass the URL.")
-    try:
-        lock = SessionLock(folder.lock, folder.path.name)
-    except InUse as error:
-        raise SessionError(
-            f"the batch in {folder.shown} is running ({error.holder})",
-            hint=f"Show its progress: amplifier batch status {shlex.quote(folder.shown)}",
-        ) from error
-    try:
+    name = f"the batch in {folder.shown}"
+    with holding(folder.lock, folder.path.name, name, folder.shown):
         writer = BatchWriter(folder)
         try:
             yield writer
         finally:
             writer.close()
-    finally:
-        lock.release()
 
 
 class BatchWriter:

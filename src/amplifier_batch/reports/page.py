@@ -618,18 +618,14 @@ def _table(counts: Counts, summary: _Found) -> Iterator[str]:
     for passed in (False, True):
         yield from summary.rows[passed]
     yield "</tbody></table>\n"
+    ok = counts.outcomes[_OK]
     left_out = [
         f"{number:,} that {name}"
         for passed, name in ((False, "failed"), (True, "passed"))
-        if (number := _count_runs(counts, passed=passed) - len(summary.rows[passed])) > 0
+        if (number := (ok if passed else counts.ended - ok) - len(summary.rows[passed])) > 0
     ]
     if left_out:
         yield f"<p class=note>Not in this table: {' and '.join(left_out)}. All rows are in results.jsonl.</p>\n"
-
-
-def _count_runs(counts: Counts, *, passed: bool) -> int:
-    ok = counts.outcomes[_OK]
-    return ok if passed else counts.ended - ok
 
 
 def _dollars(value: float) -> str:
