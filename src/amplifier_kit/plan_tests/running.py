@@ -37,12 +37,13 @@ from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult
+from amplifier_app.sessions.tool_calls import calls_in, results_in
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.models import ToolResult
 from amplifier_kit.plan_tests.cases import Case, read_items
 from amplifier_kit.plan_tests.grammar import RECORDED
 from amplifier_support.delegate import Delegate
-from amplifier_support.fields import read_field
+from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.files import (
     is_special,
     open_regular,
@@ -243,23 +244,13 @@ class RecordedResults:
         self._left: dict[str, deque[str]] = {}
         calls: dict[str, str] = {}
         for line in _recorded_lines(file):
-            request = line.get("request")
-            messages = request.get("messages") if isinstance(request, dict) else None
-            for message in messages if isinstance(messages, list) else ():
-                self._read(message, calls)
-
-    def _read(self, message: Any, calls: dict[str, str]) -> None:
-        content = read_field(message, "content")
-        for block in content if isinstance(content, list) else ():
-            if read_field(block, "type") == "tool_call":
-                calls[str(read_field(block, "id"))] = _key(
-                    read_field(block, "name"), read_field(block, "input")
-                )
-        answered = read_field(message, "tool_call_id")
-        if read_field(message, "role") == "tool" and answered in calls:
-            # Later requests are stored without the messages of earlier ones.
-            key = calls.pop(answered)
-            self._left.setdefault(key, deque()).append(_text(content))
+            messages = to_mapping(line.get("request")).get("messages")
+            for message in map(to_mapping, messages if isinstance(messages, list) else ()):
+                calls |= {str(call.id): _key(call.name, call.input) for call in calls_in(message)}
+                for call_id, content in results_in(message):
+                    # Later requests are stored without the messages of earlier ones.
+                    if (key := calls.pop(str(call_id), None)) is not None:
+                        self._left.setdefault(key, deque()).append(_text(content))
 
     def take(self, tool: str, arguments: Any) -> str | None:
         """The next result of a call; None if there is none left."""
@@ -273,13 +264,9 @@ def _recorded_lines(file: Path) -> list[dict[str, Any]]:
     Raises:
         ConfigError: It cannot be read.
     """
-    try:
+    what, hint = f"cannot read the recording {file}", "Check that you may read it."
+    with system_errors_as(ConfigError, what, hint=hint):
         return readable_records(read_recording(file))
-    except OSError as error:
-        hint = "Check that you may read it."
-        raise ConfigError(
-            f"cannot read the recording {file}: {error.strerror}", hint=hint
-        ) from error
 
 
 def _key(tool: Any, arguments: Any) -> str:

@@ -35,7 +35,6 @@ from amplifier_app.runtime.approvals import (
 )
 from amplifier_app.runtime.describe import count
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
 from amplifier_support.files import is_below
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import HOOK_FILES
@@ -117,33 +116,17 @@ def saved_calls(session_ids: Sequence[str]) -> Iterator[SavedCall]:
     for name in session_ids or [summary.id for summary in store.summaries()]:
         folder = store.find(name)
         try:
-            calls = find_calls(folder.id, folder.metadata, folder.records())
+            project = str(folder.metadata.get("project") or os.getcwd())
+            calls = folder.conversation().calls
         except SessionError as error:
             if session_ids:
                 raise
             to_stderr(f"amplifier: skipped session {name}: {error.message}")
             continue
-        yield from calls
-
-
-def find_calls(
-    session_id: str, metadata: Mapping[str, Any], records: Iterable[Mapping[str, Any]]
-) -> list[SavedCall]:
-    """The tool calls in the transcript of a session."""
-    numbers = CallNumbers()
-    project = str(metadata.get("project") or os.getcwd())
-    calls: list[SavedCall] = []
-    last: dict[str | None, int] = {}  # some services use ids again
-    for record in records:
-        for number, call in zip(numbers.add(record), calls_in(record), strict=False):
+        for call in calls:
             values = cast("dict[str, Any]", call.input) if isinstance(call.input, dict) else {}
-            last[call.id] = len(calls)
-            calls.append(SavedCall(session_id, number, call.name, values, project, False))
-        for call_id, result in results_in(record):
-            text = result.removeprefix("Error: ") if isinstance(result, str) else ""
-            if text.startswith("denied: ") and call_id in last:
-                calls[last[call_id]] = calls[last[call_id]]._replace(was_denied=True)
-    return calls
+            was_denied = (call.result or "").removeprefix("Error: ").startswith("denied: ")
+            yield SavedCall(folder.id, call.number, call.name, values, project, was_denied)
 
 
 @takes_plan_options("profile", "plan", "sets")
