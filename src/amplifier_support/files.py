@@ -193,7 +193,18 @@ def open_locked(path: str | Path) -> int | None:
     Raises:
         OSError: It is a link or not a regular file, or the system refused; `strerror` says which.
     """
-    descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
+    return lock_at(path, open_private(path, os.O_RDWR | os.O_CREAT))
+
+
+def lock_at(path: str | Path, descriptor: int) -> int | None:
+    """Lock the open file or folder at `path` as `try_lock` does.
+
+    Returns:
+        The descriptor; None, and it is closed, if another one holds it or it is no longer at `path`.
+
+    Raises:
+        OSError: The system refused; the descriptor is closed.
+    """
     try:
         if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             return descriptor
@@ -342,7 +353,8 @@ def _write(path: str | Path, new: _New, folder: int | None) -> None:
         _remove_abandoned(opened, once=True)
         place = _Place(parent, name, opened)
         if not _write_unnamed(place, new):
-            _write_named(place, new)
+            give_name = _rename if new.replaces else _link
+            give_name(_write_temporary(place, new), place)
         if new.durable and new.durable_name and opened is not None:
             os.fsync(opened)
 
@@ -420,11 +432,6 @@ def _rename_from(staging: str, source: str, place: _Place) -> bool:
             os.unlink(temporary, dir_fd=folder)
             raise
     return True
-
-
-def _write_named(place: _Place, new: _New) -> None:
-    give_name = _rename if new.replaces else _link
-    give_name(_write_temporary(place, new), place)
 
 
 def _write_temporary(place: _Place, new: _New) -> str:

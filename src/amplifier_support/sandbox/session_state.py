@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from amplifier_support.files import is_below, temporary_folder, try_lock
+from amplifier_support.files import is_below, lock_at, temporary_folder
 from amplifier_support.path_patterns import find_matches
 from amplifier_support.sandbox.available import other_paths
 from amplifier_support.sandbox.policy import Level, PolicyError
@@ -54,17 +54,8 @@ class PrivateFolder:
 
 def _lock(path: str) -> int | None:
     """Lock a folder: a descriptor; None if it is another process's, or was just removed."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    try:
-        descriptor = os.open(path, flags)
-    except OSError:
-        return None
-    try:
-        if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
-            return descriptor
-    except OSError:
-        pass  # Removed meanwhile.
-    os.close(descriptor)
+    with contextlib.suppress(OSError):
+        return lock_at(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
     return None
 
 
