@@ -50,13 +50,7 @@ def _parquet_rows(file: IO[bytes], source: Path) -> Iterator[tuple[Location, dic
     Raises:
         ConfigError: It is not a Parquet file, two columns have the same name, or pyarrow is missing.
     """
-    try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise ConfigError(
-            f"cannot read the input {source}: pyarrow is not installed",
-            hint=f"Install it with: {install_command('parquet')}",
-        ) from error
+    arrow, parquet = import_arrow(f"read the input {source}")
     number = 0
     try:
         opened = parquet.ParquetFile(file)
@@ -73,6 +67,21 @@ def _parquet_rows(file: IO[bytes], source: Path) -> Iterator[tuple[Location, dic
         message = f"the Parquet file cannot be read: {reason}"
         where = f"{source}[{number + 1}]" if number else str(source)
         raise ConfigError(message, location=Location(where)) from error
+
+
+def import_arrow(purpose: str) -> tuple[Any, Any]:
+    """Import `pyarrow` and `pyarrow.parquet`.
+
+    Raises:
+        ConfigError: They are not installed, so that it is not possible to `purpose`.
+    """
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise ConfigError(
+            f"cannot {purpose}: pyarrow is not installed",
+            hint=f"Install it with: {install_command('parquet')}",
+        ) from error
 
 
 def as_json(value: Any) -> Any:

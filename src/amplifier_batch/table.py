@@ -8,20 +8,18 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, cast
 
-from amplifier_app.base.errors import ConfigError, SessionError, UsageError
+from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.runtime.export.parts import redactor
-from amplifier_batch.input import Row, read_batch_rows, read_fields
+from amplifier_batch.input import Row, import_arrow, read_batch_rows, read_fields
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record, parse
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
 from amplifier_batch.scores import read_scores, with_rows
 from amplifier_support.fields import to_mapping
-from amplifier_support.installation import install_command
 from amplifier_support.redaction import is_sensitive
 
 _ROWS_AT_ONCE = 5_000
@@ -39,8 +37,6 @@ _PLAIN = {str, int, float, bool, NoneType}
 _TAKEN = {*_FIRST, *_LAST, "response"}
 _PREFIXES = ("data_", "score_", "input_")
 _INT64 = 2**63
-
-_decode = json.JSONDecoder().raw_decode
 
 _CONDITION = re.compile(r'\s*([^=!\s][^=!]*?)\s*(!?=)\s*("[^"]*"|.*?)\s*(?:\s+and\s+|$)')
 
@@ -137,15 +133,10 @@ class Table:
 
 
 def _read_data(line: bytes) -> Mapping[str, Any]:
-    """The answer with a schema in a line of results; read without the rest of the line, as most have none."""
-    head, _, data = line.partition(b',"data":')
-    # Directly after the answer, unless others wrote the line; quotes in a text have backslashes.
-    _, is_after, answer = head.rpartition(b',"response":"')
-    if is_after and b'","' not in answer:
-        if data.startswith(b"null,"):
-            return {}
-        with contextlib.suppress(ValueError, RecursionError):
-            return to_mapping(_decode(data.decode("utf-8", "surrogatepass"))[0])
+    """The answer with a schema in a line of results."""
+    # Most have none, which shows without parsing the line; quotes in a text have backslashes.
+    if b'"data":null' in line and line.count(b'"data":') == 1:
+        return {}
     return to_mapping((parse(line) or {}).get("data"))
 
 
@@ -246,13 +237,7 @@ def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
         ConfigError: pyarrow is not installed.
         SessionError: The file cannot be written.
     """
-    try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise ConfigError(
-            "cannot write Parquet: pyarrow is not installed",
-            hint=f"Install it with: {install_command('parquet')}",
-        ) from error
+    arrow, parquet = import_arrow("write Parquet")
     kinds: dict[str, set[type]] = {name: set() for name in table.columns}
     for cells in table.rows(where):
         for name in table.columns:
