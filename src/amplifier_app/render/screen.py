@@ -155,6 +155,7 @@ class Scrollback:
     def print(self, lines: Iterable[str]) -> None:
         """Add lines."""
         self._lines += [f"{line}\n" for line in lines]
+        self._last = self._last or "note"
 
     def add(self, kind: Kind, lines: Iterable[str], *, always: bool = False) -> None:
         """Add a part: below an empty line if it is of another kind than the last, or always."""

@@ -120,7 +120,7 @@ class SavedSession:
     def __init__(self, path: Path, *, create: bool) -> None:
         self.id = path.name
         self.path = path
-        copy = f"Stop it, or start from a copy: amplifier run --fork {self.id}"
+        copy = f"Stop it, or start from a copy: amplifier run --fork {short_id(self.id)}"
         self._lock = SessionLock(path / "lock", self.id, copy)
         with on_error(self._lock.release):
             # Until the lock was held, another process could create it.

@@ -423,7 +423,7 @@ async def test_quiet_shows_only_the_answer_and_warnings() -> None:
     it.renderer.notice("mind this", "warning", "x")
     await it.say("Answer.")
     it.end("Answer.")
-    assert it.close() == ["! mind this", "Answer."]
+    assert it.close() == ["! mind this", "", "Answer."]
 
 
 async def test_control_characters_are_removed_everywhere() -> None:

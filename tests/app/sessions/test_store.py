@@ -181,12 +181,14 @@ def test_no_id_is_free_while_anything_of_its_session_is_left(
 
 
 def test_a_session_that_is_being_created_is_left_alone(store: SessionStore) -> None:
-    path = store.root / "one"
+    id = "20260131-120000-a1b2c3"
+    path = store.root / id
     path.mkdir(parents=True)
     with (path / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(SessionError, match="is in use"):
-            store.create("one", project="/p")
+        with pytest.raises(SessionError, match="is in use") as error:
+            store.create(id, project="/p")
+    assert error.value.hint == "Stop it, or start from a copy: amplifier run --fork a1b2c3"
     assert [entry.name for entry in path.iterdir()] == ["lock"]
 
 

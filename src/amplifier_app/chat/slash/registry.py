@@ -232,7 +232,10 @@ _NAMES_ELSEWHERE = {
     "/branch": "/fork",
     "/config": "/status",
     "/load": "/resume",
+    "/new": "/clear",
     "/permissions": "/approve",
+    "/ps": "/bashes",
+    "/rewind": "/undo",
     "/tokens": "/context",
     "/usage": "/cost",
 }
@@ -246,8 +249,15 @@ _MISSING = {
 """Commands that a session lacks → how to get them."""
 
 _SET_ELSEWHERE = {
+    "/doctor": "Run in a shell: amplifier doctor",
+    "/hooks": "Hooks are part of the plan: /modules; see: amplifier docs hooks-shell",
+    "/login": "Run in a shell: amplifier init",
+    "/plugin": "Run in a shell: amplifier plugin list; a new chat has the plugins added since",
+    "/statusline": "Set it in your settings: 'display: {status: [model, context]}'; see: amplifier docs chat",
     "/rules": "Rules for tool calls are under 'approvals' in the plan: /plan. Instruction files: /memory",
     "/theme": "Set it in your settings: 'display: {theme: light}'; see: amplifier docs chat",
+    "/update": "Run in a shell: amplifier update",
+    "/vim": "Set it in your settings: 'display: {keys: vi}'; see: amplifier docs chat",
 }
 """Commands that no session has → where to set what they are about."""
 

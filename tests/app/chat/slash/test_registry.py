@@ -83,12 +83,25 @@ async def test_an_unknown_command_suggests_the_nearest() -> None:
         await run_command("/stauts now", chat)
     assert error.value.message == "unknown command: /stauts"
     assert (error.value.hint or "").startswith("did you mean '/status'?")
-    with pytest.raises(UsageError) as error:  # as other agents call /cost
-        await run_command("/usage", chat)
-    assert (error.value.hint or "").startswith("did you mean '/cost'?")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("/usage", "did you mean '/cost'?"),
+        ("/rewind", "did you mean '/undo'?"),
+        ("/new", "did you mean '/clear'?"),
+        ("/theme", "Set it in your settings: 'display: {theme: light}'"),
+        ("/vim", "Set it in your settings: 'display: {keys: vi}'"),
+        ("/plugin", "Run in a shell: amplifier plugin list"),
+        ("/doctor", "Run in a shell: amplifier doctor"),
+    ],
+)
+async def test_the_command_of_another_agent_leads_to_what_is_here(name: str, expected: str) -> None:
+    chat: Any = SimpleNamespace(commands=all_commands())
     with pytest.raises(UsageError) as error:
-        await run_command("/theme", chat)
-    assert (error.value.hint or "").startswith("Set it in your settings: 'display: {theme: light}'")
+        await run_command(name, chat)
+    assert (error.value.hint or "").startswith(expected)
 
 
 async def test_contributed_commands_cannot_replace_or_break_others() -> None:
