@@ -69,7 +69,7 @@ def test_every_colour_is_one_of_the_theme(tmp_path: Path) -> None:
         tmp_path,
         [{"tool_calls": [call]}, "done"],
         tools=["tool-filesystem"],
-        hooks=["hooks-approval"],
+        hooks=["hooks-approval", "hooks-backup"],
     )
     colours: set[str] = set()
     emulator = Emulator(100, 30)
@@ -95,6 +95,11 @@ def test_every_colour_is_one_of_the_theme(tmp_path: Path) -> None:
             terminal.type(keys)
             terminal.until(pattern)
             look()
+    (tmp_path / "a.txt").write_text("b")
+    with Terminal("run", "--continue", cwd=tmp_path, env=COLOURS) as terminal:
+        fed = 0
+        terminal.until("changed since.*›")
+        look()
     assert not {colour for colour in colours if "bright" in colour}
     assert not colours & {"red", "green", "brown", "blue", "magenta", "cyan"}
 
