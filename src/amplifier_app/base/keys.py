@@ -24,10 +24,10 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from amplifier_app.base import file_writing as files
 from amplifier_app.base import paths
-from amplifier_app.base.errors import ConfigError, Location, SessionError
+from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.redact import treat_as_secret
 from amplifier_support.environment import set_for_modules, set_key_for_modules
-from amplifier_support.files import FOLDER_MODE, open_regular
+from amplifier_support.files import open_regular
 from amplifier_support.installation import install_command
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_access import is_same_address
@@ -246,22 +246,13 @@ class KeyStore:
     @contextlib.contextmanager
     def _changing(self) -> Generator[dict[str, dict[str, Any]]]:
         """Yield the entries for modification, and write them if the block succeeds."""
-        from amplifier_app.base.locks import hold_lock
+        from amplifier_app.base.locks import changing_private
 
-        lock = self.folder / "keys.lock"
-        try:
-            files.make_private_folder(self.folder)
-            self.folder.chmod(FOLDER_MODE)
-            os.close(files.open_private(lock, os.O_RDWR | os.O_CREAT))
-            with hold_lock(lock, None):
-                entries = self._entries()
-                yield entries
-                data = {"version": _VERSION, "keys": entries}
-                files.write_private(self.file, json.dumps(data, indent=2) + "\n")
-        except SessionError as error:
-            raise ConfigError(error.message, hint=error.hint) from error
-        except OSError as error:
-            raise ConfigError(f"cannot store keys in {self.folder}: {error.strerror}") from error
+        with changing_private(self.folder / "keys.lock", "store keys in"):
+            entries = self._entries()
+            yield entries
+            data = {"version": _VERSION, "keys": entries}
+            files.write_private(self.file, json.dumps(data, indent=2) + "\n")
 
 
 def problem_of_key(value: str) -> str | None:

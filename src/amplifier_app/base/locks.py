@@ -9,11 +9,10 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from amplifier_app.base import paths
-from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.file_writing import OWN_FOLDER
+from amplifier_app.base import file_writing, paths
+from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.slow_steps import slow_step
-from amplifier_support.files import make_private_folder, open_locked
+from amplifier_support.files import FOLDER_MODE, make_private_folder, open_locked
 from amplifier_support.programs import Stopped
 
 _POLL_SECONDS = 0.05
@@ -50,6 +49,29 @@ def hold_lock(file: Path, stop: threading.Event | None) -> Generator[None]:
 
 
 @contextmanager
+def changing_private(lock: Path, action: str) -> Generator[None]:
+    """Hold a lock to change files in its folder, which only the user may use.
+
+    Args:
+        lock: The lock; its folder is created if missing.
+        action: For the error message; completes "cannot …".
+
+    Raises:
+        ConfigError: The lock cannot be created, or the block raised `OSError` or `SessionError`.
+    """
+    folder = lock.parent
+    try:
+        file_writing.make_private_folder(folder)
+        folder.chmod(FOLDER_MODE)
+        with hold_lock(lock, None):
+            yield
+    except SessionError as error:
+        raise ConfigError(error.message, hint=error.hint) from error
+    except OSError as error:
+        raise ConfigError(f"cannot {action} {folder}: {error.strerror}") from error
+
+
+@contextmanager
 def changing_settings() -> Generator[None]:
     """Hold the lock under which a command reads, changes and writes settings, plans and their locks.
 
@@ -66,7 +88,9 @@ def changing_settings() -> Generator[None]:
                 held.enter_context(hold_lock(file, None))
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
-                raise ConfigError(f"cannot lock {file}: {reason}", hint=OWN_FOLDER) from error
+                raise ConfigError(
+                    f"cannot lock {file}: {reason}", hint=file_writing.OWN_FOLDER
+                ) from error
         _depth.value += 1
         try:
             yield

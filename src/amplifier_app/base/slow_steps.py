@@ -51,7 +51,10 @@ class _Reporter:
                 seconds = time.monotonic() - began
                 if self.is_on and seconds >= due.get(key, _FIRST_SECONDS):
                     due[key] = seconds + _REPEAT_SECONDS
-                    _write(f"amplifier: still {text} after {seconds:.0f} s\n")
+                    line = f"amplifier: still {text} after {seconds:.0f} s\n"
+                    # Not through `sys.stderr`: what a screen shows of it waits for the event loop.
+                    with contextlib.suppress(OSError):
+                        os.write(2, line.encode(errors="replace"))
 
 
 _reporter = _Reporter()
@@ -74,9 +77,3 @@ def slow_step(text: str) -> Generator[None]:
         yield
     finally:
         _reporter.end(key)
-
-
-def _write(line: str) -> None:
-    # Not through `sys.stderr`: what a screen shows of it waits for the event loop.
-    with contextlib.suppress(OSError):
-        os.write(2, line.encode(errors="replace"))

@@ -52,7 +52,7 @@ from amplifier_app.render.ansi import Lines
 from amplifier_app.render.conversation import dimmed_parts
 from amplifier_app.render.status_line import StatusCommand, status_line
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approvals import NO_MODES, NO_MODES_HINT, mode_control
+from amplifier_app.runtime.approvals import ADD_MODULE, NO_MODES
 from amplifier_app.runtime.checks import run_shell
 from amplifier_app.runtime.continuation import (
     build_conversation,
@@ -69,7 +69,7 @@ from amplifier_app.sessions.conversation import Conversation as Recorded
 from amplifier_app.sessions.store import SessionStore
 from amplifier_core.models import HookResult
 from amplifier_support.process.commands import CommandError
-from amplifier_support.session_capabilities import SECRET_VARIABLES, START_BACKGROUND
+from amplifier_support.session_capabilities import MODE, SECRET_VARIABLES, START_BACKGROUND
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -545,9 +545,9 @@ class Conversation:
 
     def cycle_mode(self) -> None:
         """Switch to the next approval mode."""
-        control = mode_control(self.session.session.coordinator)
+        control = MODE.of(self.session.session.coordinator)
         if control is None:
-            self.renderer.notice(f"{NO_MODES}. {NO_MODES_HINT}", "info", "chat")
+            self.renderer.notice(f"{NO_MODES}. {ADD_MODULE}", "info", "chat")
             return
         self._in_background(control.cycle())
 

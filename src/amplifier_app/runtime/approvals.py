@@ -30,7 +30,6 @@ from amplifier_support.session_capabilities import (
     MODE,
     REGISTER_APPROVAL_PROVIDER,
     TEST_GUARDS,
-    ModeControl,
     TestGuards,
     tool_check,
 )
@@ -461,7 +460,6 @@ def _quote(text: str) -> str:
 
 
 NO_MODES = "no module of this session has approval modes"
-NO_MODES_HINT = ADD_MODULE
 
 MEANINGS = {
     "ask": "reading needs no approval, edits and commands ask",
@@ -473,14 +471,9 @@ MEANINGS = {
 """The meaning of each mode, for users."""
 
 
-def mode_control(coordinator: Any) -> ModeControl | None:
-    """The control of the session's mode; None if no module has modes."""
-    return MODE.of(coordinator)
-
-
 def current_mode(coordinator: Any) -> str | None:
     """The mode of the session; None if no module has modes."""
-    control = mode_control(coordinator)
+    control = MODE.of(coordinator)
     return None if control is None else control.mode
 
 
@@ -496,9 +489,9 @@ async def set_mode(coordinator: Any, mode: str) -> None:
     Raises:
         ConfigError: No module has modes, or there is no such mode.
     """
-    control = mode_control(coordinator)
+    control = MODE.of(coordinator)
     if control is None:
-        raise ConfigError(f"cannot set the mode to '{mode}': {NO_MODES}", hint=NO_MODES_HINT)
+        raise ConfigError(f"cannot set the mode to '{mode}': {NO_MODES}", hint=ADD_MODULE)
     try:
         await control.set(mode)
     except ValueError as error:

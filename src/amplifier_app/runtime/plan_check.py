@@ -485,9 +485,7 @@ class _Checker:
         reasons = [reason_with_key(failed.key, failed.reason) for failed in missing]
         document = self._plan.merged.document
         at = document.items.get("providers", document).at
-        self._found.append(
-            Finding("plan", Problem(message, at, "; ".join([*reasons, *notes, as_clause(SET_UP)])))
-        )
+        self._report("plan", message, at, "; ".join([*reasons, *notes, as_clause(SET_UP)]))
 
     def _check_price(self) -> None:
         """Report a limit on the cost of a model without a price, as a run would."""

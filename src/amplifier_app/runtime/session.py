@@ -15,7 +15,6 @@ from amplifier_app.runtime.approvals import (
     check_policy,
     current_mode,
     give_approval_provider,
-    mode_control,
     set_mode,
 )
 from amplifier_app.runtime.capabilities import Delegation, first_provider, read_capabilities, share
@@ -39,7 +38,14 @@ from amplifier_core.capabilities import LOCAL, VISION
 from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
-from amplifier_support.session_capabilities import REQUEST_LOG, RESUME, SANDBOX, SESSION_DIR, SPAWN
+from amplifier_support.session_capabilities import (
+    MODE,
+    REQUEST_LOG,
+    RESUME,
+    SANDBOX,
+    SESSION_DIR,
+    SPAWN,
+)
 from amplifier_support.working_folder import working_folder
 
 if TYPE_CHECKING:
@@ -329,7 +335,7 @@ class OpenSession:
     async def _set_mode(self, mode: str | None) -> None:
         coordinator = self.session.coordinator
         if mode is None and not self._runs_for_parent:
-            mode = self._resumption.mode(mode_control(coordinator))
+            mode = self._resumption.mode(MODE.of(coordinator))
         if mode is not None:
             await set_mode(coordinator, mode)
 

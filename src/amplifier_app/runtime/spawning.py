@@ -413,21 +413,21 @@ async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
     coordinator = parent.session.coordinator
     delegation = Delegation(parent.id, task.agent, parent.depth + 1, coordinator, task.spent)
     renderer = SubSessionRenderer(parent.renderer, task.agent, task.session_id)
-    save = parent.saved is not None
+    metadata: dict[str, Any] = {_NARROWED: task.narrowed} if task.narrowed else {}
     # Questions name the agent, if the system supports that.
     system = coordinator.approval_system
     for_agent = getattr(system, "for_agent", None)
     if parent.saved is not None:
         note_sub_session(parent.saved, task.session_id)
+        if parent.saved.metadata.get(PROJECT) is not None:
+            # The project of the parent's plan must be trusted to resume the sub-session.
+            metadata[PROJECT] = parent.saved.metadata[PROJECT]
     async with parent.open_sub_session(
         task.plan,
         session_id=None if task.saved else task.session_id,
         resume=task.saved,
-        save=save,
-        metadata={
-            **_project_metadata(parent),
-            **({_NARROWED: task.narrowed} if task.narrowed else {}),
-        },
+        save=parent.saved is not None,
+        metadata=metadata,
         approval_system=system if for_agent is None else for_agent(task.agent),
         renderer=renderer,
         delegation=delegation,
@@ -489,12 +489,6 @@ async def _run(parent: Session, session: Session, task: _Task) -> Exception | No
                 resumed=True, messages=tuple(messages), self_depth=0, spent=spent
             )
     return None
-
-
-def _project_metadata(parent: Session) -> dict[str, Any]:
-    """Return the project of the parent's plan, which must be trusted to resume the sub-session."""
-    noted = parent.saved.metadata.get(PROJECT) if parent.saved is not None else None
-    return {} if noted is None else {PROJECT: noted}
 
 
 def _result(session: Session, task: _Task) -> dict[str, Any]:

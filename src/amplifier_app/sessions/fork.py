@@ -222,7 +222,9 @@ def _copy(
     before = [call for call in _runs(fork, names) if call.step <= point]
     if not before:
         return None
-    end = _end(spawned, len(_runs(parent, names)) - len(before))
+    later = len(_runs(parent, names)) - len(before)
+    prompts = spawned.conversation().prompts
+    end = prompts[-later].end - 1 if 0 < later < len(prompts) else None
     metadata = spawned.metadata
     facts = {key: metadata[key] for key in _OF_A_SUB_SESSION if key in metadata}
     try:
@@ -261,9 +263,3 @@ def _runs(session: SessionFolder, names: set[str]) -> list[Call]:
         and "instruction" in call.input
         and any(name in (call.result or "") for name in names)
     ]
-
-
-def _end(spawned: SessionFolder, later: int) -> int | None:
-    """The number of records before the last tasks of a sub-session; None for all of them."""
-    prompts = spawned.conversation().prompts
-    return prompts[-later].end - 1 if 0 < later < len(prompts) else None

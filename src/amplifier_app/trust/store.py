@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from amplifier_app.base import file_writing as files
 from amplifier_app.base import paths
-from amplifier_app.base.errors import ConfigError, Location, SessionError
-from amplifier_app.base.locks import hold_lock
+from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.file_writing import write_private
+from amplifier_app.base.locks import changing_private
 from amplifier_app.trust.content import MAX_BYTES, Content, Entry, compute_hash
 from amplifier_support.clock import utc_now
-from amplifier_support.files import FOLDER_MODE, open_regular
+from amplifier_support.files import open_regular
 from amplifier_support.named_tuple import NamedTuple
 
 _VERSION = 1
@@ -53,12 +53,12 @@ class Record(NamedTuple):
 class TrustStore:
     """The projects one user trusts.
 
-    Args:
-        folder: The folder of the records; by default `trust/` in the settings folder.
+    Attributes:
+        folder: The folder of the records.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or paths.config_dir() / "trust"
+    def __init__(self) -> None:
+        self.folder = paths.config_dir() / "trust"
 
     def record(self, root: Path) -> Record | None:
         """The record of a project; None if it was never trusted.
@@ -139,16 +139,9 @@ class TrustStore:
             "entries": {name: list(entry) for name, entry in record.entries.items()},
         }
         file = self._file(record.root)
-        try:
-            files.make_private_folder(self.folder)
-            self.folder.chmod(FOLDER_MODE)
-            # Writers of a record are serialised; readers always see one complete version.
-            with hold_lock(file.with_suffix(".lock"), None):
-                files.write_private(file, json.dumps(data) + "\n")
-        except SessionError as error:
-            raise ConfigError(error.message, hint=error.hint) from error
-        except OSError as error:
-            raise ConfigError(f"cannot write to {self.folder}: {error.strerror}") from error
+        # Writers of a record are serialised; readers always see one complete version.
+        with changing_private(file.with_suffix(".lock"), "write to"):
+            write_private(file, json.dumps(data) + "\n")
 
 
 def _distrust(folder: Path, facts: os.stat_result) -> str | None:

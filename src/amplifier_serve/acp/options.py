@@ -10,9 +10,10 @@ from amplifier_app.base.json_rpc import INVALID_PARAMS, RpcError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.registry import ask_module
 from amplifier_app.plan.documents.profile_paths import profile_files
-from amplifier_app.runtime.approvals import MEANINGS, mode_control
+from amplifier_app.runtime.approvals import MEANINGS
 from amplifier_app.runtime.capabilities import first_provider
 from amplifier_serve.acp.updates import Updates
+from amplifier_support.session_capabilities import MODE
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -38,7 +39,7 @@ class Options:
     def state(self, session: OpenSession) -> dict[str, Any]:
         """The part of the answer to `session/new` and `session/load` that has the settings."""
         state: dict[str, Any] = {"configOptions": self.listed(session)}
-        control = mode_control(session.session.coordinator)
+        control = MODE.of(session.session.coordinator)
         if control is not None:
             modes = [
                 {"id": mode, "name": mode, "description": MEANINGS.get(mode, "")}
@@ -49,7 +50,7 @@ class Options:
 
     def listed(self, session: OpenSession) -> list[dict[str, Any]]:
         """The settings with their values."""
-        control = mode_control(session.session.coordinator)
+        control = MODE.of(session.session.coordinator)
         model = session.facts.model or "default"
         budget = session.budget.limits.get("max_cost")
         limit = _NO_LIMIT if budget is None else f"{float(budget):g}"

@@ -77,7 +77,9 @@ def test_remote_requirements_are_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [".amplifier/modules/tool-mine", "tools/mine"])
-def test_requirements_that_were_not_reviewed_are_not_built(tmp_path: Path, place: str) -> None:
+def test_requirements_that_were_not_reviewed_are_not_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
     proof, project = tmp_path / "proof", tmp_path / "project"
     source = "" if place.startswith(".") else f"\n    source: ../{place}"
     dep = f"[tool.uv.sources]\ndep = {{path = {str(project / 'dep')!r}}}"
@@ -89,16 +91,15 @@ def test_requirements_that_were_not_reviewed_are_not_built(tmp_path: Path, place
         "dep/be.py": BACKEND.format(proof=str(proof)),
     }
     write_files(project, files)
-    home = tmp_path / "home"
-    TrustStore(home / "trust").trust(examine(project / ".amplifier"))
-    env = {"AMPLIFIER_HOME": str(home)}
-    done = run_amplifier("run", "hi", cwd=project, env=env)
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    TrustStore().trust(examine(project / ".amplifier"))
+    done = run_amplifier("run", "hi", cwd=project)
     assert done.code == 78
     assert (
         f"requires {project / 'dep'}, which was not reviewed when the project was trusted"
         in done.stderr
     )
     assert not proof.exists()
-    TrustStore(home / "trust").trust(examine(project / ".amplifier"), always=True)
-    run_amplifier("run", "hi", cwd=project, env=env)
+    TrustStore().trust(examine(project / ".amplifier"), always=True)
+    run_amplifier("run", "hi", cwd=project)
     assert proof.exists()  # so it would be

@@ -150,10 +150,13 @@ def test_nothing_is_read_or_written_through_a_link(
             store.trust(content)
 
 
-def test_a_failed_write_is_an_error(content: Content, tmp_path: Path) -> None:
+def test_a_failed_write_is_an_error(
+    content: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "home").write_text("no folder")
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
     with pytest.raises(ConfigError):
-        TrustStore(tmp_path / "home/trust").trust(content)
+        TrustStore().trust(content)
 
 
 def test_many_writers_leave_one_complete_record(content: Content) -> None:

@@ -28,12 +28,11 @@ from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.render.ansi import cells
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import (
+    ADD_MODULE,
     MEANINGS,
     NO_MODES,
-    NO_MODES_HINT,
     Approvals,
     Policy,
-    mode_control,
     policy_other_than_asking,
 )
 from amplifier_app.runtime.capabilities import first_provider
@@ -52,7 +51,7 @@ from amplifier_app.runtime.provider_access import Provider, all_providers
 from amplifier_app.runtime.sandbox import own_policies
 from amplifier_support.sandbox.policy import PolicyError, SandboxPolicy, parse_policy
 from amplifier_support.sandbox.sandbox import SandboxUnavailable
-from amplifier_support.session_capabilities import REMEMBERED_APPROVALS, SANDBOX
+from amplifier_support.session_capabilities import MODE, REMEMBERED_APPROVALS, SANDBOX
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -301,7 +300,7 @@ def _complete_mode(chat: Chat, argument: str) -> Iterable[tuple[str, str]]:
     coordinator = chat.session.session.coordinator
     listed = _listed_modes(chat.session)
     return (
-        *(() if mode_control(coordinator) is None else MEANINGS.items()),
+        *(() if MODE.of(coordinator) is None else MEANINGS.items()),
         *listed,
         *([(OFF, "no mode of a module")] if listed else []),
     )
@@ -317,7 +316,7 @@ def _complete_mode(chat: Chat, argument: str) -> Iterable[tuple[str, str]]:
 )
 async def mode(chat: Chat, argument: str) -> Reply:
     coordinator = chat.session.session.coordinator
-    control = mode_control(coordinator)
+    control = MODE.of(coordinator)
     if control is not None and argument in control.modes:
         await control.set(argument)
         text = f"mode {control.mode}: {MEANINGS.get(control.mode, '')}{answered(coordinator)}"
@@ -328,7 +327,7 @@ async def mode(chat: Chat, argument: str) -> Reply:
     modes = () if control is None else control.modes
     of_module = module_modes(coordinator, is_trusted=_is_trusted(chat.session))
     if not modes and not of_module:
-        raise AppError(NO_MODES, hint=NO_MODES_HINT)
+        raise AppError(NO_MODES, hint=ADD_MODULE)
     if not argument:
         current = None if control is None else control.mode
         approval = marked_rows(((name, MEANINGS.get(name, "")) for name in modes), current)

@@ -86,28 +86,16 @@ class Includer:
         self._mentioned = {}
         places = self._places
         places.begin(node.at)
-        parts: list[str] = []
-        for line, include, is_code in include_lines(text):
-            if include is None:
-                parts.append(line)
-                if is_code:
-                    continue
-                self._mention(line, lambda mention: places.of(f"@{mention}"))
-                continue
-            included = self._include(include, places.of(f"@{include}"), [self._document])
-            # A `$` in included text must not start a variable.
-            parts.append(included if node.literal else included.replace("$", "$$"))
+        lines = self._lines(text, [self._document], lambda _number, _line, word: places.of(word))
+        # A `$` in included text must not start a variable.
+        parts = [
+            line.replace("$", "$$") if is_included and not node.literal else line
+            for line, is_included in lines
+        ]
         filled = node._replace(value=self._join_within_limit(parts, node.at))
         filled = _append_files(filled, list(self._mentioned_files()))
         self._join_within_limit([str(filled.value)], node.at)
         return node if len(self._problems) > reported else filled
-
-    def _mention(self, line: str, place: Callable[[str], Location]) -> None:
-        """Collect the files that a sentence mentions."""
-        if self._origin.bundle and "@" in line:
-            for match in _MENTION.finditer(_CODE.sub("", line)):
-                if match[1] not in self._mentioned:
-                    self._mentioned[match[1]] = place(match[1])
 
     def _mentioned_files(self) -> Iterator[ContextFile]:
         """The files that sentences mention, and the files these mention."""
@@ -227,19 +215,32 @@ class Includer:
             return ""
         self._problems.add_text(this.file, text)
         text = text.replace("\r\n", "\n").rstrip()
-        parts: list[str] = []
-        for number, (line, include, is_code) in enumerate(include_lines(text), 1):
-            if include is None:
-                parts.append(line)
-                if is_code:
-                    continue
-                column = line.find("@") + 1
-                self._mention(line, lambda _, n=number, c=column: Location(this.file, n, c))
-            else:
-                column = line.index("@") + 1
-                place = Location(this.file, number, column)
-                parts.append(self._include(include, place, [*opened, this]))
+
+        def place(number: int, line: str, word: str) -> Location:
+            return Location(this.file, number, line.find(word) + 1)
+
+        parts = [line for line, _ in self._lines(text, [*opened, this], place)]
         return self._join_within_limit(parts, Location(this.file))
+
+    def _lines(
+        self, text: str, opened: list[Origin], place: Callable[[int, str, str], Location]
+    ) -> Iterator[tuple[str, bool]]:
+        """The lines of `text`, includes replaced by their text, and whether each was an include.
+
+        Args:
+            text: The text.
+            opened: The files that are being read, the one of `text` last.
+            place: Locates a word, by the number of its line and the line; called in order.
+        """
+        for number, (line, include, is_literal) in enumerate(include_lines(text), 1):
+            if include is not None:
+                yield self._include(include, place(number, line, f"@{include}"), opened), True
+                continue
+            if self._origin.bundle and "@" in line and not is_literal:
+                for match in _MENTION.finditer(_CODE.sub("", line)):
+                    if match[1] not in self._mentioned:
+                        self._mentioned[match[1]] = place(number, line, f"@{match[1]}")
+            yield line, False
 
 
 class _TooLarge(Exception):
