@@ -76,7 +76,8 @@ def _values_at(plan: ResolvedPlan, path: Path) -> list[Value]:
         before = _last_with(stages, path)
         if before is None:
             raise error
-        final, subtree, gone = before.tree, before.node, _why_gone(plan, path, before.file)
+        final, subtree, removed_by = before
+        gone = _why_gone(plan, path, removed_by)
     path = _by_key(final, path)
     trees = [tree for _, tree in stages]
     return [
@@ -103,12 +104,6 @@ def _is_section(path: Path) -> bool:
     return len(own) == 1 and own[0] in ENTRY_SECTIONS
 
 
-class _Found(NamedTuple):
-    tree: Node
-    node: Node
-    file: str | None
-
-
 def _stages(plan: ResolvedPlan) -> Iterator[tuple[str, MapNode]]:
     """The plan after each file and each `--set`, before variables are expanded."""
     yield from plan.merged.stages
@@ -118,13 +113,15 @@ def _stages(plan: ResolvedPlan) -> Iterator[tuple[str, MapNode]]:
         yield "--set", normalise(changed, "--set", problems, PLAN)
 
 
-def _last_with(stages: Sequence[tuple[str, Node]], path: Path) -> _Found | None:
-    """The last stage that has a value at an address, and the file that removed it."""
+def _last_with(
+    stages: Sequence[tuple[str, Node]], path: Path
+) -> tuple[Node, Node, str | None] | None:
+    """The last stage that has a value at an address, the value, and the file that removed it."""
     removed_by = None
     for file, tree in reversed(stages):
         node = find_or_none(tree, path)
         if node is not None:
-            return _Found(tree, node, removed_by)
+            return tree, node, removed_by
         removed_by = file
     return None
 

@@ -115,9 +115,14 @@ class Question(NamedTuple):
     def describe(self) -> str:
         """The question in lines: its number and state, its text, the call."""
         lines = [f"{self.id}  {self.state}", *self.text.splitlines()]
-        if self.tool is not None:
-            lines.append(f"{self.tool} {json.dumps(self.input, ensure_ascii=False)}")
-        return "\n   ".join(lines)
+        return "\n   ".join(lines if self.tool is None else [*lines, self.about])
+
+    @property
+    def about(self) -> str:
+        """The call, or without one the question."""
+        if self.tool is None:
+            return self.text
+        return f"{self.tool} {json.dumps(self.input, ensure_ascii=False)}"
 
     def as_data(self) -> dict[str, Any]:
         """The question as JSON data."""
@@ -289,14 +294,11 @@ def prompt_of_answers(folder: Path) -> str | None:
     for question in Waiting(folder).answered:
         answer = question.answer
         assert answer is not None
-        what = question.text
-        if question.tool is not None:
-            what = f"{question.tool} {json.dumps(question.input, ensure_ascii=False)}"
         if answer.decision == "answer":
-            lines.append(f"- answered: {what}: {answer.text}")
+            lines.append(f"- answered: {question.about}: {answer.text}")
         else:
             word = "allowed" if answer.decision == "allow" else "denied"
-            lines.append(f"- {word}: {what}{f' ({answer.text})' if answer.text else ''}")
+            lines.append(f"- {word}: {question.about}{f' ({answer.text})' if answer.text else ''}")
     if not lines:
         return None
     begin = f"{ANSWERED} Make an allowed call again with exactly the same input."

@@ -52,8 +52,6 @@ def agree(
         SourceError: No such versions exist.
         Stopped: The caller was cancelled.
     """
-    if not any(source.import_paths for source in sources.values()):
-        return
     _refuse_imported(sources, cache)
     in_use = _in_use(cache)
     conflict = _conflict(sources, in_use)

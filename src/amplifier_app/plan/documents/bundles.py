@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 from amplifier_app.base.errors import ConfigError, Location, ModuleError
 from amplifier_app.plan.documents.document import DocumentReader, Listed, Opened, Origin, read_root
-from amplifier_app.plan.documents.namespaces import BUNDLE_FILES, Checkout
+from amplifier_app.plan.documents.namespaces import BUNDLE_FILES, Checkout, bundle_in
 from amplifier_app.plan.documents.profile_paths import SUFFIXES
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.rules import NAME
@@ -222,9 +222,8 @@ class Bundles:
     def _find_by_name(self, name: str, at: Location, origin: Origin) -> Path | None:
         """Find a bundle by name: a known one, one near the document, or one from settings."""
         for root in self._namespaces.roots(name, origin.path):
-            for file in (root / file_name for file_name in BUNDLE_FILES):
-                if file.is_file():
-                    return file
+            if file := bundle_in(root):
+                return file
         for file_name in BUNDLE_FILES:
             match = self._namespaces.find(origin.path, f"{name}:{file_name}", own=origin.name)
             if match.path is not None:
@@ -322,7 +321,6 @@ def _bundle_file(path: Path) -> Path | None:
     """The document at a path: the file, the file with a suffix added, or the folder's bundle file."""
     path = Path(os.path.normpath(path))
     if path.is_dir():
-        files = (path / name for name in BUNDLE_FILES)
-        return next((file for file in files if file.is_file()), None)
+        return bundle_in(path)
     forms = [path, *(path.with_name(f"{path.name}{suffix}") for suffix in SUFFIXES)]
     return next((file for file in forms if file.is_file()), None)

@@ -19,8 +19,13 @@ from amplifier_support.named_tuple import NamedTuple
 
 BUNDLE_FILES = ("bundle.md", "bundle.yaml", "bundle.yml")
 
-
 _LEVELS = 4
+
+
+def bundle_in(folder: Path) -> Path | None:
+    """The bundle file of a folder."""
+    files = (folder / name for name in BUNDLE_FILES)
+    return next((file for file in files if file.is_file()), None)
 
 
 class Checkout(NamedTuple):

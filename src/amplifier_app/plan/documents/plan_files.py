@@ -189,10 +189,9 @@ def read_plan(
     """
     source = Path(os.path.expanduser(path))
     if source.is_dir():
-        from amplifier_app.plan.documents.namespaces import BUNDLE_FILES
+        from amplifier_app.plan.documents.namespaces import bundle_in
 
-        files = (source / name for name in BUNDLE_FILES)
-        source = next((file for file in files if file.is_file()), source)
+        source = bundle_in(source) or source
     chain = _Chain(settings, fetch, keep_problems)
     if is_stdin(source) or _is_stream(source):
         name = "stdin" if is_stdin(source) else str(source)

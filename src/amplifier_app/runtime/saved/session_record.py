@@ -32,24 +32,11 @@ from amplifier_app.sessions.tool_calls import calls_in
 from amplifier_core._foreign import describe_exception
 from amplifier_support.fields import to_mapping
 from amplifier_support.journal import parse
-from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import ACCEPTED_TOOLS, REPLICATE
 from amplifier_support.working_folder import working_folder
 
 _MOST = 100
 """Far more than run at the same time."""
-
-
-class _Found(NamedTuple):
-    """A sub-session with a task.
-
-    Attributes:
-        id: Its id.
-        answer: The answer to the task; None if it is unfinished.
-    """
-
-    id: str
-    answer: str | None
 
 
 def note_sub_session(parent: SavedSession, session_id: str) -> None:
@@ -82,29 +69,27 @@ def _answers_after_a_crash(
             continue
         if named:
             # The answer at its end may be to an earlier task.
-            agent = _Found(str(named), None)
+            result = _task_result(str(named), None)
         else:
             # The others have answered earlier calls, or one of these.
             texts = json.dumps([*messages, *answers], default=str)
             left = (task for task in _noted_tasks(saved) if task not in texts)
-            agent = next(
-                filter(None, (_find(candidate, instruction.strip()) for candidate in left)), None
-            )
-        if agent is not None:
-            answer["content"] = _content(agent)
+            results = (_read_result(task, instruction.strip()) for task in left)
+            result = next(filter(None, results), None)
+        if result is not None:
+            answer["content"] = result
     return answers
 
 
-def _content(agent: _Found) -> str:
-    if agent.answer is not None:
-        return json.dumps({"response": agent.answer, "session_id": agent.id})
-    return (
-        f"Error: the agent was interrupted before it finished; continue with session_id {agent.id}"
-    )
+def _task_result(session_id: str, answer: str | None) -> str:
+    """The result of a task; its answer is None if it is unfinished."""
+    if answer is not None:
+        return json.dumps({"response": answer, "session_id": session_id})
+    return f"Error: the agent was interrupted before it finished; continue with session_id {session_id}"
 
 
-def _find(session_id: str, instruction: str) -> _Found | None:
-    """A sub-session, if it was given this instruction, as it is or as a part of a longer one."""
+def _read_result(session_id: str, instruction: str) -> str | None:
+    """The result of a task, if it has this instruction, as it is or as a part of a longer one."""
     session = SessionStore().get(session_id)
     if session is None:
         return None
@@ -115,7 +100,7 @@ def _find(session_id: str, instruction: str) -> _Found | None:
     user_texts = (message.get("content") for message in messages if message.get("role") == "user")
     if not any(isinstance(text, str) and instruction in text for text in user_texts):
         return None
-    return _Found(session_id, answer_at_end(messages))
+    return _task_result(session_id, answer_at_end(messages))
 
 
 def _noted_tasks(parent: SavedSession) -> list[str]:
