@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT, PROVIDER_RESPONSE
+from amplifier_core.hooks import HookRegistry
 from amplifier_core.interfaces import Hooks
 from amplifier_core.models import CompactionResult
 from amplifier_modules._shared.context.compaction import (
@@ -60,7 +61,7 @@ class CompactingContext:
         self, config: ContextConfig, *, hooks: Hooks | None = None, coordinator: Any = None
     ) -> None:
         self.config = config
-        self._hooks = hooks
+        self._hooks: Hooks = hooks or HookRegistry()
         self._ledger = Ledger()
         self._calibration = Calibration()
         self._coordinator = coordinator
@@ -287,8 +288,7 @@ class CompactingContext:
         return result
 
     async def _announce(self, event: str, **data: Any) -> None:
-        if self._hooks is not None:
-            await self._hooks.emit(event, {**data, **event_ids()})
+        await self._hooks.emit(event, {**data, **event_ids()})
 
     def _limits(self, *, halve: bool) -> Limits:
         room = self._room()

@@ -106,14 +106,14 @@ class ModelCall:
     Args:
         config: The context's settings.
         context: The context itself, for injections by hooks.
-        hooks: Where events go; None for nowhere.
+        hooks: Where events go.
         coordinator: See `amplifier_core.coordinator.ModuleCoordinator`; may be None.
     """
 
     def __init__(self, config: ContextConfig, context: Any, hooks: Any, coordinator: Any) -> None:
         self._config = config
         self._coordinator = coordinator
-        self._channel = Channel(hooks or _NoHooks(), context, coordinator, "context")
+        self._channel = Channel(hooks, context, coordinator, "context")
 
     async def ask(
         self, provider: Any, before: str, units: Sequence[Sequence[Any]], room: int, focus: str = ""
@@ -252,13 +252,6 @@ class ModelCall:
         if not text:
             raise CallFailed("the model answered without text")
         return text
-
-
-class _NoHooks:
-    """The hooks of a context without hooks."""
-
-    async def emit(self, event: str, data: Any) -> Any:
-        return None
 
 
 def _written(units: Sequence[Sequence[Any]], room: int) -> list[str]:
