@@ -24,13 +24,14 @@ from amplifier_support.files import open_regular
 
 _UNKNOWN = {"message": "255 on 237"}
 """For any background: the usual colours, and text that brings its own background."""
+# Changed words bring a colour of their own: those of a language can hardly be read on these shades.
 _DARK = {
     **{"accent": "75", "message": "255 on 237", "added": "on #16301d", "removed": "on #3a1a1c"},
-    **{"added-part": "on #2a6438", "removed-part": "on #7a2f33"},
+    **{"added-part": "255 on #2a6438", "removed-part": "255 on #7a2f33"},
 }
 _LIGHT = {
     **{"accent": "25", "message": "234 on 254", "added": "on #dafbe1", "removed": "on #ffebe9"},
-    **{"added-part": "on #9be9a8", "removed-part": "on #ffc1bc"},
+    **{"added-part": "234 on #9be9a8", "removed-part": "234 on #ffc1bc"},
     **{"red": "124", "green": "28", "yellow": "94", "magenta": "90", "cyan": "30"},
 }
 _BASES = {"dark": _DARK, "light": _LIGHT}
