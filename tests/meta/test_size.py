@@ -12,7 +12,7 @@ CODE_LINES = {
     "amplifier_serve": 1_850,
     "amplifier_extras": 4_915,
     "amplifier_kit": 4_670,
-    "amplifier_modules": 19_165,
+    "amplifier_modules": 19_225,
     "amplifier_support": 5_820,
 }
 

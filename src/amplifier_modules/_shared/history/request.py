@@ -23,6 +23,7 @@ from amplifier_modules._shared.history.parsing import (
     read,
 )
 from amplifier_modules._shared.history.values import (
+    clean_text,
     clean_value,
     is_blank,
     is_clean,
@@ -44,12 +45,19 @@ NO_MESSAGE = "(empty message)"
 """The user message of a request without messages."""
 
 _COLLECTED = ("system", "developer")
+_SPEAKING = frozenset({*_COLLECTED, "user", "assistant"})
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 
 _NOT_LISTED = frozenset({"invalid_arguments", "name", "tool", "arguments"})
 """Keys of a call's block that are not copied to its entry in `tool_calls`."""
 
+_FIELDS = Message.model_fields.keys()
+_UNSET: dict[str, Any] = dict.fromkeys(_FIELDS)
 _TEXT_KEYS = {"type", "text"}
+_TEXT_MESSAGE_KEYS = {"role", "content", "metadata"}
+"""The keys of a message of text; its metadata is not sent."""
+_UNSET_TEXT: dict[str, Any] = dict.fromkeys(TextBlock.model_fields)
+_set_slot = object.__setattr__
 
 
 class NormalisedRequest(ChatRequest):
@@ -233,9 +241,13 @@ def _make_whole(messages: Iterable[object]) -> tuple[list[Message], list[str]]:
         TypeError: An item of `messages` is not a message.
     """
     pairs = _Pairs()
-    placed: list[tuple[Reading, list[_Asked]]] = []
+    placed: list[Message | tuple[Reading, list[_Asked]]] = []
     repairs: list[str] = []
     for raw in messages:
+        text = _text_message(raw)
+        if text is not None:
+            placed.append(text)
+            continue
         reading = read(raw)
         repairs += reading.repairs
         for result in reading.results:
@@ -243,9 +255,39 @@ def _make_whole(messages: Iterable[object]) -> tuple[list[Message], list[str]]:
         placed.append((reading, pairs.add_calls(reading.calls)))
     repairs += [f"dropped a result of call {r.id or '(no id)'}" for r in pairs.orphans()]
     whole: list[Message] = []
-    for reading, asked in placed:
-        _append(whole, reading, asked, repairs)
+    for part in placed:
+        if type(part) is tuple:
+            _append(whole, *part, repairs)
+        else:
+            whole.append(cast("Message", part))
     return _framed(whole, repairs), repairs
+
+
+def _text_message(raw: object) -> Message | None:
+    """The message of a mapping with nothing but text; None for any other.
+
+    Most messages of a long conversation are text, and need not be parsed.
+    """
+    if type(raw) is not dict or not raw.keys() <= _TEXT_MESSAGE_KEYS:
+        return None
+    fields = cast("dict[str, Any]", raw)
+    role, content = fields.get("role"), fields.get("content")
+    if type(role) is not str or role not in _SPEAKING:
+        return None
+    if type(content) is str:
+        return _valid_message(role, content, {}) if _is_sendable(content) else None
+    if type(content) is not list or not content:
+        return None
+    blocks: list[TextBlock] = []
+    for block in cast("list[Any]", content):
+        if not (_is_plain_text(block) and _is_sendable(block["text"])):
+            return None
+        blocks.append(_text_block(block["text"]))
+    return _valid_message(role, blocks, {})
+
+
+def _is_sendable(text: str) -> bool:
+    return not is_blank(text) and clean_text(text) is text
 
 
 def _append(
@@ -287,9 +329,7 @@ def _message(
     if isinstance(content, str):
         return _valid_message(role, content, extras)
     if all(map(_is_plain_text, content)):
-        return _valid_message(
-            role, [TextBlock.model_construct(**block) for block in content], extras
-        )
+        return _valid_message(role, [_text_block(block["text"]) for block in content], extras)
     try:
         return Message(role=known, content=content, **extras)
     except ValidationError:
@@ -329,9 +369,30 @@ def _is_plain_text(block: Any) -> bool:
     )
 
 
+def _text_block(text: str) -> TextBlock:
+    """A block that needs no validation; see `_valid_message`."""
+    block = TextBlock.__new__(TextBlock)
+    _set_slot(block, "__dict__", {**_UNSET_TEXT, "type": "text", "text": text})
+    _set_slot(block, "__pydantic_fields_set__", {"type", "text"})
+    _set_slot(block, "__pydantic_extra__", {})
+    _set_slot(block, "__pydantic_private__", None)
+    return block
+
+
 def _valid_message(role: str, content: str | list[TextBlock], extras: dict[str, Any]) -> Message:
-    """A message that needs no validation."""
-    return Message.model_construct(role=cast("Any", role), content=cast("Any", content), **extras)
+    """A message that needs no validation.
+
+    Built by hand: a request has one for most of its messages, and pydantic's `model_construct`
+    takes several times as long.
+    """
+    message = Message.__new__(Message)
+    fields = {**_UNSET, "role": role, "content": content, **extras}
+    more = {key: fields.pop(key) for key in extras.keys() - _FIELDS} if extras else {}
+    _set_slot(message, "__dict__", fields)
+    _set_slot(message, "__pydantic_fields_set__", {"role", "content", *extras} - more.keys())
+    _set_slot(message, "__pydantic_extra__", more)
+    _set_slot(message, "__pydantic_private__", None)
+    return message
 
 
 def _is_valid(role: str, block: object) -> bool:
