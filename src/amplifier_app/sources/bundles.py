@@ -129,12 +129,11 @@ class Fetcher:
     ) -> tuple[Fetched, LockEntry]:
         from amplifier_app.sources.fetch.archives import ArchiveCache
 
-        locked_hash = None
         if locked is not None:
             lockfile.check_source(locked, "archive", source)
-            locked_hash = (locked.archive or "").removeprefix("sha256:") or None
         cache = ArchiveCache(paths.cache_dir() / "archives", offline=self._offline)
-        unpacked = cache.fetch(source._replace(subdirectory=""), sha256=locked_hash)
+        locked_hash = locked.archive if locked is not None else None
+        unpacked = cache.fetch(source._replace(subdirectory=""), locked=locked_hash)
         pinned = f"{source.location}#sha256={unpacked.sha256.removeprefix('sha256:')}"
         checkout = Checkout(unpacked.folder, source.file_name, pinned)
         entry = LockEntry(kind="archive", source=source.shown, archive=unpacked.sha256)

@@ -318,9 +318,8 @@ class Fetcher:
     ) -> tuple[Path, dict[str, Any]]:
         from amplifier_app.sources.fetch.archives import ArchiveCache
 
-        locked_hash = locked.archive.removeprefix("sha256:") if locked and locked.archive else None
         cache = ArchiveCache(self._home / "archives", offline=self._offline)
-        unpacked = cache.fetch(source, sha256=locked_hash)
+        unpacked = cache.fetch(source, locked=locked.archive if locked is not None else None)
         return unpacked.folder, {"text": source.shown, "archive": unpacked.sha256}
 
     def _from_index(

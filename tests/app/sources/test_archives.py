@@ -238,7 +238,7 @@ def test_a_wrong_hash_is_refused(tmp_path: Path, cache: ArchiveCache, server: Se
     # With a known hash, the cached bytes are used without a request.
     cache.fetch(source(f"{server.url}/other.zip#sha256={right}"))
     with pytest.raises(SourceError, match="does not match its hash: SHA-256 is "):
-        cache.fetch(source(file), sha256=wrong)
+        cache.fetch(source(file), locked=f"sha256:{wrong}")
     assert server.asked == []
 
 

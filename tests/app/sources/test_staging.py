@@ -57,7 +57,6 @@ def test_a_file_system_without_locks_is_no_obstacle(
     def refuse(descriptor: int) -> bool:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("amplifier_app.sources.fetch.staging.try_lock", refuse)
     monkeypatch.setattr("amplifier_support.files.try_lock", refuse)
     monkeypatch.setattr("amplifier_support.files._UNNAMED", None)
     with staging(tmp_path) as first, staging(tmp_path) as second:

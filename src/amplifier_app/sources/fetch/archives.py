@@ -40,7 +40,7 @@ from amplifier_app.base.locks import hold_lock
 from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.plan.source_spec import LOOPBACK, ArchiveSource, without_password
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch.staging import links_out, staging
+from amplifier_app.sources.fetch.staging import links_out, staging, subfolder
 from amplifier_app.sources.stopping import stop_event
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
@@ -501,12 +501,12 @@ class ArchiveCache:
         self._root = root
         self._offline = offline
 
-    def fetch(self, source: ArchiveSource, *, sha256: str | None = None) -> Unpacked:
+    def fetch(self, source: ArchiveSource, *, locked: str | None = None) -> Unpacked:
         """Fetch and unpack an archive.
 
         Args:
             source: What to fetch.
-            sha256: The locked hash, in hexadecimal.
+            locked: The locked hash, `"sha256:…"`.
 
         Raises:
             SourceError: The archive is unavailable, not allowed, or has another hash.
@@ -514,8 +514,8 @@ class ArchiveCache:
         """
         if source.is_wheel:
             _check_wheel(source.file_name)
-        expected = source.sha256 or sha256
-        if expected is not None and (home := self._home(source, expected)).is_dir():
+        expected = source.sha256 or (locked or "").removeprefix("sha256:")
+        if expected and (home := self._home(source, expected)).is_dir():
             # Same hash, same bytes: the URL does not matter.
             return self._unpack(source, home, expected)
         if source.is_local:
@@ -527,17 +527,12 @@ class ArchiveCache:
     def _unpack(self, source: ArchiveSource, home: Path, sha256: str) -> Unpacked:
         content = home / "content"
         root = content if source.is_wheel else _only_folder(content)
-        folder = (root / source.subdirectory).resolve()
-        if not folder.is_relative_to(root.resolve()) or not folder.is_dir():
-            raise SourceError(
-                f"{source.shown} has no folder {source.subdirectory!r}",
-                hint="Check the part after '#subdirectory='",
-            )
+        folder = subfolder(root, source)
         return Unpacked(folder if source.subdirectory else root, f"sha256:{sha256}")
 
     # -- where the bytes come from -----------------------------------------------------
 
-    def _from_file(self, source: ArchiveSource, expected: str | None) -> str:
+    def _from_file(self, source: ArchiveSource, expected: str) -> str:
         file = Path(source.location)
         if not file.is_file():
             raise SourceError(f"{file} does not exist", hint="Check the module's 'source'")
@@ -550,11 +545,10 @@ class ArchiveCache:
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise SourceError(f"cannot read {file}: {reason}") from error
-            _check_hash(source, expected, actual)
-            self._keep(source, copy, actual)
+            self._keep(source, copy, _checked_hash(source, expected, actual))
         return actual
 
-    def _from_url(self, source: ArchiveSource, expected: str | None) -> str:
+    def _from_url(self, source: ArchiveSource, expected: str) -> str:
         name = hashlib.sha256(source.location.encode()).hexdigest()[:32]
         note = self._root / "urls" / f"{name}.json"
         known = _read_note(note)
@@ -566,17 +560,14 @@ class ArchiveCache:
                     f"{source.shown} is not in the cache and cannot be downloaded offline",
                     hint="Run once without --offline",
                 )
-            _check_hash(source, expected, known.sha256)
-            return known.sha256
+            return _checked_hash(source, expected, known.sha256)
         with staging(self._root) as stage:
             copy = stage / "archive"
             answer = download(source, copy, known)
             if answer is None:
                 assert known is not None
-                _check_hash(source, expected, known.sha256)
-                return known.sha256
-            _check_hash(source, expected, answer.sha256)
-            self._keep(source, copy, answer.sha256)
+                return _checked_hash(source, expected, known.sha256)
+            self._keep(source, copy, _checked_hash(source, expected, answer.sha256))
             facts = {"url": without_password(source.location), **answer._asdict()}
             make_private_folder(note.parent)
             write_private(note, json.dumps(facts).encode())
@@ -610,12 +601,14 @@ class ArchiveCache:
             (stage / "home").rename(home)
 
 
-def _check_hash(source: ArchiveSource, expected: str | None, actual: str) -> None:
-    if expected is not None and expected != actual:
+def _checked_hash(source: ArchiveSource, expected: str, actual: str) -> str:
+    """The hash of an archive. Raises SourceError if another one is expected; empty expects none."""
+    if expected not in ("", actual):
         raise SourceError(
             f"{source.shown} does not match its hash: SHA-256 is {actual}, expected {expected}",
             hint="The archive was changed, or the expected hash is of another archive",
         )
+    return actual
 
 
 def _read_note(note: Path) -> Answer | None:

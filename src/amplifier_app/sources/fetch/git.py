@@ -33,7 +33,7 @@ from amplifier_app.base.locks import hold_lock
 from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.plan.source_spec import GIT_SCHEMES, GitSource, without_password
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch.staging import links_out, staging
+from amplifier_app.sources.fetch.staging import links_out, staging, subfolder
 from amplifier_app.sources.stopping import stop_event
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
@@ -246,7 +246,7 @@ class GitCache:
             with hold_lock(self._home(source) / ".lock", stop_event()):
                 if not home.is_dir():
                     self._fill(home, source, commit)
-        folder = _inside(home / source.name, source)
+        folder = subfolder(home / source.name, source)
         _refuse_links(home, source)
         if not source.is_commit and self.last_used(source) != commit:
             self._remember(source, commit)
@@ -404,18 +404,6 @@ def _ref_names(ref: str | None) -> list[str]:
     if ref.startswith("refs/"):
         return [f"{ref}^{{}}", ref]
     return [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
-
-
-def _inside(root: Path, source: GitSource) -> Path:
-    folder = (root / source.subdirectory).resolve()
-    if not folder.is_relative_to(root.resolve()):
-        raise SourceError(f"the subdirectory {source.subdirectory!r} leaves the repository")
-    if not folder.is_dir():
-        raise SourceError(
-            f"{source.shown} has no folder {source.subdirectory!r}",
-            hint="Check the part after '#subdirectory='",
-        )
-    return folder
 
 
 def _refuse_links(home: Path, source: GitSource) -> None:

@@ -11,7 +11,9 @@ import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from amplifier_support.files import make_private_folder, try_lock
+from amplifier_app.plan.source_spec import ArchiveSource, GitSource
+from amplifier_app.sources.errors import SourceError
+from amplifier_support.files import lock_at, make_private_folder
 
 _PREFIX = ".stage-"
 
@@ -50,20 +52,15 @@ def _hold_lock(path: str) -> Generator[bool | None]:
         yield False
         return
     try:
-        try:
-            is_ours: bool | None = try_lock(descriptor) and _is_at(descriptor, path)
-        except OSError:  # a file system without locks
-            is_ours = None
-        yield is_ours
-    finally:
-        os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: str) -> bool:
+        lock = lock_at(path, descriptor)
+    except OSError:  # a file system without locks
+        yield None
+        return
     try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except OSError:
-        return False
+        yield lock is not None
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def _remove_abandoned(folder: Path) -> None:
@@ -134,6 +131,24 @@ def content_files(root: Path, *, whole: bool = False) -> Iterator[tuple[str, Pat
 def _digest(file: Path) -> bytes:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").digest()
+
+
+def subfolder(root: Path, source: GitSource | ArchiveSource) -> Path:
+    """The folder below `root` that a source names, without links.
+
+    Raises:
+        SourceError: There is no such folder, or it is outside `root`.
+    """
+    folder = (root / source.subdirectory).resolve()
+    if not folder.is_relative_to(root.resolve()):
+        what = f"the subdirectory {source.subdirectory!r}"
+        raise SourceError(f"{what} leaves the repository or archive")
+    if not folder.is_dir():
+        raise SourceError(
+            f"{source.shown} has no folder {source.subdirectory!r}",
+            hint="Check the part after '#subdirectory='",
+        )
+    return folder
 
 
 def links_out(root: Path) -> Iterator[str]:
