@@ -204,19 +204,12 @@ def _limits(model: Any) -> str:
 # -- permissions: /mode, /approve and /sandbox
 
 
-_modes_listed: WeakKeyDictionary[Any, Sequence[ModuleMode]] = WeakKeyDictionary()
-"""Coordinator → its modes, once asked by completion; every key asks again."""
-
-
 def _listed_modes(session: OpenSession) -> Sequence[ModuleMode]:
     """Return the modes for completion."""
-    coordinator = session.session.coordinator
-    if coordinator not in _modes_listed:
-        try:
-            _modes_listed[coordinator] = module_modes(coordinator, is_trusted=_is_trusted(session))
-        except ModuleError:  # `/mode` shows the reason.
-            return ()
-    return _modes_listed[coordinator]
+    try:
+        return module_modes(session.session.coordinator, is_trusted=_is_trusted(session))
+    except ModuleError:  # `/mode` shows the reason.
+        return ()
 
 
 def mode_commands(session: OpenSession, renderer: Renderer) -> Iterable[SlashCommand]:

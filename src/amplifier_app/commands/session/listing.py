@@ -19,6 +19,7 @@ from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_app.commands.option import parse_duration
 from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.commands.typer_options import argument, option
+from amplifier_app.render.ansi import clip, fold, paint
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.background import describe_state
@@ -168,9 +169,9 @@ def search(
     if output == "json":
         pairs = zip(result.matches, snippets, strict=True)
         print(json_text([{**match.session._asdict(), "snippet": text} for match, text in pairs]))
-    elif os.isatty(1):
+    elif (width := terminal_width(1)) is not None:
         for match in result.matches:
-            _print(match)
+            print("\n".join(_match_lines(match, width)))
     else:
         for match, snippet in zip(result.matches, snippets, strict=True):
             print(f"{match.session.id}: {one_line(snippet, 400)}")
@@ -182,26 +183,19 @@ def search(
         to_stderr(f"{more:,} more: -n 0")
 
 
-def _print(match: Match) -> None:
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console = Console(highlight=False, markup=False, emoji=False)
+def _match_lines(match: Match, width: int) -> list[str]:
     session = match.session
-    head = Text.assemble(
-        (short_id(session.id), "bold"),
-        "  ",
-        one_line(session.about, 80),
-        (f"  {describe.age(session.updated)}", "dim"),
-    )
-    console.print(head, no_wrap=True, overflow="ellipsis")
-    line = Text()
-    for text, is_match in match.snippet:
+    age = paint(f"  {describe.age(session.updated)}", "dim")
+    head = f"{paint(short_id(session.id), 'bold')}  {one_line(session.about, 80)}{age}"
+    snippet = "".join(
         # A line break in the text is shown as a space.
-        style = "bold yellow" if is_match else "dim"
-        line.append(" ".join(one_line(f"|{text}|", 400)[1:-1].split("\n")), style)
-    console.print(Padding(line, (0, 0, 0, 4)))
+        paint(
+            " ".join(one_line(f"|{text}|", 400)[1:-1].split("\n")),
+            "bold yellow" if is_match else "dim",
+        )
+        for text, is_match in match.snippet
+    )
+    return [clip(head, width), *(f"    {row}" for row in fold(snippet, width - 4))]
 
 
 def rename(
