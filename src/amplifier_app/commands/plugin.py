@@ -16,7 +16,6 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.answers import YesOption, confirm
 from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.settings import (
-    Changed,
     ScopeOption,
     Target,
     changing,
@@ -124,7 +123,7 @@ def add(
             raise ConfigError(message, hint=hint)
         entry = _entry(version, where) | ({"only": only} if only else {})
         edit.append_value(where.file, (_SECTION,), entry)
-        report(Changed(where.file, f"added the plugin {version.plugin.name}"))
+        report(where, f"added the plugin {version.plugin.name}")
 
 
 @app.command("list")
@@ -219,7 +218,7 @@ def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> N
     _print(_changes(_former(entry, where), _describe(version.plugin)))
     if confirm(f"Update {name}?", yes):
         edit.set_value(where.file, (_SECTION, str(position)), new)
-        report(Changed(where.file, f"updated the plugin {name}"))
+        report(where, f"updated the plugin {name}")
 
 
 def _former(entry: dict[str, Any], where: Target) -> list[str]:
@@ -244,7 +243,7 @@ def remove(name: _NameArgument, scope: ScopeOption = None, yes: YesOption = Fals
         position = [known for known, _ in entries].index(name)
         servers = _servers_to_forget(entries[position][1], where)
         edit.remove_value(where.file, (_SECTION, str(position)))
-        report(Changed(where.file, f"removed the plugin {name}"))
+        report(where, f"removed the plugin {name}")
     for login in (login for server in servers for login in LoginStore().forget(server)):
         to_stderr(f"amplifier: deleted the login for {login.server} at {login.issuer}")
     folder = data_folder(name)

@@ -10,7 +10,7 @@ from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.plan.reading import print_plan
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.settings import Changed, ScopeOption, changing, report
+from amplifier_app.commands.settings import ScopeOption, changing, report
 from amplifier_app.commands.typer_options import argument
 from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE
 from amplifier_app.plan.documents.profile_paths import ProfileFile, profile_files
@@ -97,4 +97,4 @@ def use(
         nearest, warning = read_settings(where.project).profile, None
         if nearest is not None and nearest.at.file != str(where.file):
             warning = f"{read_text(nearest)} is still the default here, set in {nearest.at}"
-        report(Changed(where.file, f"{name} is now the default profile", warning))
+        report(where, f"{name} is now the default profile", warning)

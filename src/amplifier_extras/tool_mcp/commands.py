@@ -25,7 +25,6 @@ from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings import (
-    Changed,
     ScopeOption,
     Target,
     changing,
@@ -95,7 +94,7 @@ def add(
         raise UsageError("--header goes with --url, --env and --network with a COMMAND")
     server = {key: value for key, value in server.items() if value}
     with changing(scope, in_project="local") as where:
-        report(_add(name, server, where))
+        _add(name, server, where)
     to_stderr(f"amplifier: try it: amplifier mcp test {name}")
     if find_spec(_SDK) is None:
         _install_sdk()
@@ -109,7 +108,7 @@ def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _add(name: str, server: dict[str, Any], where: Target) -> Changed:
+def _add(name: str, server: dict[str, Any], where: Target) -> None:
     config = {"servers": {name: server}}
     try:
         McpConfig.model_validate(config)
@@ -127,7 +126,7 @@ def _add(name: str, server: dict[str, Any], where: Target) -> Changed:
     option, pairs = ("--header", "headers") if "headers" in server else ("--env", "env")
     values = cast("MapNode", to_node(server.get(pairs, {}), NOWHERE))
     warning = warn_of_secret(values, option)
-    return Changed(where.file, f"added the MCP server {name}", warning)
+    report(where, f"added the MCP server {name}", warning)
 
 
 def _config_in(where: Target) -> dict[str, Any] | None:
@@ -384,5 +383,5 @@ def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
             raise UsageError(f"the {where.scope} settings have no MCP server {name!r}", hint=hint)
         if _config_in(where) == {}:
             edit.remove_value(where.file, ("tools", MODULE_ID))
-        report(Changed(where.file, f"removed the MCP server {name}"))
+        report(where, f"removed the MCP server {name}")
     _log_out(name)

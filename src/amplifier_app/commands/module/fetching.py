@@ -16,13 +16,12 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.module.changing import override_source
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings import (
     ScopeOption,
     changing,
-    override_source,
-    report,
     written_source,
 )
 from amplifier_app.commands.typer_options import argument, option
@@ -171,7 +170,7 @@ def _sources(done: list[Vendored], where: Target) -> dict[str, str]:
 def _apply(done: list[Vendored], where: Target) -> None:
     for module in done:
         if module.state != "not copied":
-            report(override_source(module.module, module.source, where))
+            override_source(module.module, module.source, where)
 
 
 def _row(vendored: Vendored) -> dict[str, object]:
