@@ -338,7 +338,7 @@ def draw_call(
         note = _line_count(len(lines), len(rows), call, short=width < _NARROW)
         is_folded = bool(note)
         notes += [note] if note else []
-    items = (None if call.has_failed else _items(call.input)) or []
+    items = (None if call.has_failed else todo_items(call.input)) or []
     below = [
         *checklist_lines(items, width - len(_INDENT), 3),
         *map(_image_line, image_blocks(call.data)),
@@ -400,12 +400,8 @@ def _image_line(block: Any) -> str:
 # To-do lists
 
 
-def todo_items(data: dict[str, Any]) -> list[tuple[str, str]] | None:
+def todo_items(arguments: Mapping[str, Any]) -> list[tuple[str, str]] | None:
     """Return mark and text of each item a call sets; None if it sets no to-do list."""
-    return _items(FinishedCall(data, 0).input)
-
-
-def _items(arguments: Mapping[str, Any]) -> list[tuple[str, str]] | None:
     todos = arguments.get("todos")
     if not isinstance(todos, list):
         return None

@@ -129,12 +129,12 @@ class Activity:
         if lines and len(writing) == 1:
             writing[0].output = one_line(lines[-1], 200)
 
-    def call_ended(self, data: dict[str, Any], *, failed: bool = False) -> float:
-        """Remove the tool call of this event; return its seconds."""
-        items = None if failed else todo_items(data)
+    def call_ended(self, ended: FinishedCall) -> float:
+        """Remove a tool call; return its seconds."""
+        items = None if ended.has_failed else todo_items(ended.input)
         if items is not None:
             self._todo = items
-        call = self._calls.pop(call_key(data), None)
+        call = self._calls.pop(call_key(ended.data), None)
         return 0.0 if call is None else time.monotonic() - call.started
 
     def calls(self) -> list[str]:
@@ -806,7 +806,7 @@ class TerminalRenderer(Renderer):
 
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
         call = FinishedCall(data, 0.0, self._find_number(data))
-        waited = self._activity.call_ended(data, failed=call.has_failed)
+        waited = self._activity.call_ended(call)
         if self._quiet:
             return
         call = call._replace(seconds=measure_seconds(data, waited))

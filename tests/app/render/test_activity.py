@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.render.ansi import cells, plain
+from amplifier_app.render.call_lines import FinishedCall
 from amplifier_app.render.terminal import MAX_LINES, Activity
 from amplifier_app.runtime.observers.observer import SubSessionFacts
 
@@ -47,7 +48,7 @@ def test_a_sub_agent_and_its_waiting_call_share_one_line(activity: Activity) -> 
     activity.agent_doing("s1-1", "")
     assert texts(activity)[0] == "reader · 2 steps"
     activity.agent_ended("s1-1")
-    assert activity.call_ended(call(1)) >= 0
+    assert activity.call_ended(FinishedCall(call(1), 0)) >= 0
     assert texts(activity) == ["writer: look at it", "bash ls"]
 
 
@@ -87,7 +88,7 @@ def test_the_last_output_line_of_a_command_is_below_it(activity: Activity) -> No
     assert texts(activity) == ["bash make", "  two"]
     activity.clear()
     assert activity.lines(80) == []
-    assert activity.call_ended(call(9, "bash", command="ls")) == 0
+    assert activity.call_ended(FinishedCall(call(9, "bash", command="ls"), 0)) == 0
 
 
 def test_output_without_a_span_belongs_to_the_only_call_of_the_tool(activity: Activity) -> None:
@@ -102,7 +103,7 @@ def test_output_without_a_span_belongs_to_the_only_call_of_the_tool(activity: Ac
 
 def test_the_lines_are_few_and_fit(activity: Activity) -> None:
     todos = [{"content": f"item {n} " + "x" * 30, "status": "pending"} for n in range(20)]
-    activity.call_ended(call(0, "todo", todos=todos))
+    activity.call_ended(FinishedCall(call(0, "todo", todos=todos), 0))
     for number in range(1, 12):
         activity.call_started(call(number, "bash", command="word " * 50))
         activity.call_wrote({"span_id": f"span{number}", "text": "out " * 50})
@@ -128,4 +129,4 @@ def test_the_time_of_calls_begins_when_the_last_of_an_answer_is_allowed(activity
     time.sleep(0.05)
     activity.call_allowed(call(2))
     allowed = time.monotonic()
-    assert activity.call_ended(call(1)) <= time.monotonic() - allowed + 0.04
+    assert activity.call_ended(FinishedCall(call(1), 0)) <= time.monotonic() - allowed + 0.04

@@ -134,10 +134,10 @@ def _start_and_wait(words: list[str], folder: Path, *, is_new: bool) -> Outcome:
     with _files(folder) as (log, stdout):
         process = _start(words, log, stdout)
         end = time.monotonic() + _START_SECONDS
-        before = _transcript_size(folder)
+        before = transcript_size(folder)
         # The session has begun once it can be joined, or has a message where there are no sockets.
         while process.poll() is None and time.monotonic() < end:
-            if (folder / SOCKET).exists() or _transcript_size(folder) != before:
+            if (folder / SOCKET).exists() or transcript_size(folder) != before:
                 break
             time.sleep(_LOOK_SECONDS)
         result = parse(_read(stdout)) or {}
@@ -177,7 +177,8 @@ def _read(file: int) -> bytes:
     return os.pread(file, os.fstat(file).st_size, 0)
 
 
-def _transcript_size(folder: Path) -> int:
+def transcript_size(folder: Path) -> int:
+    """The size of the transcript of a session in bytes."""
     try:
         return (folder / "transcript.jsonl").stat().st_size
     except OSError:

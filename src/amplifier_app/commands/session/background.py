@@ -17,6 +17,7 @@ from amplifier_app.base.sanitize import for_pipe, one_line
 from amplifier_app.base.stdio import stderr_is_tty, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.detached import transcript_size
 from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.conversation import part_lines
 from amplifier_app.runtime.export.parts import Part, build_parts
@@ -54,7 +55,7 @@ def join(context: typer.Context, session_id: SessionArgument) -> None:
     view = _View(session)
     while (outcome := _find_outcome(view.folder)) is None:
         # A run that has a socket shows all that follows itself.
-        size = view.size
+        size = transcript_size(view.folder)
         if _watch(view) is False:
             outcome = _describe_loss(view.folder)
             break
@@ -93,17 +94,9 @@ class _View:
         self._shown = 0
         self._seen: tuple[bool, int] | None = None
 
-    @property
-    def size(self) -> int:
-        """The size of its transcript in bytes."""
-        try:
-            return (self.folder / "transcript.jsonl").stat().st_size
-        except FileNotFoundError:
-            return 0
-
     def show(self, size: int | None = None) -> None:
         """Show what is new, in the first bytes of the transcript or in all."""
-        runs, size = is_running(self.folder), self.size if size is None else size
+        runs, size = is_running(self.folder), transcript_size(self.folder) if size is None else size
         if (runs, size) == self._seen:
             return
         self._seen = runs, size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amplifier_app.chat.slash.layout import wrapped_source
+from amplifier_app.chat.slash.layout import Rows, wrapped_source
 from amplifier_app.render.ansi import Lines
 from tests.app.chat.slash import read_text
 
@@ -15,3 +15,26 @@ def test_lines_of_source_wrap_below_their_indentation() -> None:
         "  - module: tool-filesystem  #",
         "      /a/long/path/plan.yaml:12",
     ]
+
+
+def test_values_are_next_to_their_names_or_below_long_ones() -> None:
+    pairs = [("Files", ""), ("  /diff", "File changes of the last prompt"), ("  " + "x" * 26, "y")]
+    assert read_text(Rows(pairs), width=45).splitlines() == [
+        "Files",
+        "  /diff  File changes of the last prompt",
+        "  " + "x" * 26,
+        "         y",
+    ]
+    assert read_text(Rows(pairs), width=30).splitlines() == [
+        "Files",
+        "  /diff",
+        "    File changes of the last",
+        "    prompt",
+        "  " + "x" * 26,
+        "    y",
+    ]
+
+
+def test_numbers_are_aligned_at_the_right() -> None:
+    rows = Rows([("input tokens", "1,250"), ("cost", "$1")], numbers=True)
+    assert read_text(rows).splitlines() == ["input tokens  1,250", "cost             $1"]
