@@ -130,3 +130,25 @@ def test_the_answer_replaces_what_a_module_has_drawn_last(tmp_path: Path) -> Non
         assert terminal.finish() == 0
     assert "* drawing" in terminal.raw
     assert "the answer" in screen(terminal.raw, 80, 24)
+
+
+SLOW_HOOK = """
+import asyncio
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    await asyncio.sleep(3.5)
+"""
+
+
+def test_a_module_that_is_slow_to_mount_is_named_above_the_input_line(tmp_path: Path) -> None:
+    folder = module_folder(tmp_path, SLOW_HOOK, "amplifier_module_hooks_slow")
+    plan = mock_plan(tmp_path, ["ok"], hooks=[{"module": "hooks-slow", "source": str(folder)}])
+    with Terminal("run", "-f", plan, cwd=tmp_path, size=(80, 24)) as terminal:
+        terminal.until("still mounting")
+        terminal.prompt()
+        lines = screen(terminal.raw, 80, 24)
+    assert lines[0].startswith("· still mounting 'hooks-slow' (limit ")
+    assert [line for line in lines if line.startswith("›")] == ["›"]

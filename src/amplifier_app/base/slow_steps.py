@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 _FIRST_SECONDS = 2.0
 _REPEAT_SECONDS = 10.0
@@ -18,10 +18,12 @@ class _Reporter:
 
     Attributes:
         is_on: Whether to report; a library does not.
+        show: Shows a report; returns False if it cannot.
     """
 
     def __init__(self) -> None:
         self.is_on = False
+        self.show: Callable[[str], bool] = lambda text: False
         self._steps: dict[object, tuple[str, float]] = {}
         self._has_thread = False
         self._lock = threading.Lock()
@@ -51,10 +53,11 @@ class _Reporter:
                 seconds = time.monotonic() - began
                 if self.is_on and seconds >= due.get(key, _FIRST_SECONDS):
                     due[key] = seconds + _REPEAT_SECONDS
-                    line = f"amplifier: still {text} after {seconds:.0f} s\n"
-                    # Not through `sys.stderr`: what a screen shows of it waits for the event loop.
-                    with contextlib.suppress(OSError):
-                        os.write(2, line.encode(errors="replace"))
+                    report = f"still {text} after {seconds:.0f} s"
+                    if not self.show(report):
+                        # Not through `sys.stderr`: what a screen shows of it waits for the event loop.
+                        with contextlib.suppress(OSError):
+                            os.write(2, f"amplifier: {report}\n".encode(errors="replace"))
 
 
 _reporter = _Reporter()
@@ -63,6 +66,11 @@ _reporter = _Reporter()
 def report_slow_steps(is_on: bool) -> None:
     """Report steps of more than 2 s from now on, or no longer."""
     _reporter.is_on = is_on
+
+
+def show_slow_steps(show: Callable[[str], bool]) -> None:
+    """Report steps through `show`, which is called in another thread and returns False if it cannot."""
+    _reporter.show = show
 
 
 @contextlib.contextmanager

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Generator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Outcome, to_outcome
 from amplifier_app.base.signals import hold_signals, signal_behind
+from amplifier_app.base.slow_steps import show_slow_steps
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.application import ChatApplication, project_history
 from amplifier_app.chat.slash.registry import Reopen, ToBackground
@@ -26,6 +29,10 @@ from amplifier_app.runtime.observers.observer import Renderer
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.attachments import AttachedImage
+
+
+_NOTICE_SECONDS = 1.0
+"""Seconds in which a notice is shown unless a module blocks the event loop."""
 
 
 def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: Opening) -> Outcome:
@@ -146,6 +153,26 @@ def _find_obstacle(request: Request) -> str | None:
     return detached.find_obstacle()
 
 
+def _notices_from_thread(renderer: Renderer) -> Callable[[str], bool]:
+    """Return what shows a notice from another thread; it returns False if the event loop is busy."""
+    loop = asyncio.get_running_loop()
+
+    def show(text: str) -> bool:
+        shown = threading.Event()
+
+        def notice() -> None:
+            renderer.notice(text, "info", "session")
+            shown.set()
+
+        try:
+            loop.call_soon_threadsafe(notice)
+        except RuntimeError:  # the loop has ended
+            return False
+        return shown.wait(_NOTICE_SECONDS)
+
+    return show
+
+
 async def _chat(
     part: _Part,
     invocation: Invocation,
@@ -168,6 +195,8 @@ async def _chat(
         screen = terminal if isinstance(terminal, ChatApplication) else None
         renderer = choose_renderer(request, invocation, chosen.plan.display, screen=screen)
         part.renderer = renderer
+        if screen is not None:
+            show_slow_steps(_notices_from_thread(renderer))
         renderer.while_paused = terminal.suspended
         renderer.typing_paused = terminal.typing_paused
         approvals = approvals_for(request, renderer, invocation.stdout, is_plain=screen is None)
