@@ -51,7 +51,7 @@ class PlannedModule(NamedTuple):
 
     @property
     def at(self) -> Location:
-        """Where the plan names it."""
+        """The place where the plan names it."""
         return self.entry.key_at("module")
 
 

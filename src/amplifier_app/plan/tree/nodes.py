@@ -178,7 +178,7 @@ variables and their values."""
 
 
 class Budget:
-    """What the documents of one plan may still cost."""
+    """The remaining limits of the documents of one plan."""
 
     def __init__(self) -> None:
         self._left: dict[Cost, int] = {
