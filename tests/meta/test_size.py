@@ -6,7 +6,7 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_000,
+    "amplifier_app": 35_980,
     "amplifier_batch": 8_205,
     "amplifier_core": 2_980,
     "amplifier_serve": 1_850,
