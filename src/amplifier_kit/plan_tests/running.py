@@ -15,11 +15,11 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.outcome import Ending, Outcome, to_outcome
@@ -110,11 +110,7 @@ class Doubles:
         Raises:
             ConfigError: A tool is missing.
         """
-        known = list(coordinator.get("tools"))
-        for name in self._stubs:
-            if name not in known:
-                hint = did_you_mean(name, known) or f"its tools: {', '.join(known) or 'none'}"
-                raise ConfigError(f"tools: the plan has no tool {name!r}; {hint}")
+        _require("tools", "tool", self._stubs, list(coordinator.get("tools")))
 
     def apply(self, coordinator: Any) -> None:
         """Put the doubles in place of tools and providers."""
@@ -293,30 +289,8 @@ class Attempt(NamedTuple):
     who: str
 
 
-class Attempts:
-    """The blocked attempts to use the network.
-
-    Args:
-        who: Names the tool that is running.
-
-    Attributes:
-        made: All attempts.
-    """
-
-    def __init__(self, who: Callable[[], str] = lambda: "") -> None:
-        self._who = who
-        self.seen: list[Attempt] = []
-
-    def refuse(self, what: str) -> None:
-        """
-        Raises:
-            NetworkForbidden: Always.
-        """
-        self.seen.append(Attempt(what, self._who()))
-        raise NetworkForbidden("the network is closed in tests of plans")
-
-
-_blocking: list[Attempts] = []
+_blocking: list[Callable[[str], NoReturn]] = []
+"""What refuses an attempt, of each block that is open."""
 
 
 @cache
@@ -329,25 +303,30 @@ def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
     if not _blocking or not event.startswith("socket."):
         return
     if event in _LOOKUPS:
-        _blocking[-1].refuse(str(arguments[0]))
+        _blocking[-1](str(arguments[0]))
     elif event == "socket.__new__" and arguments[1] in _INTERNET:
-        _blocking[-1].refuse("a socket")
+        _blocking[-1]("a socket")
 
 
 @contextmanager
-def no_network(who: Callable[[], str] = lambda: "") -> Generator[Attempts]:
-    """Refuse internet sockets and name lookups of this process, in all of its threads.
+def no_network(who: Callable[[], str]) -> Generator[list[Attempt]]:
+    """Refuse internet sockets and name lookups of this process, in all of its threads; yields the attempts.
 
     Args:
         who: Names the tool that is running.
     """
+    attempts: list[Attempt] = []
+
+    def refuse(what: str) -> NoReturn:
+        attempts.append(Attempt(what, who()))
+        raise NetworkForbidden("the network is closed in tests of plans")
+
     _install_hook()
-    attempts = Attempts(who)
-    _blocking.append(attempts)
+    _blocking.append(refuse)
     try:
         yield attempts
     finally:
-        _blocking.remove(attempts)
+        _blocking.remove(refuse)
 
 
 _MAX_FILES = 10_000
@@ -497,7 +476,6 @@ class Ran(NamedTuple):
         after: The same after it.
         problems: Problems besides the outcome, such as a tool that tried to use the network.
         notes: Warnings of the session and its modules.
-        seconds: How long it took.
         is_recorded: Whether its recording was made.
     """
 
@@ -510,7 +488,6 @@ class Ran(NamedTuple):
     after: Mapping[str, FileState]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
-    seconds: float
     is_recorded: bool = False
 
 
@@ -542,7 +519,7 @@ class Runner:
         """
         loaded = await self._plan(case)
         if isinstance(loaded, Outcome):
-            return Ran(None, loaded, NO_TURN, (), (), {}, {}, (), (), 0.0)
+            return Ran(None, loaded, NO_TURN, (), (), {}, {}, (), ())
         recording = case.read_path("recording")
         if recording is None or not self._update or recording in self._recorded:
             traffic = Traffic(
@@ -624,7 +601,6 @@ class _Run:
         self._working: Callable[[], str] = lambda: ""
 
     async def run(self) -> Ran:
-        started = time.monotonic()
         with working_dir(self._case) as folder:
             before = states(folder)
             with self._block_network() as attempts, _logs(self._notes.texts):
@@ -645,12 +621,11 @@ class _Run:
             after,
             tuple(self._problems(attempts, outcome)),
             tuple(self._notes.texts),
-            time.monotonic() - started,
         )
 
-    def _block_network(self) -> contextlib.AbstractContextManager[Attempts]:
+    def _block_network(self) -> contextlib.AbstractContextManager[list[Attempt]]:
         if self._traffic.record is not None:
-            return contextlib.nullcontext(Attempts())
+            return contextlib.nullcontext([])
         return no_network(lambda: self._working())
 
     async def _send(self) -> Outcome:
@@ -680,9 +655,9 @@ class _Run:
         assert outcome is not None
         return outcome
 
-    def _problems(self, attempts: Attempts, outcome: Outcome) -> Generator[str]:
+    def _problems(self, attempts: list[Attempt], outcome: Outcome) -> Generator[str]:
         yield from dict.fromkeys(self._doubles.problems)
-        for attempt in dict.fromkeys(attempts.seen):
+        for attempt in dict.fromkeys(attempts):
             who = f"{attempt.who} reached" if attempt.who else "a module reached"
             answer = f"stub it: tools: {{{attempt.who}: {{output: …}}}}" if attempt.who else ""
             yield "; ".join(filter(None, [f"{who} for the network ({attempt.what})", answer]))
@@ -759,12 +734,15 @@ def _check_agents(case: Case, plan: ResolvedPlan) -> None:
         ConfigError: The plan does not have the agents of a test.
     """
     known = list(read_items(plan.tree, "agents"))
-    scripts, expected = case.mapping("agents"), case.expected_agents
-    for where, names in (("agents", scripts), ("expect.agents", expected)):
-        for name in names:
-            if name not in known:
-                hint = did_you_mean(name, known) or f"its agents: {', '.join(known) or 'none'}"
-                raise ConfigError(f"{where}: the plan has no agent {name!r}; {hint}")
+    _require("agents", "agent", case.mapping("agents"), known)
+    _require("expect.agents", "agent", case.expected_agents, known)
+
+
+def _require(where: str, kind: str, names: Iterable[str], known: list[str]) -> None:
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"its {kind}s: {', '.join(known) or 'none'}"
+            raise ConfigError(f"{where}: the plan has no {kind} {name!r}; {hint}")
 
 
 def _running_tool(session: OpenSession) -> str:
