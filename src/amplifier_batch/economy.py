@@ -75,7 +75,7 @@ class Job:
         batch: The batch; its id is set once it is known.
         waiting: The requests that wait, by their number in the batch.
         done: How many are answered, as last reported by the provider.
-        trouble: What is done about the failure of the last poll; empty if it succeeded.
+        failures: How many requests to the provider in a row have failed and are tried again.
         is_guess: Whether the batch found in the provider's list may be another one.
         is_resumed: Whether an earlier run sent it.
     """
@@ -91,14 +91,13 @@ class Job:
         self.batch = batch
         self.waiting: dict[int, Asked] = {}
         self.done = 0
-        self.trouble = ""
+        self.failures = 0
         self.is_guess = False
         self.is_resumed = False
         self._service = service
         self._record = record
         self._changed = changed
         self._notice = notice
-        self._failures = 0
         self._cancelling = asyncio.Event()
         self._is_cancelled = False
 
@@ -221,19 +220,18 @@ class Job:
         self._reset_failures()
 
     def _reset_failures(self) -> None:
-        self.trouble, self._failures = "", 0
+        self.failures = 0
         self._changed()
 
     async def _recover(self, error: LLMError, max_failures: float = _TRIES) -> None:
         """Wait after a temporary failure; raise any other, and one too many."""
-        self._failures += 1
-        if not error.retryable or self._failures >= max_failures:
+        if not error.retryable or self.failures + 1 >= max_failures:
             raise error
-        if not self.trouble:
-            self.trouble = "trying again"
+        self.failures += 1
+        if self.failures == 1:
             self._notice(f"{error}; trying again")
         self._changed()
-        pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures, 10), _MAX_PAUSE)
+        pause = min(_FIRST_PAUSE * 2.0 ** min(self.failures, 10), _MAX_PAUSE)
         await self._pause(max(pause, min(error.retry_after or 0.0, _MAX_RETRY)))
 
     async def _pause(self, seconds: float) -> None:
@@ -374,7 +372,7 @@ class Broker:
         done, number = sum(job.done for job in jobs), sum(job.batch.number for job in jobs)
         name = f"{len(jobs)} batches" if len(jobs) > 1 else f"batch {jobs[0].batch.id or ''}"
         age = describe.duration(max(0.0, time.time() - min(job.batch.at for job in jobs)))
-        trouble = next((f" ({job.trouble})" for job in jobs if job.trouble), "")
+        trouble = " (trying again)" if any(job.failures for job in jobs) else ""
         return f"{name.strip()}: {done:,} of {number:,} done, {age}{trouble}"
 
     async def close(self) -> None:

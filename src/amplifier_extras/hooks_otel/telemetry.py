@@ -56,7 +56,6 @@ class Operation:
         kind: The span's kind.
         span: Its id.
         parent: Id of the span around it; the session's if None.
-        turn: Id of the turn it belongs to; None if unknown.
         attributes: What is known of it.
         began: When, in nanoseconds.
         error: Type and message, if it failed.
@@ -67,7 +66,6 @@ class Operation:
     kind: SpanKind
     span: str
     parent: str | None
-    turn: str | None
     attributes: Attributes
     began: int = field(default_factory=time.time_ns)
     error: tuple[str, str] | None = None
@@ -432,12 +430,11 @@ class Telemetry:
     ) -> None:
         if not self._trace.begun:
             return
-        turn = fields.get("turn_id")
         around = fields.get("parent_span_id") if parent else None
         if parent and not isinstance(around, str):
             # A loop without ids: assume the last started operation of that kind.
             around = self._latest(parent)
-        operation = Operation(name, kind, span_id(fields.get("span_id")), around, turn, about)
+        operation = Operation(name, kind, span_id(fields.get("span_id")), around, about)
         self._open[key] = operation
 
     def _latest(self, kind: str) -> str | None:
