@@ -6,13 +6,13 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 35_980,
+    "amplifier_app": 36_010,
     "amplifier_batch": 8_032,
     "amplifier_core": 2_980,
     "amplifier_serve": 1_835,
     "amplifier_extras": 4_897,
     "amplifier_kit": 4_593,
-    "amplifier_modules": 19_225,
+    "amplifier_modules": 19_210,
     "amplifier_support": 5_814,
 }
 

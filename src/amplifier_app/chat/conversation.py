@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
 from amplifier_app.base.outcome import OK, Ending, Outcome, to_outcome
@@ -32,7 +34,6 @@ from amplifier_app.base.stdio import Output
 from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.project_files import PromptFiles, matching, project_files, to_mention
 from amplifier_app.chat.slash.contributed import contributed_commands
-from amplifier_app.chat.slash.layout import lines, styled
 from amplifier_app.chat.slash.registry import (
     Chat,
     Leave,
@@ -48,8 +49,7 @@ from amplifier_app.chat.slash.registry import (
 )
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.plan.schema.grammar import STATUS_FIELDS
-from amplifier_app.render.ansi import Lines
-from amplifier_app.render.conversation import dimmed_parts
+from amplifier_app.render.conversation import ConversationView
 from amplifier_app.render.status_line import StatusCommand, status_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import ADD_MODULE, NO_MODES
@@ -153,7 +153,7 @@ def _size(name: str) -> str:
 _MAX_HEADER_LINES = 12
 
 
-async def resume_header(session: OpenSession, recorded: Recorded) -> Lines:
+async def resume_header(session: OpenSession, recorded: Recorded) -> Group:
     """The header of a resumed session with a conversation, and its last exchange."""
     prompts = len(recorded.prompts)
     metadata = session.saved.metadata if session.saved is not None else {}
@@ -164,21 +164,21 @@ async def resume_header(session: OpenSession, recorded: Recorded) -> Lines:
         describe.age(str(metadata.get("updated"))),
         f"plan {one_line(session.facts.profile, 40)}",
     ]
-    header = [styled(" · ".join(filter(None, facts)), "bold")]
+    lines: list[RenderableType] = [Text(" · ".join(filter(None, facts)), style="bold")]
     project = metadata.get("project")
     if session.saved is not None and isinstance(project, str):
         changed = await asyncio.to_thread(files_changed_since, session.saved.path, project)
         if changed:
-            header.append(styled(describe.changed_since(changed), "yellow"))
+            lines.append(Text(describe.changed_since(changed), style="yellow"))
     parts = build_parts(last_prompts(recorded, 1), session.renderer.visibility)
     exchange = [part for part in parts if part.kind in ("prompt", "answer")]
     answers = [part for part in exchange if part.kind == "answer"]
     last = [*exchange[:1], *answers[-1:]] if prompts else answers[-1:]
-    header.append(dimmed_parts(last, _MAX_HEADER_LINES))
+    lines.append(ConversationView(last, style="dim", max_lines=_MAX_HEADER_LINES))
     if prompts > 1:
         earlier = describe.count(prompts - 1, "earlier prompt")
-        header.append(styled(f"{earlier}: /history", "dim"))
-    return lines(*header, "")
+        lines.append(Text(f"{earlier}: /history", style="dim"))
+    return Group(*lines, Text())
 
 
 def _verb(metadata: Mapping[str, Any]) -> str:

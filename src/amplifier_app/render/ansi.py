@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
-from amplifier_app.base.sanitize import for_terminal
 from amplifier_support.text import lazy_pattern
 
 _STYLES = {"bold": 1, "dim": 2, "italic": 3, "underline": 4, "reverse": 7, "strike": 9}
@@ -141,11 +142,6 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     return [text[: first[1]], *(indent + text[begin:end] for begin, end in others)]
 
 
-def wrapped_text(text: str, width: int) -> list[str]:
-    """Return each line of a text as lines of at most `width` cells."""
-    return [row for line in text.split("\n") for row in wrapped(line.rstrip(), width)]
-
-
 def _indented_rows(text: str, width: int, indent: str) -> list[tuple[int, int]]:
     """Return the rows of a line, see `line_rows`; those after the first leave room for an indentation."""
     first, *others = line_rows(text, width)
@@ -241,24 +237,23 @@ def message_lines(rows: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-class Lines:
-    """A reply to a command that is drawn for the width of the terminal.
+def rich_lines(content: Any, width: int, *, styled: bool) -> list[str]:
+    """Return the lines of a Rich renderable, with colour sequences if they are `styled`."""
+    # Rich is loaded for the few commands that draw with it.
+    from rich.console import Console
 
-    Args:
-        draw: Returns the lines for a number of columns, possibly with colours. The other argument is
-            False for plain output, where answers are not rendered.
-    """
-
-    def __init__(self, draw: Callable[[int, bool], Iterable[str]]) -> None:
-        self.draw = draw
-
-
-def reply_lines(reply: str | Lines, width: int, *, styled: bool) -> list[str]:
-    """Return the lines of a reply to a command, with colours if they are `styled`."""
-    if isinstance(reply, str):
-        return wrapped_text(for_terminal(reply), width)
-    lines = reply.draw(width, styled)
-    return list(lines) if styled else [plain(line).rstrip() for line in lines]
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=width,
+        force_terminal=styled,
+        no_color=not has_colours(),
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    console.print(content)
+    return file.getvalue().splitlines()
 
 
 def clip_middle(text: str, width: int) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.render.ansi import Lines, clip, message_lines, paint, wrapped, wrapped_text
+from amplifier_app.render.ansi import clip, message_lines, paint, wrapped
 from amplifier_app.render.markdown import markdown_lines
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import Heading, Part
@@ -56,27 +59,38 @@ def _part_lines(
 
 def _part(kind: str, text: str, width: int, *, markdown: bool) -> list[str]:
     if kind == "answer":
-        return markdown_lines(text, width) if markdown else wrapped_text(text, width)
+        return markdown_lines(text, width) if markdown else _wrapped_lines(text, width)
     if kind == "call":
         number, _, rest = text.partition(" ")
         return [clip(f"{paint(f'{number:>4}', 'dim')} {rest}", width)]
     if kind == "prompt":
-        return message_lines(wrapped_text(text, width - 2), width)
+        return message_lines(_wrapped_lines(text, width - 2), width)
     style = "dim italic" if kind == "thinking" else "dim"
-    return [paint(wrapped_line, style) for wrapped_line in wrapped_text(text, width)]
+    return [paint(wrapped_line, style) for wrapped_line in _wrapped_lines(text, width)]
 
 
-def conversation_view(parts: Sequence[Part]) -> Lines:
-    """Return parts of a conversation as a reply; in plain output, answers are shown as they were written."""
-    return Lines(lambda width, styled: part_lines(parts, width, markdown=styled))
+class ConversationView:
+    """Parts of a conversation as a reply to a command; see `part_lines`.
+
+    Args:
+        parts: The parts.
+        style: The style of all lines.
+        max_lines: Lines of each part that are shown.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], *, style: str = "", max_lines: int | None = None
+    ) -> None:
+        self._parts = parts
+        self._style = style
+        self._most = max_lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render Markdown, but not in plain output, where answers are not rendered either."""
+        width, markdown = options.max_width, console.is_terminal
+        for line in part_lines(self._parts, width, markdown=markdown, max_lines=self._most):
+            yield Text.from_ansi(line, style=self._style, no_wrap=True, overflow="ignore")
 
 
-def dimmed_parts(parts: Sequence[Part], max_lines: int) -> Lines:
-    """Return the first lines of each part of a conversation, all of them dim."""
-    reset, dim = "\x1b[0m", "\x1b[2m"
-
-    def draw(width: int, styled: bool) -> Iterator[str]:
-        for line in part_lines(parts, width, markdown=styled, max_lines=max_lines):
-            yield f"{dim}{line.replace(reset, reset + dim)}{reset}" if line else line
-
-    return Lines(draw)
+def _wrapped_lines(text: str, width: int) -> list[str]:
+    return [row for line in text.split("\n") for row in wrapped(line, width)]

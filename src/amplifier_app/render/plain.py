@@ -8,7 +8,7 @@ from typing import Any
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal, with_colours
 from amplifier_app.base.stdio import ERASE_LINE, Output, terminal_size, to_stderr
-from amplifier_app.render.ansi import Lines, reply_lines
+from amplifier_app.render.ansi import rich_lines
 from amplifier_app.render.text import StderrNotices, StreamedBlocks
 from amplifier_app.runtime.observers.observer import Level
 from amplifier_app.runtime.turns.turn import EventHandler, TurnResult, peek
@@ -67,10 +67,11 @@ class PlainRenderer(StreamedBlocks):
         self._end_line()
         self._write(f"{for_terminal(line)}\n")
 
-    def reply(self, content: str | Lines) -> None:
-        lines = reply_lines(content, terminal_size(self._output.fd)[0], styled=False)
+    def reply(self, content: Any) -> None:
+        content = for_terminal(content) if isinstance(content, str) else content
+        lines = rich_lines(content, terminal_size(self._output.fd)[0], styled=False)
         self._end_line()
-        self._write("\n".join(lines) + "\n")
+        self._write("\n".join(line.rstrip() for line in lines) + "\n")
 
     def line_entered(self) -> None:
         self._last_character = "\n"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, cast
 
 from amplifier_app.base.stdio import Output, terminal_size
-from amplifier_app.render.ansi import cells, clip, wrapped_text
+from amplifier_app.render.ansi import cells, clip, wrapped
 from amplifier_app.runtime.turns.turn import result_in
 from amplifier_support.fields import read_field
 
@@ -169,7 +169,8 @@ class Scrollback:
 
     def wrapped(self, text: str, indent: int = 0) -> list[str]:
         """Return text as lines that fit the screen next to an indentation."""
-        return wrapped_text(text, max(self._screen.width - indent, 8))
+        width = max(self._screen.width - indent, 8)
+        return [row for line in text.split("\n") for row in wrapped(line.rstrip(), width)]
 
     def take(self) -> str:
         """Return the collected lines as text and forget them."""

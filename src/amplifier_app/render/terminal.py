@@ -22,7 +22,7 @@ from amplifier_app.base.sanitize import (
     visible,
     with_colours,
 )
-from amplifier_app.render.ansi import Lines, cells, clip, fold, message_lines, paint, reply_lines
+from amplifier_app.render.ansi import cells, clip, fold, message_lines, paint, rich_lines
 from amplifier_app.render.call_lines import (
     FinishedCall,
     about_call,
@@ -732,9 +732,12 @@ class TerminalRenderer(Renderer):
         self._scrollback.print(fold(line, max(self._screen.width, 8)))
         self._refresh()
 
-    def reply(self, content: str | Lines) -> None:
+    def reply(self, content: Any) -> None:
         self._message.print_finished()
-        self._scrollback.print(reply_lines(content, max(self._screen.width, 8), styled=True))
+        if isinstance(content, str):
+            self._scrollback.print(self._scrollback.wrapped(for_terminal(content)))
+        else:
+            self._scrollback.print(rich_lines(content, self._screen.width, styled=True))
         self._refresh()
 
     @contextlib.contextmanager

@@ -16,7 +16,7 @@ from amplifier_app.chat.slash.registry import (
     find,
     run_command,
 )
-from amplifier_app.render.ansi import reply_lines
+from amplifier_app.render.ansi import rich_lines
 from amplifier_serve.acp.updates import Updates
 
 if TYPE_CHECKING:
@@ -121,5 +121,6 @@ class Commands:
 def _as_text(reply: Any) -> str:
     """The output of a command as Markdown that keeps its columns."""
     if not isinstance(reply, str):
-        reply = "\n".join(reply_lines(reply, _COLUMNS, styled=False))
+        drawn = rich_lines(reply, _COLUMNS, styled=False)
+        reply = "\n".join(line.rstrip() for line in drawn)
     return f"```\n{reply}\n```" if "\n" in reply else reply

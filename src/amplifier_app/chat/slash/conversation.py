@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 
+from rich.text import Text
+
 from amplifier_app.base.errors import AppError, UsageError
-from amplifier_app.chat.slash.layout import Rows, lines, styled
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.chat.slash.layout import Rows, lines
 from amplifier_app.chat.slash.registry import (
     Chat,
     Leave,
@@ -95,8 +98,10 @@ async def leave(chat: Chat, argument: str) -> Reply:
 async def think(chat: Chat, argument: str) -> Reply:
     if not chat.session.renderer.visibility.show_thinking(parse_switch("/think", argument)):
         return "Thinking is hidden."
-    thought = chat.renderer.folded_thinking
-    return lines("Thinking is shown.", *(["", styled(thought, "dim italic")] if thought else []))
+    thought = for_terminal(chat.renderer.folded_thinking)
+    return lines(
+        "Thinking is shown.", *([Text(f"\n{thought}", style="dim italic")] if thought else [])
+    )
 
 
 @command("/verbose", "Show or hide the output of tools", usage="[on|off]", during_turn=True)

@@ -11,7 +11,7 @@ from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.sanitize import one_line, visible
-from amplifier_app.chat.slash.layout import Rows, lines
+from amplifier_app.chat.slash.layout import Lines, Rows, lines
 from amplifier_app.chat.slash.registry import (
     Chat,
     Reply,
@@ -20,7 +20,6 @@ from amplifier_app.chat.slash.registry import (
     describe_error,
     parse_choice,
 )
-from amplifier_app.render.ansi import Lines
 from amplifier_app.render.diff import compare, files_lines, summary
 from amplifier_app.runtime import describe
 from amplifier_app.trust import INSTRUCTION_NAMES, instruction_files
@@ -152,7 +151,7 @@ async def diff(chat: Chat, argument: str) -> Reply:
             files.append(compare(old, new, name))
     if not files and not skipped:
         return "No file changes."
-    diffs = Lines(lambda width, _: files_lines(files, width))
+    diffs = Lines(lambda width: files_lines(files, width))
     return lines(diffs, *skipped, *([summary(files)] if len(files) > 1 else []))
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.chat.slash.layout import Rows, lines, wrapped_source
+from amplifier_app.chat.slash.layout import Lines, Rows, lines, wrapped_source
 from amplifier_app.chat.slash.model import answered
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.plan.explain import describe_place, yaml_text
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.tree.entries import NoSuchPath, entry_key, find, module_entries, parse_path
 from amplifier_app.plan.tree.nodes import Node, read_text
-from amplifier_app.render.ansi import Lines
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import NO_MODES, current_mode, place_of_rule, policy_of_session
 from amplifier_app.runtime.request_sections import find_tool_entry
@@ -102,7 +101,7 @@ async def plan(chat: Chat, argument: str) -> Reply:
         except ValueError as error:
             raise UsageError(f"/plan: {error}") from None
     text = yaml_text(tree, origins=True)
-    return Lines(lambda width, _: wrapped_source(text, width))
+    return Lines(lambda width: wrapped_source(text, width))
 
 
 @command("/modules", "Modules of the session and where the plan has them", during_turn=True)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.render.ansi import Lines, cells, paint, reply_lines, wrapped, wrapped_text
+from amplifier_app.render.ansi import cells, wrapped
 
 _LEAST_VALUE = 24
 """Cells a value needs next to its name; with fewer it goes below it."""
@@ -13,7 +18,7 @@ _LONG_NAME = 24
 """Cells of a name from which its value goes below it, unless the terminal is wide enough for all."""
 
 
-class Rows(Lines):
+class Rows:
     """Names with values, aligned; a long value wraps at words, and on a narrow terminal it is below its name.
 
     Args:
@@ -22,34 +27,49 @@ class Rows(Lines):
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]], *, numbers: bool = False) -> None:
-        super().__init__(self._lines)
         self._pairs = [(for_terminal(name), for_terminal(value)) for name, value in pairs]
         self._numbers = numbers
 
-    def _lines(self, width: int, styled: bool) -> Iterator[str]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widest = max((cells(name) for name, _ in self._pairs), default=0)
         longest = max((cells(value) for _, value in self._pairs), default=0)
-        if not self._numbers and widest + 2 + longest > width:
+        if not self._numbers and widest + 2 + longest > options.max_width:
             short = (cells(name) for name, _ in self._pairs if cells(name) < _LONG_NAME)
             widest = max(short, default=widest)
-        is_narrow = not self._numbers and widest + 2 + _LEAST_VALUE > width
-        column = 4 if is_narrow else widest + 2
+        if not self._numbers and widest + 2 + _LEAST_VALUE > options.max_width:
+            for name, value in self._pairs:
+                yield Text(name)
+                if value:
+                    yield Padding(Text(value), (0, 0, 0, 4))
+            return
+        grid = self._grid(widest)
         for name, value in self._pairs:
-            if is_narrow or cells(name) > widest:
-                yield from wrapped(name, width)
-                name = ""
-                if not value:
-                    continue
-            for row in wrapped_text(value, max(width - column, 8)):
-                space = column - cells(name) + (longest - cells(row) if self._numbers else 0)
-                yield f"{name}{' ' * space}{row}".rstrip()
-                name = ""
+            if cells(name) > widest:
+                yield grid
+                yield Text(name)
+                name, grid = "", self._grid(widest)
+            grid.add_row(Text(name), Text(value))
+        yield grid
+
+    def _grid(self, width: int) -> Table:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(width=width)
+        grid.add_column(justify="right" if self._numbers else "left", overflow="fold")
+        return grid
 
 
-def styled(text: str, style: str) -> Lines:
-    """Return a text in a style, see `amplifier_app.render.ansi.paint`."""
-    safe = for_terminal(text)
-    return Lines(lambda width, _: (paint(row, style) for row in wrapped_text(safe, width)))
+class Lines:
+    """Lines drawn for the width of the terminal.
+
+    Args:
+        draw: Returns the lines for a number of columns, possibly with colours.
+    """
+
+    def __init__(self, draw: Callable[[int], Iterable[str]]) -> None:
+        self._draw = draw
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from map(Text.from_ansi, self._draw(options.max_width))
 
 
 def wrapped_source(text: str, width: int) -> Iterator[str]:
@@ -68,11 +88,6 @@ def mark(name: str, current: str | None) -> str:
     return "*" if name == current else " "
 
 
-def lines(*parts: str | Lines) -> Lines:
+def lines(*parts: RenderableType) -> Group:
     """Return the parts, one below the other."""
-
-    def draw(width: int, styled: bool) -> Iterator[str]:
-        for part in parts:
-            yield from reply_lines(part, width, styled=styled)
-
-    return Lines(draw)
+    return Group(*(Text(for_terminal(part)) if isinstance(part, str) else part for part in parts))

@@ -6,7 +6,7 @@ A command is a function decorated with `command`, in one of the files listed in 
     async def think(chat: Chat, argument: str) -> Reply:
         ...
 
-It returns what to show: text, `Lines` or None. It raises an `AppError` for a bad argument.
+It returns what to show: text, a Rich renderable or None. It raises an `AppError` for a bad argument.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.render.ansi import Lines
 from amplifier_app.sessions.summary import short_id
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean, lazy_pattern
@@ -136,8 +135,8 @@ class Chat(Protocol):
         ...
 
 
-Reply = str | Lines | None
-"""The output of a command; None for nothing."""
+Reply = Any
+"""The output of a command: text, a Rich renderable, or None for nothing."""
 
 Run = Callable[[Chat, str], Awaitable[Reply]]
 Complete = Callable[[Chat, str], Iterable["str | tuple[str, str]"]]

@@ -19,7 +19,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.picker import SessionPicker
 from amplifier_app.chat.slash.layout import Rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
-from amplifier_app.render.conversation import conversation_view
+from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.continuation import build_conversation, reopening_options
 from amplifier_app.runtime.export.parts import build_parts, call_text, last_prompts
@@ -124,7 +124,7 @@ async def history(chat: Chat, argument: str) -> Reply:
     conversation = await build_conversation(chat.session)
     count = _number("/history", argument) if argument else 0
     parts = list(build_parts(last_prompts(conversation, count), chat.session.renderer.visibility))
-    return conversation_view(parts) if parts else "No conversation yet."
+    return ConversationView(parts) if parts else "No conversation yet."
 
 
 @command("/show", "A tool call with its whole input and result", usage="[N]", during_turn=True)

@@ -193,7 +193,7 @@ class Renderer:
         """Show a line that a module has printed, perhaps with colours."""
 
     def reply(self, content: Any) -> None:
-        """Show the output of a chat command: text, or `amplifier_app.render.ansi.Lines`."""
+        """Show the output of a chat command: text, or a Rich renderable."""
 
     def paused(self) -> AbstractContextManager[None]:
         """Release the terminal to another reader and writer for the duration."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
-from amplifier_app.render.ansi import plain, reply_lines
+from rich.console import Console
+
+from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.runtime.observers.observer import Level, Renderer
 
 
@@ -21,5 +24,9 @@ class Notices(Renderer):
 
 def read_text(reply: Any, *, width: int = 80, terminal: bool = False) -> str:
     """The text of the reply to a command."""
-    lines = map(plain, reply_lines(reply, width, styled=terminal))
-    return "".join(f"{line}\n" for line in lines)
+    file = io.StringIO()
+    console = Console(
+        file=file, width=width, color_system=None, force_terminal=terminal, legacy_windows=False
+    )
+    console.print(for_terminal(reply) if isinstance(reply, str) else reply)
+    return file.getvalue()

@@ -121,7 +121,7 @@ async def test_rename_and_fork_act_on_the_open_session(chat: Any, saved: SavedSe
     assert new.metadata["mode"] == "edits"
     listed = await said(chat, "/sessions")
     assert "abcdef" in listed
-    assert "  A new title (this session)\n" in listed
+    assert "  A new title (this session) " in listed
     assert "  Fork at step 1: A new title\n" in listed
     assert listed.count("(this session)") == 1
 
