@@ -27,6 +27,7 @@ from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.removal import UNFINISHED, AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import ID, SCHEMA_VERSION, short_id
+from amplifier_support.fields import to_mapping
 from amplifier_support.files import (
     FOLDER_MODE,
     create_atomically,
@@ -246,6 +247,24 @@ def _sources(store: SessionStore, session: SessionFolder) -> Iterator[SessionFol
         if current is not None:
             seen.add(current.id)
             yield current
+
+
+def find_continuation(store: SessionStore, session: SessionFolder) -> str | None:
+    """The id of the latest session that took over all of a session and went on; None if there is none."""
+    size = _transcript_size(session)
+    for summary in sorted(store.summaries(), key=lambda summary: summary.updated, reverse=True):
+        if summary.project == session.metadata.get("project") and (fork := store.get(summary.id)):
+            point = to_mapping(fork.metadata.get("forked_from"))
+            is_whole = (point.get("session"), point.get("bytes")) == (session.id, size)
+            if is_whole and _transcript_size(fork) > size:
+                return fork.id
+    return None
+
+
+def _transcript_size(session: SessionFolder) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return (session.path / "transcript.jsonl").stat().st_size
+    return 0
 
 
 def _copy_id(origin: str, parent: str) -> str:

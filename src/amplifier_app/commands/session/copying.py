@@ -23,6 +23,7 @@ from amplifier_app.runtime.export.markdown import as_data, as_trajectory, sessio
 from amplifier_app.runtime.export.parts import Exported, export_session, redactor
 from amplifier_app.sessions.bundle import import_bundle, read_bundle, write_bundle
 from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.fork import find_continuation
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import short_id
 
@@ -70,23 +71,24 @@ def export(
         to_stderr(f"Written to {to}.")
         return
     exported, kind = export_session(session, spawned, redact), chosen[0] if chosen else "--md"
+    continued = find_continuation(store, session) if atif else None
     if to is None:
-        pieces = _pieces(exported, kind)
+        pieces = _pieces(exported, kind, continued)
         safe = map(for_terminal, pieces) if sys.stdout.isatty() else pieces
         show_paged(safe, use_pager=False)
         return
-    write_new(to, lambda: _pieces(exported, kind), mode=0o666)
+    write_new(to, lambda: _pieces(exported, kind, continued), mode=0o666)
     to_stderr(f"Written to {to}.")
 
 
-def _pieces(session: Exported, kind: str) -> Iterable[str]:
+def _pieces(session: Exported, kind: str, continued: str | None) -> Iterable[str]:
     if kind == "--html":
         from amplifier_app.runtime.export.page import as_page
 
         return as_page(session)
     if kind == "--md":
         return session_markdown(session)
-    data: Any = as_data(session) if kind == "--json" else as_trajectory(session)
+    data: Any = as_data(session) if kind == "--json" else as_trajectory(session, continued)
     return itertools.chain(json_pieces(data), ["\n"])
 
 

@@ -82,8 +82,12 @@ def as_data(session: Exported) -> dict[str, Any]:
     }
 
 
-def as_trajectory(session: Exported) -> dict[str, Any]:
+def as_trajectory(session: Exported, continued: str | None = None) -> dict[str, Any]:
     """A session as an ATIF trajectory, with those of its sub-agents, for `json_pieces`.
+
+    Args:
+        session: The session.
+        continued: The id of the session that continues it, which is that of its trajectory, too.
 
     Raises:
         SessionError: It has no messages; a trajectory must have a step.
@@ -94,7 +98,7 @@ def as_trajectory(session: Exported) -> dict[str, Any]:
     trajectory = _trajectory(session, below)
     if trajectory is None:
         raise SessionError(f"session {session.id} has no messages to export as a trajectory")
-    return trajectory
+    return {**trajectory, "continued_trajectory_ref": continued} if continued else trajectory
 
 
 def _trajectory(

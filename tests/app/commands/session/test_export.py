@@ -249,12 +249,15 @@ def test_the_trajectory_of_a_fork_marks_what_it_took_over(tmp_path: Path) -> Non
         done = run_amplifier("run", "-f", plan, *arguments, cwd=tmp_path)
         assert done.code == 0, done.stderr
     fork = SessionStore().latest(str(tmp_path))
+    original = json.loads(run_amplifier("session", "export", "first", "--atif").stdout)
+    assert original["continued_trajectory_ref"] == fork.id
     found = json.loads(run_amplifier("session", "export", fork.id, "--atif").stdout)
     copied = [(step["source"], step.get("is_copied_context", False)) for step in found["steps"]]
     assert copied == [
         *(("user", True), ("user", True), ("agent", True), ("user", True), ("agent", True)),
         *(("user", False), ("agent", False)),
     ]
+    assert (found["trajectory_id"], found.get("continued_trajectory_ref")) == (fork.id, None)
     text, image = found["steps"][0]["message"]
     assert text["text"].startswith("[red.png")
     encoded = base64.b64encode(RED_PNG).decode()
@@ -262,6 +265,15 @@ def test_the_trajectory_of_a_fork_marks_what_it_took_over(tmp_path: Path) -> Non
         "media_type": "image/png",
         "path": f"data:image/png;base64,{encoded}",
     }
+
+
+def test_a_session_that_went_on_itself_is_not_continued_by_its_fork(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
+    for how in ("--session", "--fork", "--session"):
+        done = run_amplifier("run", "-f", plan, how, "first", "hi", cwd=tmp_path)
+        assert done.code == 0, done.stderr
+    exported = json.loads(run_amplifier("session", "export", "first", "--atif").stdout)
+    assert "continued_trajectory_ref" not in exported
 
 
 def test_results_of_sub_agents_refer_to_their_trajectories() -> None:
