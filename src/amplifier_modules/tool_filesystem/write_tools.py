@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 from abc import abstractmethod
-from bisect import bisect_left, bisect_right
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import accumulate
@@ -175,7 +175,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> Edited:
     Raises:
         FileProblem: An edit cannot be made; if there are several, the message says which.
     """
-    step: list[Change] = []
+    combined: list[Change] = []
     places = 0
     outcome = text
     for number, edit in enumerate(edits, 1):
@@ -186,11 +186,12 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> Edited:
                 raise
             which = f"edit {number} of {len(edits)}"
             raise type(error)(f"{which}: {error}\nNo edit was made.") from None
+        combined = _combine_changes(combined, step, outcome)
         outcome = apply(outcome, step)
         places += len(step)
     if outcome == text:
         raise NothingToChange("the edits cancel each other out: nothing would change")
-    return Edited(outcome, step if len(edits) == 1 else [_whole_change(text, outcome)], places)
+    return Edited(outcome, combined, places)
 
 
 def changes(text: str, edit: Edit) -> list[Change]:
@@ -232,16 +233,56 @@ def apply(text: str, changes: Sequence[Change]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _whole_change(text: str, outcome: str) -> Change:
-    """The change from the first difference of two texts to the last."""
-    shorter = min(len(text), len(outcome))
-    start = bisect_left(range(shorter), True, key=lambda n: text[: n + 1] != outcome[: n + 1])
-    end = bisect_left(
-        range(shorter - start),
-        True,
-        key=lambda n: text[len(text) - n - 1 :] != outcome[len(outcome) - n - 1 :],
-    )
-    return Change(start, len(text) - end, outcome[start : len(outcome) - end])
+def _combine_changes(
+    first: Sequence[Change], second: Sequence[Change], between: str
+) -> list[Change]:
+    """The changes equal to `first` followed by `second` on its result, `between`.
+
+    All are in order; changes of the two that touch become one.
+    """
+    if not first:
+        return list(second)
+    result: list[Change] = []
+    later = deque(second)
+    shift = 0  # how far text after the changes of `first` so far has moved
+    earlier = deque(_moved(first))
+    while earlier or later:
+        start = min(waiting[0].start for waiting in (earlier, later) if waiting)
+        end, moved = start, shift
+        inner: list[Change] = []
+        while True:
+            if earlier and earlier[0].start <= end:
+                change = earlier.popleft()
+                moved += change.grown
+                end = max(end, change.end)
+            elif later and later[0].start <= end:
+                inner.append(later.popleft())
+                end = max(end, inner[-1].end)
+            else:
+                break
+        within = [Change(c.start - start, c.end - start, c.new) for c in inner]
+        result.append(Change(start - shift, end - moved, apply(between[start:end], within)))
+        shift = moved
+    return result
+
+
+class _Moved(NamedTuple):
+    """The position of a change's new text, and how much longer it is than the old text."""
+
+    start: int
+    end: int
+    grown: int
+
+
+def _moved(changes: Sequence[Change]) -> list[_Moved]:
+    moved: list[_Moved] = []
+    shift = 0
+    for change in changes:
+        start = change.start + shift
+        grown = len(change.new) - (change.end - change.start)
+        moved.append(_Moved(start, start + len(change.new), grown))
+        shift += grown
+    return moved
 
 
 def _matches(text: str, old: str, *, overlapping: bool) -> Iterator[tuple[int, int]]:

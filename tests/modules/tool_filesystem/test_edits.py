@@ -212,6 +212,13 @@ def test_combined_changes_equal_edits_in_sequence(text: str, edits: list[Edit]) 
     assert all(one[1] <= other[0] for one, other in pairwise(ends))
 
 
+def test_edits_far_apart_remain_changes_of_their_own() -> None:
+    # The time of a diff depends on the changes, not on the lines between them.
+    text = "first\n" + "}\n\nreturn\n" * 100 + "last\n"
+    outcome = apply_edits(text, [Edit("first", "1"), Edit("last", "2")])
+    assert [text[change.start : change.end] for change in outcome.changes] == ["first", "last"]
+
+
 def test_git_applies_the_diff_with_the_same_result(tmp_path: Path) -> None:
     text = "".join(f"{n % 7} of {n}\n" for n in range(400))
     edits = [
