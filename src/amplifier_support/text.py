@@ -73,8 +73,15 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = _CUTOFF) -> st
 
 def common_length(left: Sequence[object], right: Sequence[object]) -> int:
     """The length of the common beginning of two texts."""
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))
+    # Of requests of megabytes: slices are compared a thousand times faster than single items.
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def printable(text: str) -> str:
