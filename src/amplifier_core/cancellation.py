@@ -80,8 +80,9 @@ async def call_each(
     for function, owner in list(functions):
         name = f"{what} '{code_name(function, owner)}'"
         try:
+            pending = function()
             async with asyncio.timeout(late_seconds if fatal else None):
-                await await_result(function())
+                await await_result(pending)
         # Foreign code: one that fails must not keep the others from running. It may also await a task
         # that it has cancelled, which is not a request to this task.
         except BaseException as error:

@@ -3,9 +3,9 @@
 `raw` holds the vendor's original data and is not included in `to_dict()`.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 
 class ContentBlockType(str, Enum):  # noqa: UP042 - str() of a member must stay the enum's own
@@ -21,18 +21,22 @@ class ContentBlockType(str, Enum):  # noqa: UP042 - str() of a member must stay 
 class ContentBlock:
     """Base of the blocks below."""
 
+    # Not all fields: modules add their own to subclasses, which need not be JSON.
+    _in_dict: ClassVar[tuple[str, ...]] = ()
+
     type: ContentBlockType
     raw: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The block as JSON-ready data."""
-        own = [field.name for field in fields(self) if field.name not in ("type", "raw")]
-        return {"type": self.type.value, **{name: getattr(self, name) for name in own}}
+        return {"type": self.type.value, **{name: getattr(self, name) for name in self._in_dict}}
 
 
 @dataclass
 class TextContent(ContentBlock):
     """Text of an answer."""
+
+    _in_dict = ("text",)
 
     type: ContentBlockType = ContentBlockType.TEXT
     text: str = ""
@@ -42,6 +46,8 @@ class TextContent(ContentBlock):
 class ThinkingContent(ContentBlock):
     """Text of the model's reasoning."""
 
+    _in_dict = ("text",)
+
     type: ContentBlockType = ContentBlockType.THINKING
     text: str = ""
 
@@ -49,6 +55,8 @@ class ThinkingContent(ContentBlock):
 @dataclass
 class ToolCallContent(ContentBlock):
     """A tool call."""
+
+    _in_dict = ("id", "name", "arguments")
 
     type: ContentBlockType = ContentBlockType.TOOL_CALL
     id: str = ""
@@ -59,6 +67,8 @@ class ToolCallContent(ContentBlock):
 @dataclass
 class ToolResultContent(ContentBlock):
     """The result of a tool call."""
+
+    _in_dict = ("tool_call_id", "output", "error")
 
     type: ContentBlockType = ContentBlockType.TOOL_RESULT
     tool_call_id: str = ""

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -263,6 +264,30 @@ async def test_cleanups_that_hang_after_a_cancellation_are_stopped_and_named(
     # Before Python 3.11.4 the limit ends as a cancellation in a task that was cancelled.
     end = "TimeoutError" if sys.version_info >= (3, 11, 4) else "CancelledError"
     assert [end in message for message in failed] == [True, True]
+
+
+async def test_the_time_of_a_cleanup_after_an_interrupt_begins_when_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("amplifier_core.coordinator._LATE_SECONDS", 0.05)
+    coordinator, ran = ModuleCoordinator(), list[str]()
+
+    async def end() -> None:
+        await asyncio.sleep(0.01)
+        ran.append("ended")
+
+    def begin() -> Any:
+        time.sleep(0.06)
+        return end()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    coordinator.register_cleanup(begin)
+    coordinator.register_cleanup(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        await coordinator.cleanup()
+    assert ran == ["ended"]
 
 
 @pytest.mark.parametrize("failure", [SystemExit(0), asyncio.CancelledError(), RuntimeError()])

@@ -3,6 +3,7 @@
 import base64
 import json
 import pickle
+from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from datetime import datetime
 from decimal import Decimal
@@ -571,6 +572,23 @@ def test_content_blocks_as_data() -> None:
     assert "error" not in result.to_dict()
     result.error = "e"
     assert result.to_dict()["error"] == "e"
+
+
+def test_fields_that_a_module_adds_to_a_content_block_are_its_own_business() -> None:
+    @dataclass
+    class Image(content_models.ContentBlock):
+        data: bytes = b""
+
+        def to_dict(self) -> dict[str, Any]:
+            return {**super().to_dict(), "size": len(self.data)}
+
+    @dataclass
+    class Noted(content_models.TextContent):
+        note: object = None
+
+    kind = content_models.ContentBlockType.TEXT
+    assert Image(kind, data=b"1").to_dict() == {"type": "text", "size": 1}
+    assert Noted(text="t", note=object()).to_dict() == {"type": "text", "text": "t"}
 
 
 def test_a_compaction_result_counts_what_was_removed_from_the_view() -> None:
