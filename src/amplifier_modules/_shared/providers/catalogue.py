@@ -251,9 +251,12 @@ async def read_pages(
         page = await get(params)
         entries = entries_in(page, provider)
         yield entries
-        last = page.get("last_id")
+        if not page.get("has_more") or not entries:
+            return
+        # Services that are only compatible with OpenAI's need not repeat the id of the last entry.
+        last = page.get("last_id") if cursor == "after_id" else entries[-1]["id"]
         # A page without another last entry would come for ever.
-        if not page.get("has_more") or not entries or last in (None, "", params.get(cursor)):
+        if last in (None, "", params.get(cursor)):
             return
         params = {**params, cursor: str(last)}
 

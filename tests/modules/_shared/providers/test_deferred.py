@@ -27,6 +27,7 @@ from amplifier_core.message_models import (
     ToolSpec,
 )
 from amplifier_modules._shared.providers.base import read_step
+from amplifier_modules._shared.providers.catalogue import read_pages
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider, open_transport
 from amplifier_modules.provider_openai.config import OpenAIConfig
@@ -298,3 +299,15 @@ async def test_a_batch_whose_files_are_not_shown_yet_is_looked_at_again(
     with pytest.raises(ProviderUnavailableError, match="no files of answers for batch b") as caught:
         [one async for one in batches.answers("b", "k")]
     assert caught.value.retryable
+
+
+async def test_pages_of_services_without_the_id_of_the_last_entry_are_read() -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def get(params: dict[str, Any]) -> dict[str, Any]:
+        asked.append(params)
+        return {"data": [{"id": str(len(asked))}], "has_more": len(asked) < 3}
+
+    pages = [page async for page in read_pages(get, 1, "p", "after")]
+    assert [entry["id"] for page in pages for entry in page] == ["1", "2", "3"]
+    assert [params.get("after") for params in asked] == [None, "1", "2"]
