@@ -158,7 +158,7 @@ class Scan:
         """Return True if an invalid line and those after it are what an interrupted append leaves.
 
         That is one unfinished line, or blocks of NUL bytes; never anything that is followed by a whole
-        record, because each record was on disk before the next was begun.
+        record, because each record was on disk before the next was begun, or is brought there with it.
         """
         has_nul, finished = b"\x00" in line, line.endswith(b"\n")
         for later in self._lines:
@@ -234,6 +234,7 @@ class Writer:
         self._torn = reading.torn
         self._ends_line = reading.ends_line
         self._unfinished = False
+        self._unsynced = False
 
     def repair(self) -> None:
         """Cut off the torn end, and finish the last line. Raises OSError."""
@@ -246,7 +247,7 @@ class Writer:
             self._ends_line = True
 
     def write(self, line: bytes, *, durable: bool = True) -> None:
-        """Add an encoded record and return when it is on disk; if not `durable`, the next one brings it there.
+        """Add an encoded record and return when it is on disk; if not `durable`, the next one or `sync` brings it there.
 
         Raises:
             OSError: The system refused; the file is as it was before.
@@ -266,7 +267,13 @@ class Writer:
                 os.ftruncate(self.descriptor, self.size)
             raise
         self.size += len(line)
-        self._unfinished = False
+        self._unfinished, self._unsynced = False, not durable
+
+    def sync(self) -> None:
+        """Return when every record is on disk. Raises OSError."""
+        if self._unsynced:
+            _sync_data(self.descriptor)
+            self._unsynced = False
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -137,6 +137,11 @@ class Appender:
         with self._errors():
             self._writer.write(line, durable=durable)
 
+    def sync(self) -> None:
+        """Return when every record is on disk. Raises SessionError."""
+        with self._errors():
+            self._writer.sync()
+
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._writer.close()

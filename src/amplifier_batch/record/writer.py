@@ -173,6 +173,9 @@ class BatchWriter:
 
     def close(self) -> None:
         """Save the sums and close the files."""
+        # Commands that only read a batch do not make lost records again: none may be lost once it has ended.
+        with contextlib.suppress(SessionError):
+            self._journal.sync()
         self.save_status()
         self._journal.close()
         self._results.close()

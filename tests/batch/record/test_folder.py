@@ -133,6 +133,8 @@ def test_a_result_is_on_disk_before_the_next_row(
         writer.end(result("a"))
         # The journal has it with its next record; until then, the result says it.
         assert [Path(path).name for path in synced] == ["journal.jsonl", RESULTS]
+    # Commands that only read the batch need the last record.
+    assert [Path(path).name for path in synced[2:]] == ["journal.jsonl"]
 
 
 def test_sums_of_records_that_were_lost_with_the_machine_do_not_count(batch: BatchFolder) -> None:
