@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -111,7 +112,7 @@ def fold(line: str, width: int) -> list[str]:
     """
     if cells(line) <= width:
         return [line]
-    text, styles = "", list[tuple[int, str]]()  # each style with its position in the text
+    text, styles = "", deque[tuple[int, str]]()  # each style with its position in the text
     for part in _STYLE.split(line):
         if part.startswith("\x1b["):
             styles.append((len(text), part))
@@ -124,7 +125,7 @@ def fold(line: str, width: int) -> list[str]:
     for begin, end in _indented_rows(text, width, indent):
         pieces, at = [style, indent if lines else ""], begin
         while styles and styles[0][0] < end:
-            position, sequence = styles.pop(0)
+            position, sequence = styles.popleft()
             pieces += [text[at:position], sequence]
             at = max(at, position)
             style = "" if sequence in ("\x1b[0m", "\x1b[m") else style + sequence
