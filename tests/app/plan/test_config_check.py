@@ -89,6 +89,14 @@ def test_each_mistake_is_reported_at_its_key(module_id: str, text: str, said: st
     assert found[0].startswith(said)
 
 
+def test_entries_of_lists_are_located_by_position_not_by_name() -> None:
+    schema = {"properties": {"servers": {"items": {"properties": {"port": {"type": "integer"}}}}}}
+    text = "servers:\n  - {module: '1', port: x}\n  - {module: '0'}"
+    assert check("tool-any", text, schema) == [
+        "f:3:21: 'servers[0].port' of tool-any must be a whole number"
+    ]
+
+
 def test_all_mistakes_are_reported_at_once() -> None:
     found = check("tool-bash", "timeot: 1\nmax_output: 5\nmax_spill: -1\nenvs: []")
     assert sorted(one.split(":")[1] for one in found) == ["2", "3", "4", "5"]

@@ -16,8 +16,7 @@ from referencing import Registry
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.schema.module_schemas import current_keys
 from amplifier_app.plan.schema.rules import Schema
-from amplifier_app.plan.tree.entries import find
-from amplifier_app.plan.tree.nodes import MapNode, Scalar, plain_data
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data
 from amplifier_app.plan.tree.problems import Problem, suggest
 from amplifier_app.plan.tree.yaml_reader import plain_scalar
 
@@ -94,7 +93,7 @@ def _to_problems(error: Any, config: MapNode, module_id: str, validator: Any) ->
             yield from _to_problems(cause, config, module_id, validator)
         return
     path = list(error.absolute_path)
-    node = find(config, tuple(map(str, path)))
+    node = _at(config, path)
     if isinstance(node, Scalar) and node.unset:
         return
     where = f"'{_dotted(path)}' of {module_id}" if path else f"the config of {module_id}"
@@ -172,11 +171,25 @@ def _either(accepted: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
+def _at(config: MapNode, path: Iterable[str | int]) -> Node:
+    node: Node = config
+    for step in path:
+        if isinstance(node, MapNode):
+            node = node.items[str(step)]
+        elif isinstance(node, ListNode):
+            # Not an entry that is called like this.
+            node = node.items[int(step)]
+    return node
+
+
 def _place(config: MapNode, path: list[str | int]) -> Location:
     """Return the location of a problem: the key, or the entry of a list."""
-    *above, last = map(str, path) if path else [""]
-    parent = find(config, tuple(above))
-    return parent.key_at(last) if isinstance(parent, MapNode) else find(parent, (last,)).at
+    if not path:
+        return config.at
+    parent = _at(config, path[:-1])
+    if isinstance(parent, MapNode):
+        return parent.key_at(str(path[-1]))
+    return _at(config, path).at
 
 
 def _dotted(path: Iterable[str | int]) -> str:
