@@ -141,9 +141,14 @@ def find_provider(plan: ResolvedPlan, name: str | None) -> Provider:
         ConfigError: No provider has that name, or the plan has no provider.
     """
     known = all_providers(plan)
-    if name is None and (name := plan.default_provider) is None:
-        hint = "\n".join([*plan.notes, "Set one up: amplifier init"])
-        raise ConfigError("the plan has no provider", hint=hint)
+    if name is None:
+        key = plan.default_provider
+        # Another provider may have the key as its short name.
+        keyed = (it for it in known if key in (it.instance_id, it.module))
+        if key is None or (provider := next(keyed, None)) is None:
+            hint = "\n".join([*plan.notes, "Set one up: amplifier init"])
+            raise ConfigError("the plan has no provider", hint=hint)
+        return provider
     for provider in known:
         if name in (provider.instance_id, provider.module, provider.name):
             return provider

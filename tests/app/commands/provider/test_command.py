@@ -217,6 +217,14 @@ def test_without_a_name_it_is_the_provider_a_run_would_ask(tmp_path: Path) -> No
     assert done.stdout.startswith("mock answers: scripted, ")
 
 
+def test_the_first_provider_is_not_another_one_whose_short_name_is_its_key(tmp_path: Path) -> None:
+    mock = {"module": "provider-mock", "instance_id": "openai", "config": {"priority": 1}}
+    plan = mock_plan(tmp_path, [], providers=[{"module": "provider-openai"}, mock])
+    done = run_amplifier("provider", "models", "-f", plan, env={"OPENAI_API_KEY": KEY})
+    assert done.code == 0, done.stderr
+    assert "mock-model" in done.stdout
+
+
 def test_the_configuration_of_the_plan_is_used(tmp_path: Path) -> None:
     with ScriptedLLM.running(["ready"], api_key="sk-from-plan") as server:
         plan = tmp_path / "plan.yaml"
