@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_modules._shared.history.parsing import ParsedMessages
 from amplifier_modules._shared.history.request import normalise, to_chat_request
 from amplifier_modules.context_persistent.manager import (
     Journal,
@@ -186,6 +187,12 @@ def test_a_hundred_adds_to_a_file_floor(benchmark: Any, tmp_path: Path) -> None:
 def test_a_request_from_stored_messages(benchmark: Any, count: int) -> None:
     messages = [*turns(count // 4)[:-1]]
     assert benchmark(lambda: to_chat_request(messages)).repairs == ()
+
+
+@pytest.mark.parametrize("count", [300, 3_000])
+def test_a_request_from_messages_read_before(benchmark: Any, count: int) -> None:
+    messages, parsed = turns(count // 4)[:-1], ParsedMessages()
+    assert benchmark(lambda: to_chat_request(messages, parsed=parsed)).repairs == ()
 
 
 def test_normalising_what_is_normalised(benchmark: Any) -> None:

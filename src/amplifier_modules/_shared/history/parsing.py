@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import marshal
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -33,6 +34,37 @@ from amplifier_modules._shared.history.values import (
     result_id,
 )
 
+
+class BuiltMessage:
+    """A message that was built for a request and can be reused.
+
+    Attributes:
+        message: The message. A receiver of an earlier request may have changed it.
+    """
+
+    __slots__ = ("_state", "message")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self._state = _read_state(message)
+
+    def is_untouched(self) -> bool:
+        """Return True if it is unchanged since it was built; False if that is unknown."""
+        return self._state is not None and self._state == _read_state(self.message)
+
+
+def _read_state(message: Message) -> int | None:
+    """A hash of a message's content; None if it has more than plain data."""
+    content: Any = message.content
+    try:
+        if type(content) is list:
+            content = [(block.__dict__, block.model_extra) for block in cast("list[Any]", content)]
+        state: Any = ({**message.__dict__, "content": content}, message.model_extra)
+        return hash(marshal.dumps(state))
+    except (ValueError, AttributeError):
+        return None
+
+
 # Plain classes: created for every message of every request; other kinds would cost start-up time.
 
 
@@ -47,9 +79,9 @@ class Call:
 
 
 class Result:
-    """The answer to a tool call: text, or text and image blocks."""
+    """The answer to a tool call: text, or text and image blocks; `built` as in `Reading`."""
 
-    __slots__ = ("content", "id", "is_error", "name")
+    __slots__ = ("built", "content", "id", "is_error", "name")
 
     def __init__(
         self,
@@ -63,6 +95,7 @@ class Result:
         self.content = content
         self.name = name
         self.is_error = is_error
+        self.built: BuiltMessage | None = None
 
 
 class Reading:
@@ -70,10 +103,21 @@ class Reading:
 
     `content` holds text, or blocks in order: mappings or typed blocks, and a `Call` in place of each
     call. `calls` are the calls to use, `results` the calls that the message answers. `message` is set
-    if a typed message can be used unchanged.
+    if a typed message can be used unchanged. Immutable after parsing: requests share it, and `built`,
+    the message built from it.
     """
 
-    __slots__ = ("calls", "content", "message", "name", "prefill", "repairs", "results", "role")
+    __slots__ = (
+        "built",
+        "calls",
+        "content",
+        "message",
+        "name",
+        "prefill",
+        "repairs",
+        "results",
+        "role",
+    )
 
     def __init__(self, role: str) -> None:
         self.role = role
@@ -83,7 +127,17 @@ class Reading:
         self.calls: list[Call] = []
         self.results: list[Result] = []
         self.message: Message | None = None
+        self.built: BuiltMessage | None = None
         self.repairs: list[str] = []
+
+    def is_untouched(self) -> bool:
+        """Return True if the built message, and so possibly the content they share, is unchanged."""
+        if self.built is not None and not self.built.is_untouched():
+            return False
+        for result in self.results:
+            if result.built is not None and not result.built.is_untouched():
+                return False
+        return True
 
 
 _TYPED = (TextBlock, ImageBlock, ThinkingBlock, RedactedThinkingBlock, ReasoningBlock)
@@ -180,8 +234,8 @@ def _text(raw: object, block: Mapping[str, Any]) -> Any:
     text = value if isinstance(value, str) else "" if value is None else as_json_text(value)
     if is_blank(text):
         return None
-    if isinstance(raw, TextBlock) and _is_clean_block(block):
-        return raw
+    if block["type"] == "text" and text is value and _is_clean_block(block):
+        return _as_it_is(raw, block)
     return {**clean_value(block), "type": "text", "text": clean_text(text)}
 
 
@@ -195,7 +249,7 @@ def _thinking(reading: Reading, raw: object, block: Mapping[str, Any]) -> Any:
     else:
         whole = whole and all(isinstance(block.get(key), list) for key in ("content", "summary"))
     if whole:
-        return _copied(raw, block)
+        return _as_it_is(raw, block)
     reading.repairs.append(f"left out a {kind} block that cannot be sent back unchanged")
     return None
 
@@ -204,7 +258,9 @@ def _image(role: str, raw: object, block: Mapping[str, Any]) -> Any:
     if role in ("system", "developer", "assistant"):
         return {"type": "text", "text": "[image left out]"}
     if block["type"] == "image" and isinstance(block.get("source"), Mapping):
-        return _copied(raw, block) if _is_clean_block(block) else clean_value(block)
+        if _is_clean_block(block):
+            return _as_it_is(raw, block)
+        return clean_value(block)
     url: object = block.get("image_url")
     if isinstance(url, Mapping):
         url = cast("Mapping[str, object]", url).get("url")
@@ -312,7 +368,8 @@ def _tool_name(name: object) -> str:
 def _extras(entry: Mapping[str, Any]) -> dict[str, Any]:
     if entry.keys() <= _CALL_KEYS:
         return {}
-    return clean_value({k: v for k, v in entry.items() if k not in _CALL_KEYS and v is not None})
+    extras = {k: v for k, v in entry.items() if k not in _CALL_KEYS and v is not None}
+    return extras if is_clean(extras) else clean_value(extras)
 
 
 def _arguments(raw: object) -> tuple[dict[str, Any], str | None]:
@@ -326,7 +383,10 @@ def _arguments(raw: object) -> tuple[dict[str, Any], str | None]:
             return {}, clean_text(raw)
     if not isinstance(value, Mapping):
         return {}, as_json_text(raw)
-    return clean_value(cast("Mapping[str, Any]", value)), None
+    arguments = cast("Mapping[str, Any]", value)
+    if isinstance(arguments, dict) and is_clean(arguments):
+        return arguments, None
+    return clean_value(arguments), None
 
 
 # --- results ------------------------------------------------------------------------------------
@@ -389,10 +449,44 @@ def _is_clean_block(block: Mapping[str, Any]) -> bool:
     return True
 
 
-def _copied(raw: object, block: Mapping[str, Any]) -> Any:
-    """A typed block itself, and a copy of a stored one, which a receiver of the request may change."""
-    return raw if isinstance(raw, _TYPED) else clean_value(block)
+def _as_it_is(raw: object, block: Mapping[str, Any]) -> Any:
+    return raw if isinstance(raw, _TYPED) else dict(block)
 
 
 def _optional_text(value: object) -> str | None:
     return clean_text(value) if isinstance(value, str) and value else None
+
+
+_WITHOUT_REFERENCES = 2
+"""The version of marshal's format in which equal values have equal bytes."""
+
+
+class ParsedMessages:
+    """Parses messages and caches those of the last request.
+
+    A message is recognized by its exact content and types: a context may return the same objects or
+    equal ones, and their holders may change them. Cached results were parsed from a private copy.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Reading] = {}
+
+    def of(self, messages: Iterable[object]) -> list[Reading]:
+        """The parsed messages, in order; messages are shared and never changed.
+
+        Raises:
+            TypeError: An item of `messages` is not a message.
+        """
+        before, self._kept = self._kept, {}
+        return [self._one(raw, before) for raw in messages]
+
+    def _one(self, raw: object, before: dict[bytes, Reading]) -> Reading:
+        try:
+            content = marshal.dumps(cast("Any", raw), _WITHOUT_REFERENCES)
+        except ValueError:  # typed models and other values that JSON cannot represent
+            return read(raw)
+        reading = before.get(content) or self._kept.get(content)
+        if reading is None or not reading.is_untouched():
+            reading = read(marshal.loads(content))
+        self._kept[content] = reading
+        return reading

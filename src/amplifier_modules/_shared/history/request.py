@@ -17,7 +17,9 @@ from amplifier_core.message_models import (
     ToolSpec,
 )
 from amplifier_modules._shared.history.parsing import (
+    BuiltMessage,
     Call,
+    ParsedMessages,
     Reading,
     Result,
     read,
@@ -100,6 +102,7 @@ def to_chat_request(
     messages: Iterable[Mapping[str, Any] | Message],
     *,
     tools: Iterable[ToolSpec | Mapping[str, Any]] | None = None,
+    parsed: ParsedMessages | None = None,
     **fields: Any,
 ) -> ChatRequest:
     """A valid request from stored messages, in one pass and without changing them.
@@ -107,13 +110,14 @@ def to_chat_request(
     Args:
         messages: What `get_messages_for_request()` returned; the forms may be mixed.
         tools: The tools to offer; typed, or mappings in either vendor's spelling.
+        parsed: Cache of parsed messages, for callers that build several requests.
         **fields: Further fields of `ChatRequest`.
 
     Raises:
         TypeError: An item of `messages` is not a message.
         pydantic.ValidationError: A field does not fit `ChatRequest`.
     """
-    whole, repairs = _make_whole(messages)
+    whole, repairs = _make_whole(messages, parsed)
     if tools is not None:
         fields["tools"] = [_tool_spec(tool) for tool in tools]
     return NormalisedRequest.build(whole, repairs, fields)
@@ -173,9 +177,14 @@ class _Asked:
         self.result: Result | None = None
 
     @property
+    def keeps_its_id(self) -> bool:
+        return self.call.fields["id"] == self.wire_id
+
+    @property
     def fields(self) -> dict[str, Any]:
         """The call's block, with its id in this conversation."""
-        return {**self.call.fields, "id": self.wire_id}
+        fields = self.call.fields
+        return fields if self.keeps_its_id else {**fields, "id": self.wire_id}
 
 
 class _Pairs:
@@ -231,11 +240,14 @@ class _Pairs:
         return wire_id
 
 
-def _make_whole(messages: Iterable[object]) -> tuple[list[Message], list[str]]:
+def _make_whole(
+    messages: Iterable[object], parsed: ParsedMessages | None = None
+) -> tuple[list[Message], list[str]]:
     """The messages as a valid conversation, and a line for each repair.
 
     Args:
         messages: Mappings or typed messages.
+        parsed: Cache of parsed messages of earlier requests.
 
     Raises:
         TypeError: An item of `messages` is not a message.
@@ -243,12 +255,15 @@ def _make_whole(messages: Iterable[object]) -> tuple[list[Message], list[str]]:
     pairs = _Pairs()
     placed: list[Message | tuple[Reading, list[_Asked]]] = []
     repairs: list[str] = []
-    for raw in messages:
-        text = _text_message(raw)
+    originals = list(messages)
+    texts = [_text_message(raw) for raw in originals]
+    rest = (raw for raw, text in zip(originals, texts, strict=True) if text is None)
+    others = iter(map(read, rest) if parsed is None else parsed.of(rest))
+    for text in texts:
         if text is not None:
             placed.append(text)
             continue
-        reading = read(raw)
+        reading = next(others)
         repairs += reading.repairs
         for result in reading.results:
             pairs.add_result(result)
@@ -266,7 +281,8 @@ def _make_whole(messages: Iterable[object]) -> tuple[list[Message], list[str]]:
 def _text_message(raw: object) -> Message | None:
     """The message of a mapping with nothing but text; None for any other.
 
-    Most messages of a long conversation are text, and need not be parsed.
+    Most messages of a long conversation are text, and building one takes less time than finding it
+    in the cache.
     """
     if type(raw) is not dict or not raw.keys() <= _TEXT_MESSAGE_KEYS:
         return None
@@ -296,16 +312,23 @@ def _append(
     if reading.message is not None and not is_blank(cast("str", reading.content)):
         whole.append(reading.message)
         return
-    content = _final_content(reading, asked)
-    if not content:
-        return
-    extras: dict[str, Any] = {"prefill": True} if reading.prefill else {}
-    if reading.name is not None:
-        extras["name"] = reading.name
-    message = _message(reading.role, content, extras, repairs)
-    if message is not None:
-        if reading.role == "assistant":
+    # A call that gets another id here makes another message.
+    lasting = all(call.keeps_its_id for call in asked)
+    message = reading.built.message if lasting and reading.built is not None else None
+    if message is None:
+        content = _final_content(reading, asked)
+        if not content:
+            return
+        extras: dict[str, Any] = {"prefill": True} if reading.prefill else {}
+        if reading.name is not None:
+            extras["name"] = reading.name
+        known = len(repairs)
+        message = _message(reading.role, content, extras, repairs)
+        if message is not None and reading.role == "assistant":
             _add_listed_form(message)
+        if lasting and message is not None and len(repairs) == known:
+            reading.built = BuiltMessage(message)
+    if message is not None:
         whole.append(message)
     whole.extend(_answer(call, repairs) for call in asked)
 
@@ -408,10 +431,18 @@ def _answer(asked: _Asked, repairs: list[str]) -> Message:
     if result is None:
         repairs.append(f"answered call {call_id} ({name}) as interrupted")
         result = Result(call_id, INTERRUPTED, is_error=True)
+    built = None if result.built is None else result.built.message
+    if built is not None and built.tool_call_id == call_id and built.name == name:
+        return built
     extras: dict[str, Any] = {"is_error": True} if result.is_error else {}
     extras |= {"tool_call_id": call_id, "name": name}
+    known = len(repairs)
     message = _message("tool", result.content, extras, repairs)
-    return _valid_message("tool", "", extras) if message is None else message
+    if message is None:
+        return _valid_message("tool", "", extras)
+    if len(repairs) == known:
+        result.built = BuiltMessage(message)
+    return message
 
 
 def _framed(whole: list[Message], repairs: list[str]) -> list[Message]:

@@ -306,6 +306,7 @@ class Exchanges:
         request = to_chat_request(
             messages,
             tools=tools or None,
+            parsed=self._loop.messages,
             **({} if requested is None else {"model": requested}),
             **self._form(name, provider, model, has_tools=bool(tools)),
         )

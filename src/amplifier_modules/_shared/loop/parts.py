@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from amplifier_modules._shared.history.parsing import ParsedMessages
 from amplifier_modules._shared.loop.answered import Fallbacks, Switches, find_fallbacks
 from amplifier_modules._shared.loop.budget import LimitRequests, StopSignal, find_budget
 from amplifier_modules._shared.loop.channel import Channel
@@ -30,6 +31,7 @@ class LoopState:
         config: Its settings.
         ask: Calls a provider.
         checker: Checks tool inputs.
+        messages: Cache of parsed messages.
         steering: Messages to the running turn.
         window: The part of the conversation that fits into requests.
         answer_format: The form of the answers.
@@ -41,6 +43,7 @@ class LoopState:
     config: LoopConfig
     ask: Ask
     checker: InputChecker = field(default_factory=InputChecker)
+    messages: ParsedMessages = field(default_factory=ParsedMessages)
     steering: Steering = field(default_factory=Steering)
     window: ContextWindow = field(default_factory=ContextWindow)
     answer_format: AnswerFormat = field(default_factory=AnswerFormat)
