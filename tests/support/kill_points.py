@@ -113,8 +113,8 @@ def _note_acknowledged(log: int) -> None:
 
     write = Writer.write
 
-    def noted(self: Writer, line: bytes) -> None:
-        write(self, line)
+    def noted(self: Writer, line: bytes, *, durable: bool = True) -> None:
+        write(self, line, durable=durable)
         path = os.readlink(f"/proc/self/fd/{self.descriptor}")
         os.write(log, f"acknowledged {self.size} {path}\n".encode())
 

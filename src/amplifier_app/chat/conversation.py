@@ -49,6 +49,7 @@ from amplifier_app.chat.slash.registry import (
 )
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.plan.schema.grammar import STATUS_FIELDS
+from amplifier_app.render.ansi import paint
 from amplifier_app.render.conversation import ConversationView
 from amplifier_app.render.status_line import StatusCommand, status_line
 from amplifier_app.runtime import describe
@@ -169,7 +170,7 @@ async def resume_header(session: OpenSession, recorded: Recorded) -> Group:
     if session.saved is not None and isinstance(project, str):
         changed = await asyncio.to_thread(files_changed_since, session.saved.path, project)
         if changed:
-            lines.append(Text(describe.changed_since(changed), style="yellow"))
+            lines.append(Text.from_ansi(paint(describe.changed_since(changed), "yellow")))
     parts = build_parts(last_prompts(recorded, 1), session.renderer.visibility)
     exchange = [part for part in parts if part.kind in ("prompt", "answer")]
     answers = [part for part in exchange if part.kind == "answer"]

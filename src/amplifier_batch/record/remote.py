@@ -152,15 +152,9 @@ class Store:
         Raises:
             Unavailable: It is not known whether the file was created; try again.
         """
-        path = self._path(name)
         try:
             with self._errors("write"):
-                if self._is_local:
-                    # What a kill leaves of a file must not take its name.
-                    make_private_folder(Path(path).parent)
-                    create_atomically(path, data)
-                else:
-                    self._system.pipe_file(path, data, mode="create")
+                self._create(self._path(name), data)
         except Unavailable:
             # Services report a file that is there in different ways, and an answer may be lost.
             with contextlib.suppress(Unavailable):
@@ -168,6 +162,14 @@ class Store:
                     return content == data
             raise
         return True
+
+    def _create(self, path: str, data: bytes) -> None:
+        if self._is_local:
+            # What a kill leaves of a file must not take its name.
+            make_private_folder(Path(path).parent)
+            create_atomically(path, data)
+        else:
+            self._system.pipe_file(path, data, mode="create")
 
     def write(self, name: str, data: bytes) -> None:
         """Write a small file, whatever there was."""
