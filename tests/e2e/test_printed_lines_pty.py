@@ -152,3 +152,15 @@ def test_a_module_that_is_slow_to_mount_is_named_above_the_input_line(tmp_path: 
         lines = screen(terminal.raw, 80, 24)
     assert lines[0].startswith("· still mounting 'hooks-slow' (limit ")
     assert [line for line in lines if line.startswith("›")] == ["›"]
+
+
+def test_a_module_that_blocks_the_chat_is_named_once(tmp_path: Path) -> None:
+    hook = SLOW_HOOK.replace("import asyncio", "import time")
+    hook = hook.replace("await asyncio.sleep(3.5)", "time.sleep(4.5)")
+    folder = module_folder(tmp_path, hook, "amplifier_module_hooks_slow")
+    plan = mock_plan(tmp_path, ["ok"], hooks=[{"module": "hooks-slow", "source": str(folder)}])
+    with Terminal("run", "-f", plan, cwd=tmp_path, size=(80, 24)) as terminal:
+        terminal.until("still mounting")
+        terminal.prompt()
+        terminal.ask("hi", "ok")
+        assert terminal.raw.count("still mounting") == 1

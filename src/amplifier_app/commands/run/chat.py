@@ -158,17 +158,19 @@ def _notices_from_thread(renderer: Renderer) -> Callable[[str], bool]:
     loop = asyncio.get_running_loop()
 
     def show(text: str) -> bool:
-        shown = threading.Event()
+        # A notice that is too late has been shown in another way.
+        taken, shown = threading.Lock(), threading.Event()
 
         def notice() -> None:
-            renderer.notice(text, "info", "session")
-            shown.set()
+            if taken.acquire(blocking=False):
+                renderer.notice(text, "info", "session")
+                shown.set()
 
         try:
             loop.call_soon_threadsafe(notice)
         except RuntimeError:  # the loop has ended
             return False
-        return shown.wait(_NOTICE_SECONDS)
+        return shown.wait(_NOTICE_SECONDS) or not taken.acquire(blocking=False)
 
     return show
 
