@@ -290,7 +290,7 @@ class Attempt(NamedTuple):
 
 
 _blocking: list[Callable[[str], NoReturn]] = []
-"""What refuses an attempt, of each block that is open."""
+"""The function of each open block that refuses an attempt."""
 
 
 @cache
