@@ -251,14 +251,16 @@ def _sources(store: SessionStore, session: SessionFolder) -> Iterator[SessionFol
 
 def find_continuation(store: SessionStore, session: SessionFolder) -> str | None:
     """The id of the latest session that took over all of a session and went on; None if there is none."""
-    size = _transcript_size(session)
-    for summary in sorted(store.summaries(), key=lambda summary: summary.updated, reverse=True):
-        if summary.project == session.metadata.get("project") and (fork := store.get(summary.id)):
-            point = to_mapping(fork.metadata.get("forked_from"))
-            is_whole = (point.get("session"), point.get("bytes")) == (session.id, size)
-            if is_whole and _transcript_size(fork) > size:
-                return fork.id
-    return None
+    size, forks = _transcript_size(session), list[SessionFolder]()
+    for file in store.root.glob("*/metadata.json"):
+        # Parsing the metadata of thousands of sessions takes seconds.
+        with contextlib.suppress(OSError):
+            if session.id.encode() in read_regular(file) and (fork := store.get(file.parent.name)):
+                point = to_mapping(fork.metadata.get("forked_from"))
+                is_whole = (point.get("session"), point.get("bytes")) == (session.id, size)
+                forks += [fork] if is_whole and _transcript_size(fork) > size else []
+    latest = max(forks, key=lambda fork: str(fork.metadata.get("updated")), default=None)
+    return None if latest is None else latest.id
 
 
 def _transcript_size(session: SessionFolder) -> int:
