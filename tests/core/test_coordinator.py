@@ -269,7 +269,7 @@ async def test_cleanups_that_hang_after_a_cancellation_are_stopped_and_named(
 async def test_the_time_of_a_cleanup_after_an_interrupt_begins_when_it_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("amplifier_core.coordinator._LATE_SECONDS", 0.05)
+    monkeypatch.setattr("amplifier_core.coordinator._LATE_SECONDS", 0.5)
     coordinator, ran = ModuleCoordinator(), list[str]()
 
     async def end() -> None:
@@ -277,7 +277,7 @@ async def test_the_time_of_a_cleanup_after_an_interrupt_begins_when_it_waits(
         ran.append("ended")
 
     def begin() -> Any:
-        time.sleep(0.06)
+        time.sleep(0.6)
         return end()
 
     def interrupt() -> None:

@@ -72,7 +72,7 @@ def test_the_words_that_allowed_commands_start_with_are_edited(
 
     with os.fdopen(theirs) as terminal:
         monkeypatch.setattr("sys.stdin", terminal)
-        asyncio.run(asyncio.wait_for(ask(), 10))
+        asyncio.run(asyncio.wait_for(ask(), 30))
     os.close(ours)
 
 
@@ -102,7 +102,7 @@ def test_ctrl_c_between_two_questions_stops(
         with os.fdopen(theirs) as terminal:
             monkeypatch.setattr("sys.stdin", terminal)
             with pytest.raises(Stopped):
-                asyncio.run(asyncio.wait_for(ask(), 10))
+                asyncio.run(asyncio.wait_for(ask(), 30))
     finally:
         os.dup2(stdin, 0)
         os.close(stdin)
