@@ -200,7 +200,7 @@ def lock_at(path: str | Path, descriptor: int) -> int | None:
     """Lock the open file or folder at `path` as `try_lock` does.
 
     Returns:
-        The descriptor; None, and it is closed, if another one holds it or it is no longer at `path`.
+        The descriptor; None if another process holds the lock or `path` names another file by now: then it is closed.
 
     Raises:
         OSError: The system refused; the descriptor is closed.

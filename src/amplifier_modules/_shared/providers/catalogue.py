@@ -254,7 +254,7 @@ async def read_pages(
         if not page.get("has_more") or not entries:
             return
         # Services that are only compatible with OpenAI's need not repeat the id of the last entry.
-        last = page.get("last_id") if cursor == "after_id" else entries[-1]["id"]
+        last = page.get("last_id", entries[-1].get("id"))
         # A page without another last entry would come for ever.
         if last in (None, "", params.get(cursor)):
             return
