@@ -6,7 +6,7 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_040,
+    "amplifier_app": 36_055,
     "amplifier_batch": 8_033,
     "amplifier_core": 2_985,
     "amplifier_serve": 1_835,

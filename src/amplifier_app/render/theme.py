@@ -24,7 +24,7 @@ from amplifier_support.files import open_regular
 
 _UNKNOWN = {"message": "255 on 237"}
 """For any background: the usual colours, and text that brings its own background."""
-# Changed words bring a colour of their own: those of a language can hardly be read on these shades.
+# Changed words have a text colour of their own: syntax colours are hard to read on these shades.
 _DARK = {
     **{"accent": "75", "message": "255 on 237", "added": "on #16301d", "removed": "on #3a1a1c"},
     **{"added-part": "255 on #2a6438", "removed-part": "255 on #7a2f33"},

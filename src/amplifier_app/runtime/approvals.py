@@ -90,7 +90,7 @@ class AgentApprovals:
 
     Args:
         approvals: The approvals of the session, which ask.
-        agent: The name of the agent, after those of the agents that it works for.
+        agent: The name of the agent, after the names of the agents above it and slashes.
     """
 
     def __init__(self, approvals: Approvals, agent: str) -> None:

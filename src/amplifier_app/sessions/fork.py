@@ -27,6 +27,7 @@ from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.removal import UNFINISHED, AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import ID, SCHEMA_VERSION, short_id
+from amplifier_app.sessions.transcript import transcript_size
 from amplifier_support.fields import to_mapping
 from amplifier_support.files import (
     FOLDER_MODE,
@@ -251,22 +252,27 @@ def _sources(store: SessionStore, session: SessionFolder) -> Iterator[SessionFol
 
 def find_continuation(store: SessionStore, session: SessionFolder) -> str | None:
     """The id of the latest session that took over all of a session and went on; None if there is none."""
-    size, forks = _transcript_size(session), list[SessionFolder]()
-    for file in store.root.glob("*/metadata.json"):
-        # Parsing the metadata of thousands of sessions takes seconds.
-        with contextlib.suppress(OSError):
-            if session.id.encode() in read_regular(file) and (fork := store.get(file.parent.name)):
-                point = to_mapping(fork.metadata.get("forked_from"))
-                is_whole = (point.get("session"), point.get("bytes")) == (session.id, size)
-                forks += [fork] if is_whole and _transcript_size(fork) > size else []
+    size = transcript_size(session.path)
+
+    def continues_it(other: SessionFolder) -> bool:
+        point = to_mapping(other.metadata.get("forked_from"))
+        is_whole = (point.get("session"), point.get("bytes")) == (session.id, size)
+        return is_whole and transcript_size(other.path) > size
+
+    forks = filter(continues_it, _sessions_naming(session.id, store))
     latest = max(forks, key=lambda fork: str(fork.metadata.get("updated")), default=None)
     return None if latest is None else latest.id
 
 
-def _transcript_size(session: SessionFolder) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        return (session.path / "transcript.jsonl").stat().st_size
-    return 0
+def _sessions_naming(session_id: str, store: SessionStore) -> Iterator[SessionFolder]:
+    """The sessions with an id in their metadata; parsing the metadata of thousands takes seconds."""
+    for file in store.root.glob("*/metadata.json"):
+        try:
+            is_named = session_id.encode() in read_regular(file)
+        except OSError:
+            continue
+        if is_named and (folder := store.get(file.parent.name)) is not None:
+            yield folder
 
 
 def _copy_id(origin: str, parent: str) -> str:

@@ -135,6 +135,14 @@ def is_by_hook(message: Mapping[str, Any]) -> bool:
     return isinstance(metadata, dict) and cast("dict[str, Any]", metadata).get("source") == "hook"
 
 
+def transcript_size(folder: Path) -> int:
+    """The bytes of the transcript of the session in a folder; 0 if there is none."""
+    try:
+        return (folder / "transcript.jsonl").stat().st_size
+    except OSError:
+        return 0
+
+
 class TranscriptWriter:
     """Appends to a transcript. There must be only one writer (`SessionLock`).
 

@@ -230,6 +230,29 @@ def _check_id(module: str) -> None:
         )
 
 
+def _check_new(module: str, entry: dict[str, Any], settings: Settings, where: Target) -> None:
+    present = _entries(settings, where.file).get(module)
+    if present is not None:
+        raise ConfigError(
+            f"the {where.scope} settings already contain {module}, at {present[1]}",
+            hint=f"Change it there, or remove it first: amplifier module remove {module}",
+        )
+    if "source" in entry or _is_excluded(settings, where, module):
+        return
+    inherited = _modules(load_profile(project=where.project).merged.document).get(module)
+    if inherited is not None and "config" not in entry:
+        raise ConfigError(
+            f"{module} is already used by {inherited}",
+            hint="Pass --config or --source to change it.",
+        )
+    known = {*_known_modules(where.project), *settings.sources}
+    if module not in known:
+        raise UsageError(
+            f"unknown module {module!r}",
+            hint=did_you_mean(module, known) or "Pass its location: --source SOURCE",
+        )
+
+
 def _check_config(module: str, config: MapNode) -> None:
     """Validate the configuration of a bundled module against its schema.
 
@@ -331,29 +354,3 @@ def _is_excluded(settings: Settings, where: Target, module: str) -> bool:
         if file.path == where.file and isinstance(node, ListNode):
             return module in map(read_text, node.items)
     return False
-
-
-# -- checks --------------------------------------------------------------------------
-
-
-def _check_new(module: str, entry: dict[str, Any], settings: Settings, where: Target) -> None:
-    present = _entries(settings, where.file).get(module)
-    if present is not None:
-        raise ConfigError(
-            f"the {where.scope} settings already contain {module}, at {present[1]}",
-            hint=f"Change it there, or remove it first: amplifier module remove {module}",
-        )
-    if "source" in entry or _is_excluded(settings, where, module):
-        return
-    inherited = _modules(load_profile(project=where.project).merged.document).get(module)
-    if inherited is not None and "config" not in entry:
-        raise ConfigError(
-            f"{module} is already used by {inherited}",
-            hint="Pass --config or --source to change it.",
-        )
-    known = {*_known_modules(where.project), *settings.sources}
-    if module not in known:
-        raise UsageError(
-            f"unknown module {module!r}",
-            hint=did_you_mean(module, known) or "Pass its location: --source SOURCE",
-        )

@@ -190,11 +190,15 @@ def _facts(
         "summary": facts.summary if facts else None,
         "plan": plan.name,
         "entries": [{"at": str(entry.at), "left_out": entry.left_out} for entry in entries],
-        **{name: getattr(resolved, name, None) for name in ("place", "kind", "version", "commit")},
-        **{name: getattr(resolved, name, None) for name in ("archive", "entry_point")},
+        "place": resolved.place if resolved else None,
+        "kind": resolved.kind if resolved else None,
         "source": resolved.text if resolved else None,
+        "version": resolved.version if resolved else None,
+        "commit": resolved.commit if resolved else None,
+        "archive": resolved.archive if resolved else None,
         "content": resolved.content_hash if resolved and not resolved.installed else None,
         "folder": _folder(resolved),
+        "entry_point": resolved.entry_point if resolved else None,
         "requirements": dict(resolved.requirements) if resolved else {},
         "requires": [
             requirement.written

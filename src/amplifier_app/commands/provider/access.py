@@ -95,8 +95,14 @@ async def _row(
         "left_out": provider.left_out,
         "source": provider.source or provider.offered_by,
         "origin": provider.origin,
-        **{"display_name": None, "credentials": [], "address": None, "warning": None},
-        **{"variables": [], "needs_key": None, "default_model": None, "problem": None},
+        "display_name": None,
+        "credentials": [],
+        "address": None,
+        "warning": None,
+        "variables": [],
+        "needs_key": None,
+        "default_model": None,
+        "problem": None,
     }
     try:
         info, ready = await describe(provider, sources)

@@ -29,6 +29,7 @@ from amplifier_app.sessions.lock import is_locked, take_lock
 from amplifier_app.sessions.removal import AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import RESULT_FILE, short_id
+from amplifier_app.sessions.transcript import transcript_size
 from amplifier_support.environment import inherited_environment
 from amplifier_support.files import make_private_folder, open_private_in, system_errors_as
 from amplifier_support.journal import parse
@@ -175,14 +176,6 @@ def _files(folder: Path) -> Generator[tuple[int, int]]:
 
 def _read(file: int) -> bytes:
     return os.pread(file, os.fstat(file).st_size, 0)
-
-
-def transcript_size(folder: Path) -> int:
-    """The size of the transcript of a session in bytes."""
-    try:
-        return (folder / "transcript.jsonl").stat().st_size
-    except OSError:
-        return 0
 
 
 def _start(words: list[str], log: int, result: int) -> subprocess.Popen[bytes]:

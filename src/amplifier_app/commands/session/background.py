@@ -17,7 +17,6 @@ from amplifier_app.base.sanitize import for_pipe, one_line
 from amplifier_app.base.stdio import stderr_is_tty, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.detached import transcript_size
 from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.conversation import part_lines
 from amplifier_app.runtime.export.parts import Part, build_parts
@@ -29,6 +28,7 @@ from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.lock import is_locked
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import RESULT_FILE, short_id
+from amplifier_app.sessions.transcript import transcript_size
 
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 30.0

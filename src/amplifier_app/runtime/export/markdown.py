@@ -87,7 +87,7 @@ def as_trajectory(session: Exported, continued: str | None = None) -> dict[str, 
 
     Args:
         session: The session.
-        continued: The id of the session that continues it, which is that of its trajectory, too.
+        continued: The id of the session that continues it; the trajectory of that session has the same id.
 
     Raises:
         SessionError: It has no messages; a trajectory must have a step.

@@ -137,7 +137,7 @@ def subfolder(root: Path, source: GitSource | ArchiveSource) -> Path:
     """The folder below `root` that a source names, without links.
 
     Raises:
-        SourceError: There is no such folder, or it is outside `root`.
+        SourceError: The folder does not exist, or is outside `root`.
     """
     folder = (root / source.subdirectory).resolve()
     if not folder.is_relative_to(root.resolve()):
