@@ -24,17 +24,19 @@ STREAM = {"chunk_size": 5, "chunk_delay": 0.02}
 LONG = {"text": "word " * 100_000}
 
 
-def screen_of(terminal: Terminal) -> list[str]:
+def screen_of(terminal: Terminal, columns: int = 100) -> list[str]:
     """Return what the terminal shows, scrollback included."""
-    emulator = Emulator(100, 30)
+    emulator = Emulator(columns, 30)
     emulator.feed(terminal.raw)
     return emulator.lines()
 
 
-def wait_for(terminal: Terminal, shown: Callable[[list[str]], object]) -> list[str]:
+def wait_for(
+    terminal: Terminal, shown: Callable[[list[str]], object], columns: int = 100
+) -> list[str]:
     """Read until the screen is as expected."""
     deadline = time.monotonic() + 30
-    while not shown(lines := screen_of(terminal)):
+    while not shown(lines := screen_of(terminal, columns)):
         assert time.monotonic() < deadline, "\n".join(lines)
         terminal.read()
     return lines
@@ -239,10 +241,8 @@ def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
             terminal.type(command + ENTER)
             terminal.prompt()
         terminal.type("an input line that is longer than forty columns, for sure")
-        terminal.until("sure")
-        emulator = Emulator(columns, 30)
-        emulator.feed(terminal.raw)
-    lines = emulator.lines()
+        # The status line is painted after the input line, perhaps in another read.
+        lines = wait_for(terminal, shows(r"for sure$(.|\n)*mock-model.*\Z"), columns)
     for word in ("whose", "wrapped", "Choose", "approval"):
         assert any(re.search(rf"\b{word}\b", line) for line in lines), word
     # The input line is the last but the status line, and nothing was left behind by redrawing.
