@@ -6,13 +6,13 @@ earlier answers and tool results, in proportion to their lengths. What came from
 beginning of the context and is charged at its lower price. A long tool result costs again in every
 later call, less the cache.
 
-Amounts are exact fractions until the end; the rounded parts add up to the rounded total.
+Totals are exact; the rounded parts add up to the rounded total.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.price_files import price_lists
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.request_log import LoggedRequest
-from amplifier_app.sessions.conversation import Call, Conversation, Prompt, Step
+from amplifier_app.sessions.conversation import Conversation, Prompt, Step
 from amplifier_app.sessions.summary import cost_in, has_unpriced_calls
 from amplifier_app.sessions.tool_calls import as_text, text_in
 from amplifier_support.named_tuple import NamedTuple
@@ -74,7 +74,6 @@ _UNRECORDED = "model calls without usage in their messages"
 class Source(NamedTuple):
     """A part of a conversation that costs are charged to; its name for each kind of report."""
 
-    step: str
     tool: str
     message: str
 
@@ -121,36 +120,39 @@ def cost_report(
         what_if: The prices of another model, to be charged for the same tokens.
     """
     listed = model_prices()
-    costs: dict[str, Fraction] = {}
-    tokens: dict[str, Fraction] = {}
+    costs: dict[str, float] = {}
+    tokens: dict[str, float] = {}
+    total, total_tokens = Fraction(0), 0
     # The session counts model calls without a price that leave no message.
     is_known = what_if is not None or not has_unpriced_calls(lead.metadata)
     for billed in (lead, *agents):
-        for charge in _charges(billed, listed, what_if):
-            name = charge.model if by == "model" else billed.name
-            if by not in ("agent", "model"):
-                name = getattr(charge.source, by) if billed is lead else f"agent {billed.name}"
-            is_known = is_known and charge.cost is not None
-            costs[name] = costs.get(name, Fraction(0)) + (charge.cost or 0)
-            tokens[name] = tokens.get(name, Fraction(0)) + charge.tokens
+        calls = list(_billed_calls(billed, listed, what_if))
+        if billed is lead and by in ("tool", "message"):
+            charges = _divide_calls(lead.conversation, calls, by)
+        else:
+            charges = (_charge_whole(call, billed, by, lead) for call in calls)
+        for name, cost, count in charges:
+            costs[name] = costs.get(name, 0) + cost
+            tokens[name] = tokens.get(name, 0) + count
+        total += sum((Fraction(call.cost or 0) for call in calls), Fraction(0))
+        total_tokens += sum(call.used.prompt + call.used.output for call in calls)
+        is_known = is_known and all(call.cost is not None for call in calls)
         if billed is lead and not tokens and (unrecorded := _unrecorded(lead, agents)):
             is_known = False
-            tokens[_UNRECORDED] = Fraction(unrecorded)
-    rounded_tokens = _round_to_total(tokens, round(sum(tokens.values(), Fraction(0))))
+            tokens[_UNRECORDED] = total_tokens = unrecorded
+    rounded_tokens = _round_to_total(tokens, total_tokens)
     if not is_known:
         shares = [Share(name, None, count) for name, count in rounded_tokens.items()]
-        return Report(None, sum(rounded_tokens.values()), _sort_shares(shares, by))
-    total = sum(costs.values(), Fraction(0))
+        return Report(None, total_tokens, _sort_shares(shares, by))
     counted = cost_in(lead.metadata) if what_if is None else None
     if counted is not None and Fraction(counted) > total:
         # The session counts model calls that leave no message.
-        costs[_OTHER] = Fraction(counted) - total
+        costs[_OTHER] = float(Fraction(counted) - total)
         total = Fraction(counted)
-    rounded = _round_to_total(
-        {name: cost * MICRO for name, cost in costs.items()}, round(total * MICRO)
-    )
+    micro_dollars = {name: cost * MICRO for name, cost in costs.items()}
+    rounded = _round_to_total(micro_dollars, round(total * MICRO))
     shares = [Share(name, cost, rounded_tokens.get(name, 0)) for name, cost in rounded.items()]
-    return Report(sum(rounded.values()), sum(rounded_tokens.values()), _sort_shares(shares, by))
+    return Report(sum(rounded.values()), total_tokens, _sort_shares(shares, by))
 
 
 def _unrecorded(lead: Billed, agents: Sequence[Billed]) -> int:
@@ -172,93 +174,209 @@ def _sort_shares(shares: list[Share], by: By) -> list[Share]:
     return sorted(shares, key=lambda share: (-(share.micro_dollars or 0), -share.tokens))
 
 
-def _round_to_total(amounts: Mapping[str, Fraction], total: int) -> dict[str, int]:
-    """Round amounts to integers that add up to the total: the largest remainders are rounded up."""
-    rounded = {name: amount.numerator // amount.denominator for name, amount in amounts.items()}
-    rest = total - sum(rounded.values())
-    by_remainder = sorted(amounts, key=lambda name: rounded[name] - amounts[name])
-    for name in by_remainder[:rest]:
-        rounded[name] += 1
+def _round_to_total(amounts: Mapping[str, float], total: int) -> dict[str, int]:
+    """Round amounts to integers that add up to `total`, their rounded exact sum.
+
+    Each is the difference of two rounded sums, of what comes up to it and before it.
+    """
+    rounded: dict[str, int] = {}
+    reached, before = 0.0, 0
+    for name, amount in amounts.items():
+        reached += amount
+        upto = min(round(reached), total)
+        rounded[name] = upto - before
+        before = upto
+    if rounded:
+        rounded[max(rounded, key=lambda name: amounts[name])] += total - before
     return rounded
 
 
 # Charging model calls
 
 
-class _Charge(NamedTuple):
-    source: Source
-    model: str
-    cost: Fraction | None
-    tokens: Fraction
+class _ModelCall(NamedTuple):
+    """A model call that is billed to a session.
+
+    Attributes:
+        step: Its step.
+        used: Its tokens.
+        prices: The proportions between the prices of its tokens.
+        cost: US dollars; None if unknown.
+    """
+
+    step: Step
+    used: Tokens
+    prices: Prices
+    cost: Decimal | None
 
 
-class _Held(NamedTuple):
-    """A part of the context, and its estimated tokens."""
-
-    source: Source
-    tokens: Fraction
+_Charge = tuple[str, float, float]
+"""The name of a part, US dollars and tokens."""
 
 
-def _charges(
+def _billed_calls(
     billed: Billed, listed: Mapping[str, ModelPrices], what_if: ModelPrices | None
-) -> Iterable[_Charge]:
+) -> Iterator[_ModelCall]:
     point = billed.metadata.get("forked_from")
     forked_at = point.get("step") if isinstance(point, dict) else None
     billed_from = forked_at if isinstance(forked_at, int) else 0
-    context: list[_Held] = []
-    overhead: Fraction | None = None
     for item in billed.conversation:
+        # What a fork took over was billed to the session it comes from.
+        if not isinstance(item, Step) or item.number <= billed_from:
+            continue
+        if (used := _read_tokens(item)) is not None:
+            cost = what_if.cost(used) if what_if else dollars(item.usage.get("cost_usd"))
+            prices = what_if or listed.get(item.model or "", ModelPrices(_USUAL))
+            yield _ModelCall(item, used, prices.of(used), cost)
+
+
+def _charge_whole(call: _ModelCall, billed: Billed, by: By, lead: Billed) -> _Charge:
+    """Charge a model call to the one part of the report that it belongs to."""
+    if by == "model":
+        name = _describe_model(call.step)
+    elif by == "agent":
+        name = billed.name
+    else:
+        name = f"step {call.step.number}" if billed is lead else f"agent {billed.name}"
+    return name, float(call.cost or 0), call.used.prompt + call.used.output
+
+
+def _divide_calls(
+    conversation: Conversation, calls: Sequence[_ModelCall], by: Literal["tool", "message"]
+) -> Iterator[_Charge]:
+    """Divide model calls among what put their contexts there."""
+    by_step = {call.step.number: call for call in calls}
+    context = _Context()
+    overhead: float | None = None
+    for item in conversation:
         if isinstance(item, Step):
-            used = _read_tokens(item)
-            # What a fork took over was billed to the session it comes from.
-            if used is not None and item.number > billed_from:
+            if call := by_step.get(item.number):
                 if overhead is None:
-                    held = sum((part.tokens for part in context), Fraction(0))
-                    overhead = max(Fraction(0), used.prompt - held)
-                cost = what_if.cost(used) if what_if else dollars(item.usage.get("cost_usd"))
-                prices = what_if or listed.get(item.model or "", ModelPrices(_USUAL))
-                yield from _of_step(item, used, context, overhead, prices.of(used), cost)
-            context += _of_answer(item)
+                    overhead = max(0.0, call.used.prompt - context.length)
+                yield from _divide(call, context, overhead, by)
+            for source, text in _parts_of_answer(item):
+                context.add(source, text)
         elif isinstance(item, Prompt):
-            source = Source("prompts", "prompts", f"prompt {item.number}: {_begin(item.text)}")
-            context.append(_measure_text(source, item.text))
+            context.add(Source("prompts", f"prompt {item.number}: {_begin(item.text)}"), item.text)
         elif item.message:
             name = "system prompt" if item.is_instruction else "added by hooks"
-            text = as_text(item.message.get("content"))
-            context.append(_measure_text(Source(name, name, name), text))
+            context.add(Source(name, name), as_text(item.message.get("content")))
         else:
-            name = "context that replaced an earlier one"
-            text = json.dumps(item.replacement, default=str)
-            context[:] = [_measure_text(Source("", name, name), text)] if item.replacement else []
+            yield from context.settle(by)
+            context = _Context()
+            if item.replacement:
+                name = "context that replaced an earlier one"
+                context.add(Source(name, name), json.dumps(item.replacement, default=str))
+    yield from context.settle(by)
 
 
-def _of_step(
-    step: Step,
-    used: Tokens,
-    context: list[_Held],
-    overhead: Fraction,
-    prices: Prices,
-    cost: Decimal | None,
-) -> Iterable[_Charge]:
-    name, model = f"step {step.number}", _describe_model(step)
-    definitions = Source(name, _DEFINITIONS, _DEFINITIONS)
-    held = sum((part.tokens for part in context), Fraction(0))
-    overhead = min(overhead, max(Fraction(0), used.prompt - held))
-    scale = (used.prompt - overhead) / held if held else Fraction(0)
-    parts = [_Held(definitions, overhead if held else Fraction(used.prompt))]
-    parts += [_Held(part.source._replace(step=name), part.tokens * scale) for part in context]
-    answer = Source(name, "answers", _name_answer(step))
-    charged = _at_prices(parts, used, prices)
-    charged.append((answer, Fraction(used.output), Fraction(prices.output or 0) * used.output))
-    raw = sum((price for _, _, price in charged), Fraction(0))
-    if not any(tokens for _, tokens, _ in charged):
+def _divide(
+    call: _ModelCall, context: _Context, overhead: float, by: Literal["tool", "message"]
+) -> Iterator[_Charge]:
+    """Charge the context with its share of a model call; give what its definitions and answer cost."""
+    used, length = call.used, context.length
+    answer = _name_answer(call.step) if by == "message" else "answers"
+    prices = _Bands.of(used, call.prices)
+    raw = prices.up_to(used.prompt) + used.output * float(call.prices.output or 0)
+    output = float(call.prices.output or 0)
+    if not raw:
+        # Without prices all tokens cost the same.
+        prices, output, raw = _Bands([(used.prompt, 1.0)]), 1.0, used.prompt + used.output
+    if not raw:
         # A provider may report a cost without tokens, or an answer without either.
-        yield _Charge(answer, model, None if cost is None else Fraction(cost), Fraction(0))
-    for source, tokens, price in charged:
-        if not tokens:
-            continue
-        share = price / raw if raw else tokens / sum(count for _, count, _ in charged)
-        yield _Charge(source, model, None if cost is None else Fraction(cost) * share, tokens)
+        yield answer, float(call.cost or 0), 0
+        return
+    dollars_each = float(call.cost or 0) / raw
+    overhead = min(overhead, max(0.0, used.prompt - length)) if length else used.prompt
+    if overhead:
+        yield _DEFINITIONS, prices.up_to(overhead) * dollars_each, overhead
+    if used.prompt > overhead:
+        scale = (used.prompt - overhead) / length
+        context.charge(length, 0, scale)
+        for end, price in prices.as_beginnings():
+            context.charge((end - overhead) / scale, price * scale * dollars_each, 0)
+    if used.output:
+        yield answer, used.output * output * dollars_each, used.output
+
+
+class _Bands:
+    """The prices of a request's input: of what came from the cache, went into it, or neither.
+
+    Args:
+        bands: Pairs of the token where a band ends and its price, in order.
+    """
+
+    def __init__(self, bands: Sequence[tuple[int, float]]) -> None:
+        self._bands = bands
+
+    @classmethod
+    def of(cls, used: Tokens, prices: Prices) -> _Bands:
+        written = used.cache_read + used.cache_write
+        return cls(
+            [
+                (used.cache_read, float(prices.cache_read or 0)),
+                (written, float(prices.cache_write or 0)),
+                (written + used.input, float(prices.input or 0)),
+            ]
+        )
+
+    def up_to(self, tokens: float) -> float:
+        """The price of the first tokens."""
+        price, start = 0.0, 0.0
+        for end, each in self._bands:
+            price += max(0.0, min(end, tokens) - start) * each
+            start = end
+        return price
+
+    def as_beginnings(self) -> Iterator[tuple[int, float]]:
+        """Yield pairs of a token and a price for all before it; a token costs the sum of its prices."""
+        following = 0.0
+        for end, each in reversed(self._bands):
+            yield end, each - following
+            following = each
+
+
+class _Context:
+    """The context of requests as a line: each part has an interval, in estimated tokens.
+
+    A model call charges the beginning of the line, however many parts that has; the parts learn of their
+    charges together in the end. A session of many steps thus takes no longer for each of them.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0.0
+        self._parts: list[tuple[Source, float]] = []
+        self._charges: list[tuple[float, float, float]] = []
+
+    def add(self, source: Source, text: str) -> None:
+        self._parts.append((source, self.length))
+        self.length += max(len(text.encode("utf-8", "replace")), 1) / _BYTES_PER_TOKEN
+
+    def charge(self, end: float, dollars: float, tokens: float) -> None:
+        """Charge the line up to `end` with so many US dollars and billed tokens for each of its tokens."""
+        if end > 0:
+            self._charges.append((min(end, self.length), dollars, tokens))
+
+    def settle(self, by: Literal["tool", "message"]) -> list[_Charge]:
+        """Return the charges of the parts that have any."""
+        settled: list[_Charge] = []
+        left = sorted(self._charges, key=lambda charge: charge[0])
+        at, price, count = self.length, 0.0, 0.0
+        # From the end, where nothing was charged yet, to the beginning, which every call charges.
+        for source, start in reversed(self._parts):
+            cost = tokens = 0.0
+            while left and left[-1][0] > start:
+                end, dollars, billed = left.pop()
+                cost += (at - end) * price
+                tokens += (at - end) * count
+                at, price, count = end, price + dollars, count + billed
+            cost += (at - start) * price
+            tokens += (at - start) * count
+            at = start
+            if tokens:
+                # Prices that were added and taken away again may leave a rounding error below zero.
+                settled.append((getattr(source, by), max(0.0, cost), tokens))
+        return settled[::-1]
 
 
 def _describe_model(step: Step) -> str:
@@ -266,27 +384,6 @@ def _describe_model(step: Step) -> str:
     if not step.switched:
         return model
     return f"{model} instead of {one_line(step.requested_model or 'another model', 60)}"
-
-
-def _at_prices(
-    parts: list[_Held], used: Tokens, prices: Prices
-) -> list[tuple[Source, Fraction, Fraction]]:
-    """The parts of a request with their tokens and prices: from the cache, into it, or neither."""
-    left = [
-        [Fraction(used.cache_read), Fraction(prices.cache_read or 0)],
-        [Fraction(used.cache_write), Fraction(prices.cache_write or 0)],
-        [Fraction(used.input), Fraction(prices.input or 0)],
-    ]
-    charged: list[tuple[Source, Fraction, Fraction]] = []
-    for source, tokens in parts:
-        price, uncharged = Fraction(0), tokens
-        for band in left:
-            taken = min(uncharged, band[0])
-            band[0] -= taken
-            uncharged -= taken
-            price += taken * band[1]
-        charged.append((source, tokens, price))
-    return charged
 
 
 def _read_tokens(step: Step) -> Tokens | None:
@@ -307,11 +404,6 @@ def _read_tokens(step: Step) -> Tokens | None:
 # The context
 
 
-def _measure_text(source: Source, text: str) -> _Held:
-    size = len(text.encode("utf-8", "replace"))
-    return _Held(source, Fraction(max(size, 1), _BYTES_PER_TOKEN))
-
-
 def _read_answer(step: Step) -> str:
     return text_in(step.message, "\n")
 
@@ -320,18 +412,14 @@ def _name_answer(step: Step) -> str:
     return f"answer {step.number}: {_begin(_read_answer(step))}"
 
 
-def _of_answer(step: Step) -> list[_Held]:
-    name = _name_answer(step)
+def _parts_of_answer(step: Step) -> Iterator[tuple[Source, str]]:
+    """Yield the parts that a step leaves in the context, each with its text."""
     inputs = "".join(json.dumps(call.input, default=str) for call in step.calls)
-    held = [_measure_text(Source("", "answers", name), _read_answer(step) + inputs)]
-    return held + [_of_result(call) for call in step.calls if call.result is not None]
-
-
-def _of_result(call: Call) -> _Held:
-    name = one_line(call.name, 60)
-    return _measure_text(
-        Source("", name, f"result of call {call.number}: {name}"), call.result or ""
-    )
+    yield Source("answers", _name_answer(step)), _read_answer(step) + inputs
+    for call in step.calls:
+        if call.result is not None:
+            name = one_line(call.name, 60)
+            yield Source(name, f"result of call {call.number}: {name}"), call.result
 
 
 def _begin(text: str) -> str:
@@ -365,7 +453,7 @@ class CachedRequest(NamedTuple):
     read: int | None = None
     missed: int | None = None
     cost: Decimal | None = None
-    miss_cost: Fraction | None = None
+    miss_cost: float | None = None
 
     @property
     def is_break(self) -> bool:
@@ -407,7 +495,7 @@ def _measure(
     listed: Mapping[str, ModelPrices],
 ) -> CachedRequest:
     request, reports = row.request, _reports_cache(step.usage)
-    per_byte = Fraction(used.prompt, max(request.size, 1))
+    per_byte = used.prompt / max(request.size, 1)
     row = row._replace(
         input=used.prompt,
         same=None if request.same is None else round(request.same * per_byte),
@@ -416,12 +504,12 @@ def _measure(
     )
     if not reports:
         return row
-    missed = Fraction(0)
+    missed = 0.0
     if earlier is not None:
         was_cached = _count_cached(*earlier, per_byte)
         # Estimates differ a little from what the provider counts.
         if row.is_break or used.cache_read < was_cached / 2:
-            missed = max(min(was_cached, Fraction(used.prompt)) - used.cache_read, Fraction(0))
+            missed = max(min(was_cached, used.prompt) - used.cache_read, 0.0)
     return row._replace(missed=round(missed), miss_cost=_missed_cost(step, missed, listed))
 
 
@@ -429,20 +517,18 @@ def _reports_cache(usage: Mapping[str, Any]) -> bool:
     return any(isinstance(usage.get(f"cache_{way}_tokens"), int) for way in ("read", "write"))
 
 
-def _count_cached(request: LoggedRequest, used: Tokens | None, per_byte: Fraction) -> Fraction:
+def _count_cached(request: LoggedRequest, used: Tokens | None, per_byte: float) -> float:
     """The tokens of a request that are in the cache after it; estimated if the provider counts none."""
     if used is None:
-        return Fraction(0)
+        return 0
     if used.cache_write:
-        return Fraction(used.cache_read + used.cache_write)
+        return used.cache_read + used.cache_write
     if used.cache_read or used.prompt >= _MIN_CACHED:
         return request.stable * per_byte
-    return Fraction(0)
+    return 0
 
 
-def _missed_cost(
-    step: Step, missed: Fraction, listed: Mapping[str, ModelPrices]
-) -> Fraction | None:
+def _missed_cost(step: Step, missed: float, listed: Mapping[str, ModelPrices]) -> float | None:
     """The part of a model call's cost that reading tokens from the cache would have saved.
 
     Args:
@@ -457,9 +543,8 @@ def _missed_cost(
     if used is None or cost is None:
         return None
     prices = listed.get(step.model or "", ModelPrices(_USUAL)).of(used)
-    source = Source("", "", "")
-    parts = Fraction(used.cache_read), missed, used.prompt - used.cache_read - missed
-    charged = _at_prices([_Held(source, part) for part in parts], used, prices)
-    total = sum((price for _, _, price in charged), Fraction(prices.output or 0) * used.output)
-    saved = charged[1][2] - missed * Fraction(prices.cache_read or 0)
-    return Fraction(cost) * saved / total if total else Fraction(0)
+    bands = _Bands.of(used, prices)
+    total = bands.up_to(used.prompt) + float(prices.output or 0) * used.output
+    charged = bands.up_to(used.cache_read + missed) - bands.up_to(used.cache_read)
+    saved = charged - missed * float(prices.cache_read or 0)
+    return float(cost) * saved / total if total else 0.0

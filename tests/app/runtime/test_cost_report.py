@@ -187,6 +187,19 @@ def test_parts_always_add_up(turns: list[tuple[int, int, int, int, int, bool]], 
     assert all((one.micro_dollars or 0) >= 0 and one.tokens >= 0 for one in report.shares)
 
 
+@pytest.mark.parametrize("by", ["tool", "message"])
+def test_thousands_of_steps_are_divided(by: By) -> None:
+    """Dividing each step among all parts before it would take minutes."""
+    records = [user("go")]
+    for number in range(3_000):
+        used = usage(300, 50, read=100 * number)
+        records += [step(used, "y", f"read{number}"), result(f"read{number}", "z" * 400)]
+    report = cost_report(billed(*records), [], by)
+    assert report.total == sum(one.micro_dollars or 0 for one in report.shares)
+    cached = 100 * 2_999 * 1_500
+    assert report.tokens == sum(one.tokens for one in report.shares) == 3_000 * 350 + cached
+
+
 def test_the_command_prints_parts_and_total(tmp_path: Path) -> None:
     store = SessionStore(tmp_path / "home" / "sessions")
     saved = store.create("s", project="/p", spent={"cost_usd": "0.00941", "unpriced": 0})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from amplifier_app.base.errors import SessionError, UsageError
@@ -215,14 +214,14 @@ def _as_data(row: CachedRequest) -> dict[str, Any]:
     }
 
 
-def _micro(dollars: Fraction | None) -> int | None:
+def _micro(dollars: float | None) -> int | None:
     return None if dollars is None else round(dollars * MICRO)
 
 
 def _total_miss(rows: Sequence[CachedRequest]) -> int | None:
     """Millionths of a dollar; None if no miss has a known cost."""
     costs = [row.miss_cost for row in rows if row.miss_cost is not None]
-    return _micro(sum(costs, Fraction(0))) if costs else None
+    return _micro(sum(costs)) if costs else None
 
 
 def _print_requests(rows: Sequence[CachedRequest], total: int | None) -> None:
