@@ -20,7 +20,7 @@ from amplifier_support.sandbox import available
 from tests.support.cli import amplifier_command, child_environment, run_amplifier
 from tests.support.plans import mock_plan
 from tests.support.processes import is_alive
-from tests.support.screen import Emulator, screen
+from tests.support.screen import Emulator
 from tests.support.terminal import CTRL_C, ENTER, UP, Terminal
 from tests.support.waiting import wait_until
 
@@ -66,7 +66,7 @@ def test_an_edit_is_shown_and_approved_with_one_key(tmp_path: Path) -> None:
         terminal.type("y")
         terminal.until("done here")
         assert terminal.finish() == 0
-    lines = screen(terminal.raw, 80, 30)
+    lines = terminal.lines()
     head = next(n for n, line in enumerate(lines) if line.startswith("╭ Edit"))
     assert [word for word in lines[head].split() if "─" not in word] == [
         *("╭", "Edit", "parse.py", "+1", "−1")
@@ -98,7 +98,7 @@ def test_a_card_fits_the_screen_and_its_diff_is_shown_once(tmp_path: Path) -> No
             terminal.type("y")
         terminal.until("done here")
         terminal.finish()
-    lines = screen(terminal.raw, *size)
+    lines = terminal.lines()
     assert sum("return {}" in line for line in lines) == 1
     assert any("edit_file parse.py" in line and "+1 −1" in line for line in lines)
 
@@ -229,7 +229,7 @@ def test_a_denial_can_tell_the_model_why(tmp_path: Path) -> None:
         terminal.type("use make" + ENTER)
         terminal.until("done here")
         assert terminal.finish() == 8
-    lines = screen(terminal.raw, 80, 30)
+    lines = terminal.lines()
     assert lines.count("  No. Instead: use make") == 1, "what was sent stays"
     (transcript,) = Path(os.environ["AMPLIFIER_HOME"]).rglob("transcript.jsonl")
     assert "the user says: use make" in transcript.read_text()

@@ -15,31 +15,12 @@ import pytest
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.plans import mock_plan, module_folder
 from tests.support.processes import is_alive
-from tests.support.screen import Emulator
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, UP, Terminal
 
 CTRL_R, CTRL_V, ESC, SHIFT_TAB = "\x12", "\x16", "\x1b", "\x1b[Z"
 
 STREAM = {"chunk_size": 5, "chunk_delay": 0.02}
 LONG = {"text": "word " * 100_000}
-
-
-def screen_of(terminal: Terminal, columns: int = 100) -> list[str]:
-    """Return what the terminal shows, scrollback included."""
-    emulator = Emulator(columns, 30)
-    emulator.feed(terminal.raw)
-    return emulator.lines()
-
-
-def wait_for(
-    terminal: Terminal, shown: Callable[[list[str]], object], columns: int = 100
-) -> list[str]:
-    """Read until the screen is as expected."""
-    deadline = time.monotonic() + 30
-    while not shown(lines := screen_of(terminal, columns)):
-        assert time.monotonic() < deadline, "\n".join(lines)
-        terminal.read()
-    return lines
 
 
 def line_is(text: str) -> Callable[[list[str]], bool]:
@@ -61,38 +42,38 @@ def test_history_search_completion_and_clearing(tmp_path: Path) -> None:
         terminal.prompt()
         # Ctrl-R: Enter accepts and edits, Ctrl-C and Esc abort.
         terminal.type("draft" + CTRL_R + "par")
-        wait_for(terminal, line_is("explain the parser"))
+        terminal.until_lines(line_is("explain the parser"))
         terminal.type(CTRL_C)
-        wait_for(terminal, line_is("draft"))
+        terminal.until_lines(line_is("draft"))
         terminal.type(CTRL_R + "par")
-        wait_for(terminal, line_is("explain the parser"))
+        terminal.until_lines(line_is("explain the parser"))
         terminal.type(ESC)
-        wait_for(terminal, line_is("draft"))
+        terminal.until_lines(line_is("draft"))
         terminal.type(CTRL_R + "par")
-        wait_for(terminal, line_is("explain the parser"))
+        terminal.until_lines(line_is("explain the parser"))
         terminal.type(ENTER)
-        wait_for(terminal, shows("(?m)^ mock-model"))
+        terminal.until_lines(shows("(?m)^ mock-model"))
         terminal.type(" again")
-        wait_for(terminal, line_is("explain the parser again"))
+        terminal.until_lines(line_is("explain the parser again"))
         terminal.type(CTRL_C)
-        wait_for(terminal, line_is(""))
+        terminal.until_lines(line_is(""))
         # Completion of a command and of its argument.
         terminal.type("/thi")
-        wait_for(terminal, shows(r"/think +\[on\|off\] +Show or hide"))
+        terminal.until_lines(shows(r"/think +\[on\|off\] +Show or hide"))
         terminal.type(TAB + " o")
-        wait_for(terminal, shows(r"(?m)^ ?on *$"))
+        terminal.until_lines(shows(r"(?m)^ ?on *$"))
         terminal.type(TAB + ENTER + ENTER)
         terminal.until("Thinking is shown")
         # Twice at an empty line leaves; anything typed in between cancels that, and other notes are no first time.
         terminal.prompt()
         terminal.type(CTRL_V)
-        wait_for(terminal, shows("cannot read the clipboard"))
+        terminal.until_lines(shows("cannot read the clipboard"))
         terminal.type(CTRL_C)
-        wait_for(terminal, shows("Ctrl-C again to leave"))
+        terminal.until_lines(shows("Ctrl-C again to leave"))
         terminal.type("x" + CTRL_C)
-        wait_for(terminal, line_is(""))
+        terminal.until_lines(line_is(""))
         terminal.type(CTRL_C)
-        wait_for(terminal, shows("Ctrl-C again to leave"))
+        terminal.until_lines(shows("Ctrl-C again to leave"))
         terminal.type(CTRL_C)
         assert terminal.finish() == 0
 
@@ -110,11 +91,11 @@ def test_a_streaming_answer_stops_at_once_and_can_be_continued(tmp_path: Path, k
         terminal.type(key)
         terminal.until("stopped; Enter on an empty line continues")
         terminal.prompt()
-        wait_for(terminal, line_is("half a th"))
+        terminal.until_lines(line_is("half a th"))
         terminal.ask(CTRL_C, "› Continue.", "the rest")
         leave(terminal)
     assert prompts("s1") == ["hi", "Continue."]
-    lines = screen_of(terminal)
+    lines = terminal.lines()
     assert not any("⠋" in line or line == "›" for line in lines), "the live region is gone"
 
 
@@ -132,14 +113,14 @@ def test_a_running_tool_is_waited_for_and_killed_on_request(tmp_path: Path) -> N
         terminal.until(
             r"stopping after `sleep 2; touch done` \([\d.]+ m?s\) · press again to kill it"
         )
-        lines = wait_for(terminal, shows(r"bash sleep 2.* Esc again to stop now$"))
+        lines = terminal.until_lines(shows(r"bash sleep 2.* Esc again to stop now$"))
         assert "Esc stop" not in "\n".join(lines)
         terminal.until("✓ .*stopped")
         assert (tmp_path / "done").exists()
         terminal.prompt()
         terminal.type("two" + ENTER)
         terminal.until("bash sleep 3600")
-        wait_for(terminal, shows(r"bash sleep 3600.* Esc stop · type to steer$"))
+        terminal.until_lines(shows(r"bash sleep 3600.* Esc stop · type to steer$"))
         terminal.type(CTRL_C)
         terminal.until("press again to kill it")
         terminal.type(CTRL_C)
@@ -153,11 +134,11 @@ def test_long_pastes_are_folded_and_sent_whole(tmp_path: Path) -> None:
     with Terminal("run", "-f", mock_plan(tmp_path, ["ok", "ok"]), cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type("see " + PASTE.format(text))
-        wait_for(terminal, line_is("see [pasted 200 lines]"))
+        terminal.until_lines(line_is("see [pasted 200 lines]"))
         terminal.type("\x7f")  # Backspace removes it as a whole
-        wait_for(terminal, line_is("see"))
+        terminal.until_lines(line_is("see"))
         terminal.ask(PASTE.format(text) + " please", "ok")
-        assert any("› see [pasted 200 lines] please" in line for line in screen_of(terminal))
+        assert any("› see [pasted 200 lines] please" in line for line in terminal.lines())
         assert prompts(leave(terminal)) == [f"see {text} please"]
 
 
@@ -179,7 +160,7 @@ def test_the_line_is_there_before_the_session_and_keeps_what_is_typed(tmp_path: 
         assert "answered" not in terminal.shown
         terminal.until("answered")
         terminal.prompt()
-        wait_for(terminal, line_is("and this"))
+        terminal.until_lines(line_is("and this"))
         terminal.type(CTRL_C)
         assert prompts(leave(terminal)) == ["typed ahead"]
     failing = [{**hooks[0], "config": {"fails": True}}]
@@ -188,14 +169,14 @@ def test_the_line_is_there_before_the_session_and_keeps_what_is_typed(tmp_path: 
         terminal.until("›")
         terminal.type("early" + ENTER)
         assert terminal.finish() == 3
-    assert any("no luck" in line for line in screen_of(terminal))
+    assert any("no luck" in line for line in terminal.lines())
 
 
 def test_the_process_is_suspended_and_continued_and_follows_the_size(tmp_path: Path) -> None:
     with Terminal("run", "-f", mock_plan(tmp_path, ["ok"]), cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type("half")
-        wait_for(terminal, line_is("half"))
+        terminal.until_lines(line_is("half"))
         terminal.process.setwinsize(20, 40)
         terminal.type(" a thought that is longer than the forty columns of this terminal")
         terminal.until("terminal")
@@ -233,8 +214,7 @@ def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
     words = "a sentence whose words are wrapped where the terminal ends, not inside of them. " * 3
     replies = [{"tool_calls": [{"name": "bash", "input": {"command": "seq 1 30"}}]}, words]
     plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-bash"}])
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.process.setwinsize(30, columns)
+    with Terminal("run", "-f", plan, cwd=tmp_path, size=(columns, 30)) as terminal:
         terminal.prompt()
         terminal.ask("go", "wrapped")
         for command in ("/verbose on", "/help", "/status"):
@@ -242,7 +222,7 @@ def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
             terminal.prompt()
         terminal.type("an input line that is longer than forty columns, for sure")
         # The status line is painted after the input line, perhaps in another read.
-        lines = wait_for(terminal, shows(r"for sure$(.|\n)*mock-model.*\Z"), columns)
+        lines = terminal.until_lines(shows(r"for sure$(.|\n)*mock-model.*\Z"))
     for word in ("whose", "wrapped", "Choose", "approval"):
         assert any(re.search(rf"\b{word}\b", line) for line in lines), word
     # The input line is the last but the status line, and nothing was left behind by redrawing.
@@ -277,7 +257,7 @@ def test_a_mode_that_cannot_be_switched_is_reported(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type(SHIFT_TAB)
-        wait_for(terminal, shows(r"(?m)^✗ .*the modes are locked"))
+        terminal.until_lines(shows(r"(?m)^✗ .*the modes are locked"))
         terminal.quit()
     assert "never retrieved" not in terminal.shown
 
@@ -286,12 +266,12 @@ def test_shift_tab_cycles_the_modes_but_never_reaches_auto(tmp_path: Path) -> No
     plan = mock_plan(tmp_path, ["ok"], hooks=[{"module": "hooks-approval"}])
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
-        wait_for(terminal, shows("(?m)^ ask · "))
+        terminal.until_lines(shows("(?m)^ ask · "))
         for mode in ("edits", "propose", "read-only", "ask", "edits"):
             terminal.type(SHIFT_TAB)
-            wait_for(terminal, shows(f"(?m)^ {mode} · "))
+            terminal.until_lines(shows(f"(?m)^ {mode} · "))
         terminal.type(f"/mode auto{ENTER}")
-        wait_for(terminal, shows("(?m)^ auto · "))
+        terminal.until_lines(shows("(?m)^ auto · "))
         terminal.type(SHIFT_TAB)
-        wait_for(terminal, shows("(?m)^ ask · "))
+        terminal.until_lines(shows("(?m)^ ask · "))
         terminal.quit()

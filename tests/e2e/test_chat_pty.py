@@ -12,7 +12,6 @@ import yaml
 from amplifier_app.sessions.store import SessionStore
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
-from tests.support.screen import screen
 from tests.support.terminal import (
     ALT_ENTER,
     CTRL_C,
@@ -261,7 +260,7 @@ def test_tool_calls_are_lines_and_long_results_are_folded(tmp_path: Path) -> Non
         terminal.ask("/show 2", "missing.txt")
         leave(terminal)
     assert terminal.shown.count("PAGED") == 1
-    *_, last = screen(terminal.raw, 100, 30)
+    *_, last = terminal.lines()
     # By the short id, which is enough.
     assert re.fullmatch("Resume with: amplifier run --resume [0-9a-f]{6}", last)
 

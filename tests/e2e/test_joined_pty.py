@@ -200,10 +200,11 @@ def test_a_question_waits_if_the_terminal_is_gone(run: Run, how: str) -> None:
 def test_one_terminal_types_and_others_watch(run: Run) -> None:
     run.detach(["all done"])
     with run.join() as first, run.join() as second:
-        first.until(f"{CAN_TYPE}|watching only")
-        second.until(f"{CAN_TYPE}|watching only")
+        watches = "watching only: another terminal types in this session"
+        first.until(f"{CAN_TYPE}|{watches}")
+        second.until(f"{CAN_TYPE}|{watches}")
         writer, watcher = (first, second) if CAN_TYPE in first.shown else (second, first)
-        assert "watching only: another terminal types in this session" in watcher.shown
+        assert watches in watcher.shown
         os.kill(writer.process.pid, signal.SIGKILL)
         with run.join() as third:
             third.until(CAN_TYPE)

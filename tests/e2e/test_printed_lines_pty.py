@@ -129,7 +129,7 @@ def test_the_answer_replaces_what_a_module_has_drawn_last(tmp_path: Path) -> Non
     with Terminal("run", "-f", plan, *options, cwd=tmp_path, size=(80, 24)) as terminal:
         assert terminal.finish() == 0
     assert "* drawing" in terminal.raw
-    assert "the answer" in screen(terminal.raw, 80, 24)
+    assert "the answer" in terminal.lines()
 
 
 SLOW_HOOK = """
@@ -149,7 +149,8 @@ def test_a_module_that_is_slow_to_mount_is_named_above_the_input_line(tmp_path: 
     with Terminal("run", "-f", plan, cwd=tmp_path, size=(80, 24)) as terminal:
         terminal.until("still mounting")
         terminal.prompt()
-        lines = screen(terminal.raw, 80, 24)
+        # Waiting begins before the input line is painted.
+        lines = terminal.until_lines(lambda lines: any(line.startswith("›") for line in lines))
     assert lines[0].startswith("· still mounting 'hooks-slow' (limit ")
     assert [line for line in lines if line.startswith("›")] == ["›"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,23 +13,15 @@ from amplifier_app.sessions.store import SessionStore
 from tests.support.batches import small_plan
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
-from tests.support.screen import Emulator
 from tests.support.terminal import CTRL_C, ENTER, TAB, Terminal
 from tests.support.waiting import wait_until
 
 CTRL_F, CTRL_R, CTRL_X = "\x06", "\x12", "\x18"
 
 
-def screen_with(terminal: Terminal, *texts: str) -> list[str]:
-    """Read until every text is on the screen; the lines of the screen."""
-    while True:
-        emulator = Emulator(100, 30)
-        emulator.feed(terminal.raw)
-        lines = emulator.visible()
-        if all(any(text in line for line in lines) for text in texts):
-            return lines
-        how = terminal.read()
-        assert how is None, f"{how} before {texts} were shown:\n" + "\n".join(lines)
+def shows(*texts: str) -> Callable[[list[str]], bool]:
+    """Every text is on the screen."""
+    return lambda lines: all(any(text in line for line in lines) for text in texts)
 
 
 @pytest.fixture
@@ -60,22 +52,24 @@ def project(tmp_path: Path, env: dict[str, str]) -> Path:
 def test_the_picker_filters_renames_deletes_and_resumes(project: Path, env: dict[str, str]) -> None:
     store = SessionStore()
     with Terminal("resume", cwd=project, env=env) as terminal:
-        lines = screen_with(terminal, "type to filter")
+        lines = terminal.until_lines(shows("type to filter"))
         assert lines[0].startswith("▸ just now    Another one")
         assert lines[1].startswith("  just now    Review it")
         assert lines[1].endswith("2 prompts  claude-sonnet-5-5")
         terminal.type("another")
-        assert not any("Review" in line for line in screen_with(terminal, "› another"))
+        # The list may be painted after the filter.
+        found = shows("› another")
+        terminal.until_lines(lambda lines: found(lines) and "Review" not in "".join(lines))
         terminal.type(CTRL_X)
-        screen_with(terminal, 'Delete "Another one"? [y/N]')
+        terminal.until_lines(shows('Delete "Another one"? [y/N]'))
         terminal.type("y")
-        screen_with(terminal, "no session of this directory matches")
+        terminal.until_lines(shows("no session of this directory matches"))
         terminal.type("\x7f" * 7 + CTRL_R)
-        screen_with(terminal, "New title: Review it")
+        terminal.until_lines(shows("New title: Review it"))
         terminal.type(" twice" + ENTER)
-        screen_with(terminal, "▸ just now    Review it twice", "Tab all")
+        terminal.until_lines(shows("▸ just now    Review it twice", "Tab all"))
         terminal.type(TAB)
-        screen_with(terminal, "Far away", "/elsewhere", "Tab here")
+        terminal.until_lines(shows("Far away", "/elsewhere", "Tab here"))
         terminal.type("twice" + ENTER)
         terminal.until('Resumed "Review it twice" · 2 prompts · just now · plan task')
         terminal.until("› Look again.*Second answer.*1 earlier prompt: /history")
@@ -113,7 +107,7 @@ def test_a_chat_lists_the_other_sessions_to_choose_from(project: Path, env: dict
         terminal.prompt()
         for key in ("\x1b", CTRL_C):
             terminal.type("/resume" + ENTER)
-            lines = screen_with(terminal, "▸ just now    Another one", "type to filter")
+            lines = terminal.until_lines(shows("▸ just now    Another one", "type to filter"))
             assert not any("just now    Review it" in line for line in lines)
             terminal.type(key)
             terminal.prompt()
@@ -225,13 +219,13 @@ def test_files_changed_since_are_listed(tmp_path: Path) -> None:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         assert run_amplifier("run", "--approve", "allow", "go", cwd=tmp_path, env=env).code == 0
         with Terminal("resume", cwd=tmp_path, env=env) as terminal:
-            assert "changed since" not in "".join(screen_with(terminal, "type to filter"))
+            assert "changed since" not in "".join(terminal.until_lines(shows("type to filter")))
             terminal.quit()
         (tmp_path / "a").write_text("another")
         (tmp_path / "b").unlink()
         (tmp_path / "c").write_text("c")
         with Terminal("resume", cwd=tmp_path, env=env) as terminal:
-            screen_with(terminal, "▸ just now", "  2 files changed since: a, b")
+            terminal.until_lines(shows("▸ just now", "  2 files changed since: a, b"))
             terminal.type(ENTER)
             terminal.until("Resumed.*plan default\\W+2 files changed since: a, b\\W+› go.*Done")
             terminal.prompt()

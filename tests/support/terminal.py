@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import termios
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +14,7 @@ import pexpect
 from ptyprocess import PtyProcess
 
 from tests.support.cli import amplifier_command, child_environment
+from tests.support.screen import Emulator
 from tests.support.warm_interpreter import WarmInterpreter
 
 ENTER = "\r"
@@ -110,6 +111,7 @@ class Terminal:
         home = home or Path(os.environ["AMPLIFIER_HOME"])
         environment = child_environment(home, {"TERM": "xterm-256color", **(env or {})})
         self.raw = ""
+        self._size = size
         self._seen = 0
         self._answered = 0
         self.process = _Spawned(
@@ -140,10 +142,23 @@ class Terminal:
         """The output without escape sequences: every state of the screen, in order."""
         return _SEQUENCES.sub("", self.raw)
 
+    def lines(self) -> list[str]:
+        """Return what the terminal shows, scrollback included, without trailing spaces."""
+        emulator = Emulator(*self._size)
+        emulator.feed(self.raw)
+        return emulator.lines()
+
+    def until_lines(self, expected: Callable[[list[str]], object]) -> list[str]:
+        """Read until the lines that the terminal shows are as expected; return them."""
+        while not expected(lines := self.lines()):
+            if how := self.read():
+                raise AssertionError(f"{how} before it was shown:\n" + "\n".join(lines))
+        return lines
+
     def until(self, pattern: str) -> str:
         """Read until the regular expression `pattern` appears after the previous match.
 
-        Gives what was shown up to its end.
+        Gives what was shown up to its end. What is painted after that may not be read yet.
         """
         while True:
             found = re.compile(pattern, re.DOTALL).search(self.shown, self._seen)
