@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
-from tests.e2e.test_chat_keys_pty import ESC, line_is, shows, wait_for
+from tests.e2e.test_chat_keys_pty import ESC, line_is, shows
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.plans import held_plan, mock_plan
 from tests.support.terminal import (
@@ -59,9 +59,9 @@ def test_edited_shell_output_adds_no_files(tmp_path: Path) -> None:
     with Terminal(*chat_arguments(tmp_path, False), cwd=tmp_path, env=env) as terminal:
         terminal.prompt()
         terminal.type("!cat log" + ENTER)
-        wait_for(terminal, line_is("[output of `cat log`, 2 lines]"))
+        terminal.until_lines(line_is("[output of `cat log`, 2 lines]"))
         terminal.type(CTRL_X_CTRL_E)
-        wait_for(terminal, shows("explain @log"))
+        terminal.until_lines(shows("explain @log"))
         terminal.type(ENTER)
         terminal.until("added log: 2 lines")
         terminal.until("ok")
@@ -92,20 +92,20 @@ def test_a_folded_text_comes_back_folded_and_is_sent_whole(tmp_path: Path) -> No
         terminal.type("go" + ENTER)
         terminal.until(OUTPUT_MARK)
         terminal.type(f"see {PASTE.format(rows)} please" + ENTER)
-        wait_for(terminal, shows("queued for the next step: see"))
+        terminal.until_lines(shows("queued for the next step: see"))
         terminal.type(CTRL_C)
         terminal.prompt()
-        wait_for(terminal, line_is(shown))
+        terminal.until_lines(line_is(shown))
         terminal.type(ENTER)
         terminal.until("ok")
         terminal.prompt()
         # Up, twice with an edit and its end.
         terminal.type(UP)
-        wait_for(terminal, line_is(shown))
+        terminal.until_lines(line_is(shown))
         terminal.type("!" + UP + DOWN + DOWN)
-        wait_for(terminal, line_is(""))
+        terminal.until_lines(line_is(""))
         terminal.type(UP)
-        wait_for(terminal, line_is(f"{shown}!"))
+        terminal.until_lines(line_is(f"{shown}!"))
         terminal.type(ENTER)
         terminal.until("ok")
         terminal.prompt()
@@ -114,7 +114,7 @@ def test_a_folded_text_comes_back_folded_and_is_sent_whole(tmp_path: Path) -> No
     with Terminal(*chat_arguments(tmp_path, False), cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type(UP)
-        wait_for(terminal, shows(r"› see row 0\n +\[199 more lines\]$"))
+        terminal.until_lines(shows(r"› see row 0\n +\[199 more lines\]$"))
         terminal.ask("!", "ok")
         assert prompts(leave(terminal)) == [f"{text}!!"]
 
@@ -134,22 +134,22 @@ def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Pat
     with Terminal("run", "-f", plan, cwd=project, env=env) as terminal:
         terminal.prompt()
         terminal.type("what is @prs")
-        wait_for(terminal, shows(r"src/parse\.py +14 B"))
+        terminal.until_lines(shows(r"src/parse\.py +14 B"))
         terminal.type(TAB + ":2-3 ?" + ENTER)
         terminal.until(r"added src/parse\.py: 2 lines, about \d+ tokens")
         # The same works for a message to the running turn.
         terminal.type("and @src/par")
-        wait_for(terminal, shows(r"src/parse\.py +14 B"))
+        terminal.until_lines(shows(r"src/parse\.py +14 B"))
         terminal.type(TAB + ENTER)
         terminal.until(r"added src/parse\.py: 3 lines")
         terminal.type("!echo meanwhile" + ENTER)
-        wait_for(terminal, line_is("[output of `echo meanwhile`, 1 line]"))
+        terminal.until_lines(line_is("[output of `echo meanwhile`, 1 line]"))
         terminal.type("\x7f")
         terminal.prompt()
         terminal.ask("!echo out; exit 3", "out", "exit code 3")
-        wait_for(terminal, line_is("[output of `echo out; exit 3`, 1 line]"))
+        terminal.until_lines(line_is("[output of `echo out; exit 3`, 1 line]"))
         terminal.type("why?" + CTRL_X_CTRL_E)
-        wait_for(terminal, shows("why\\?, edited"))
+        terminal.until_lines(shows("why\\?, edited"))
         terminal.type(ENTER)
         terminal.prompt()
         session_id = leave(terminal)
@@ -205,7 +205,7 @@ def test_the_editor_of_the_project_is_not_used(tmp_path: Path) -> None:
     ) as term:
         term.prompt()
         term.type("text" + CTRL_X_CTRL_E)
-        wait_for(term, shows(r"\$EDITOR is set to 'its-editor', which is not on PATH"))
+        term.until_lines(shows(r"\$EDITOR is set to 'its-editor', which is not on PATH"))
         term.type(CTRL_C + CTRL_D)
         assert term.finish() == 0
     assert not (tmp_path / "ran").exists()
@@ -219,10 +219,10 @@ def test_vi_keys_are_a_setting(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan, cwd=tmp_path, home=home) as terminal:
         terminal.prompt()
         terminal.type("one two three")
-        wait_for(terminal, line_is("one two three"))
+        terminal.until_lines(line_is("one two three"))
         terminal.type(ESC)
         terminal.type("bdwbcw2")
-        wait_for(terminal, line_is("one 2"))
+        terminal.until_lines(line_is("one 2"))
         terminal.type(ENTER)
         terminal.until("ok")
         terminal.prompt()
