@@ -28,12 +28,11 @@ from amplifier_modules._shared.history.stored_response import plain, to_response
 from amplifier_modules._shared.loop.channel import CUT_SHORT
 from amplifier_modules._shared.loop.replies import is_response
 from amplifier_modules._shared.loop.streaming import find_stream
-from amplifier_modules._shared.privacy import session_secrets
+from amplifier_modules._shared.privacy import session_redactor
 from amplifier_support.delegate import Delegate
 from amplifier_support.fields import read_field
 from amplifier_support.files import create_atomically, make_private_folder, read_regular
 from amplifier_support.provider_order import find_model
-from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import REDACT_EVENT
 
 CACHED_CALLS = "cached_calls"
@@ -122,7 +121,7 @@ class _Scope:
 
     def find_file(self, provider: Any, request: Any, options: Mapping[str, Any]) -> Path:
         """The file of the answer to a request, whether or not it exists."""
-        redact = Redactor(session_secrets(self._coordinator)).value
+        redact = session_redactor(self._coordinator).value
         asked = normalise(request).model_dump(
             mode="json", exclude=_IRRELEVANT, exclude_none=True, by_alias=True
         )
@@ -198,7 +197,7 @@ class _Scope:
             logger.warning("cannot keep the answer for other batches: %s: %s", file, error)
 
     def _has_secrets(self, stored: dict[str, Any]) -> bool:
-        if Redactor(session_secrets(self._coordinator)).value(stored) is not stored:
+        if session_redactor(self._coordinator).value(stored) is not stored:
             return True
         redact = REDACT_EVENT.of(self._coordinator)  # The plan may have more rules.
         return redact is not None and redact("provider:response", stored) != stored

@@ -581,6 +581,10 @@ class HookRegistry:
         for event, entries in self._by_event.items():
             yield from ((event, entry) for entry in entries)
 
+    def registrations(self) -> dict[str, tuple[Registration, ...]]:
+        """The registered handlers by event, in the order they run."""
+        return dict(self._by_event)
+
     def list_handlers(self, event: str | None = None) -> dict[str, list[str]]:
         """Names of the handlers by event, in the order they run."""
         if event is not None:

@@ -239,10 +239,9 @@ class HookResult(_Model):
     user_message_level: Literal["info", "warning", "error"] = "info"
     user_message_source: str | None = None
     append_to_last_tool_result: bool = False
-    context_injections: list[ContextInjection] = Field(default_factory=list)
-    changes: list[tuple[str, dict[str, Any]]] = Field(
-        default_factory=list, exclude=True, repr=False
-    )
+    # Copied for each result; a factory's signature would be inspected at each `model_construct`.
+    context_injections: list[ContextInjection] = []
+    changes: list[tuple[str, dict[str, Any]]] = Field(default=[], exclude=True, repr=False)
 
     @field_validator("data", mode="before")
     @classmethod

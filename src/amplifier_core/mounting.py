@@ -9,6 +9,7 @@ Apps use `mount_module` to mount one module of a plan, for example to check it.
 """
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from amplifier_core import events
@@ -51,6 +52,12 @@ _PROTOCOLS: dict[str, Any] = {
     "provider": Provider,
     "tool": Tool,
 }
+
+_MEMBERS = {
+    kind: [(name, callable(member)) for name, member in vars(protocol).items() if name[0] != "_"]
+    for kind, protocol in _PROTOCOLS.items()
+}
+"""The members of each protocol, and whether they are methods."""
 
 SECTIONS = {part: f"session.{part}" for part in PARTS} | {
     kind: section for section, kind in SECTION_KINDS.items()
@@ -114,8 +121,12 @@ class Footprint:
         capability x``.
         """
         now = _registered(self._coordinator)
-        added = (key for key, count in now.items() if count > self._registered.get(key, 0))
-        return [f"{what} {name}" for what, name in added]
+        return [
+            f"{what} {name}"
+            for what, before in self._registered.items()
+            for name, each in now[what].items()
+            if len(each) > len(before.get(name, ()))
+        ]
 
     def undo(self) -> None:
         """Restore the mount points to the snapshot."""
@@ -135,12 +146,13 @@ def _mounted(kind: str, coordinator: ModuleCoordinator) -> dict[str, Any]:
     return dict(mounted) if isinstance(mounted, dict) else {point: mounted}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _registered(coordinator: ModuleCoordinator) -> dict[tuple[str, str], int]:
-    handlers = coordinator.hooks.list_handlers()
-    counts = {("a handler of", event): len(names) for event, names in handlers.items()}
-    counts.update({("the capability", n): 1 for n in coordinator.to_dict()["capabilities"]})
-    counts.update({("a contribution to", n): len(c) for n, c in coordinator.channels.items()})
-    return counts
+def _registered(coordinator: ModuleCoordinator) -> dict[str, Mapping[str, Sequence[Any]]]:
+    """Each handler, contribution and capability, by what it is and its name."""
+    return {
+        "a handler of": coordinator.hooks.registrations(),
+        "the capability": dict.fromkeys(coordinator.to_dict()["capabilities"], (None,)),
+        "a contribution to": {name: (*each,) for name, each in coordinator.channels.items()},
+    }
 
 
 async def place(
@@ -197,8 +209,14 @@ async def place(
 
 
 def _is_instance(kind: str, result: Any) -> bool:
+    # Not `isinstance`, which collects the members of the protocol each time.
     return (
-        kind in _PROTOCOLS and not isinstance(result, type) and isinstance(result, _PROTOCOLS[kind])
+        kind in _PROTOCOLS
+        and not isinstance(result, type)
+        and all(
+            hasattr(result, name) and (not is_method or getattr(result, name) is not None)
+            for name, is_method in _MEMBERS[kind]
+        )
     )
 
 

@@ -33,9 +33,8 @@ from amplifier_extras.hooks_otel.attributes import Attributes
 from amplifier_extras.hooks_otel.config import MODULE_ID, OtelConfig
 from amplifier_extras.hooks_otel.export import Ids, OtlpMetrics, Pipeline
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.privacy import LogCopy, raw_data, session_secrets
+from amplifier_modules._shared.privacy import LogCopy, raw_data, session_redactor
 from amplifier_support.fields import read_field
-from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import REDACT_EVENT, WORKING_DIR
 
 _SPAN_DIGITS = 16
@@ -218,7 +217,7 @@ class Telemetry:
                 metrics = OtlpMetrics(config, self._pipeline.resource)
             self._metrics = metrics
             _open_metrics[coordinator.session_id] = config, metrics
-        self._copy = LogCopy(Redactor(session_secrets(coordinator)), config.max_content_chars)
+        self._copy = LogCopy(session_redactor(coordinator), config.max_content_chars)
         parent = coordinator.parent_id
         around = event_ids()
         self._trace = SessionTrace(

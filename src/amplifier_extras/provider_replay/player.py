@@ -31,7 +31,7 @@ from amplifier_modules._shared.history.stored_response import plain, to_response
 from amplifier_modules._shared.loop.streaming import find_stream
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import announced_events, event_ids
-from amplifier_modules._shared.privacy import session_secrets
+from amplifier_modules._shared.privacy import session_redactor
 from amplifier_support.delegate import Delegate
 from amplifier_support.provider_order import DEFAULT_PRIORITY, find_model, read_priority
 from amplifier_support.redaction import Redactor
@@ -412,7 +412,7 @@ async def _record(coordinator: Any, file: str) -> Cleanup | None:
         logger.warning("%s records nothing: no provider is mounted before it", MODULE_ID)
         return None
     folder = _folder(coordinator)
-    redactor = Redactor(session_secrets(coordinator))
+    redactor = session_redactor(coordinator)
     recording = open_shared(Recording, str(Path(folder) / file), folder, redactor)
 
     async def put_in_front() -> None:
@@ -497,7 +497,7 @@ def _players(coordinator: Any, config: ReplayConfig, tape: Tape) -> dict[str, Pl
         fits = config.model is not None and config.model in _model_names(described)
         if config.provider in (None, name) and (name not in chosen or fits):
             chosen[name] = described
-    redactor = Redactor(session_secrets(coordinator))
+    redactor = session_redactor(coordinator)
     return {
         name: (StreamingPlayer if described.get("streams") else Player)(
             described,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -120,3 +121,16 @@ def session_secrets(coordinator: Any) -> list[str]:
     providers = to_mapping(getattr(coordinator, "config", None)).get("providers")
     names = SECRET_VARIABLES.of(coordinator) or ()
     return [*secrets_in(names=names), *configured_secrets(providers)]
+
+
+def session_redactor(coordinator: Any) -> Redactor:
+    """Return what replaces the secrets that are known in a session.
+
+    Sessions of one process mostly know the same secrets; they share what was found out about texts.
+    """
+    return _redactor(*session_secrets(coordinator))
+
+
+@lru_cache(maxsize=8)
+def _redactor(*known: str) -> Redactor:
+    return Redactor(known)

@@ -33,7 +33,7 @@ from amplifier_core.models import HookResult
 from amplifier_modules._shared.files import append_record, read_records
 from amplifier_modules._shared.history.values import CALL_TYPES, as_mapping, mappings, read_kind
 from amplifier_modules._shared.module.config import parse_config
-from amplifier_modules._shared.privacy import session_secrets
+from amplifier_modules._shared.privacy import session_redactor
 from amplifier_modules.hooks_approval.config import (
     MODE_CHANGED,
     MODULE_ID,
@@ -724,7 +724,7 @@ class ApprovalHook:
 
     def _redactor(self) -> Redactor:
         """Return what redacts the log of decisions; the secrets may have changed since the last one."""
-        return Redactor(session_secrets(self._coordinator))
+        return session_redactor(self._coordinator)
 
 
 def _denial(reason: str) -> HookResult:

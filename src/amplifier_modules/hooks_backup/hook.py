@@ -25,7 +25,7 @@ from amplifier_modules._shared.files import (
     PathGuard,
     write_whole,
 )
-from amplifier_modules._shared.privacy import session_secrets
+from amplifier_modules._shared.privacy import session_redactor
 from amplifier_modules.hooks_backup.config import (
     BACKUP_CREATED,
     BACKUP_RESTORED,
@@ -51,7 +51,6 @@ from amplifier_modules.hooks_backup.store import (
 )
 from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import (
     CACHE_DIR,
     SESSION_DIR,
@@ -652,7 +651,7 @@ class BackupHook:
 
     def _short_prompt(self, prompt: str) -> str:
         # Redacted before it is cut: a part of a secret may not look like one.
-        redacted = Redactor(session_secrets(self._coordinator)).text(prompt)
+        redacted = session_redactor(self._coordinator).text(prompt)
         return cut_text(" ".join(redacted.split()), _SHORT_PROMPT)
 
     # -- events ----------------------------------------------------------------------------

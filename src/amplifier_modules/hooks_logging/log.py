@@ -24,11 +24,10 @@ from amplifier_modules._shared.module.config import (
 )
 from amplifier_modules._shared.module.declaration import Listening
 from amplifier_modules._shared.module.spans import announced_events
-from amplifier_modules._shared.privacy import LogCopy, raw_data, session_secrets
+from amplifier_modules._shared.privacy import LogCopy, raw_data, session_redactor
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, open_locked, open_private
 from amplifier_support.journal import ends_inside_line
-from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import (
     REDACT_EVENT,
     SESSION_DIR,
@@ -296,7 +295,7 @@ class EventLog:
         self._coordinator = coordinator
         self._file = LogFile(path, config.max_bytes, config.backups)
         self._config = config
-        self._copy = LogCopy(Redactor(session_secrets(coordinator)), config.max_value_chars)
+        self._copy = LogCopy(session_redactor(coordinator), config.max_value_chars)
         self._closed = False
         self._warned = False
         self._listening = Listening(coordinator, MODULE_ID, config.priority)

@@ -14,9 +14,8 @@ from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import object_schema, parameter
-from amplifier_modules._shared.privacy import session_secrets
+from amplifier_modules._shared.privacy import session_redactor
 from amplifier_support.files import read_regular, write_atomically
-from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import SESSION_DIR, TODO_ITEMS
 
 logger = logging.getLogger(__name__)
@@ -204,7 +203,7 @@ class TodoTool:
         folder = self._folder
         if folder is None:
             return None
-        without_secrets = Redactor(session_secrets(self._coordinator)).value(self.items())
+        without_secrets = session_redactor(self._coordinator).value(self.items())
         data = json.dumps(without_secrets, ensure_ascii=False)
         try:
             write_atomically(folder / FILE_NAME, data.encode(), durable=False)
