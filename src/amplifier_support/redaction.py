@@ -238,6 +238,12 @@ class Redactor:
         return changes
 
 
+@lru_cache(maxsize=8)
+def shared_redactor(known: frozenset[str]) -> Redactor:
+    """Return a `Redactor` of these values, the same one for all sessions of a process that know them."""
+    return Redactor(known)
+
+
 @lru_cache(maxsize=256)
 def _forms(value: str) -> frozenset[str]:
     """A value and what it becomes in JSON, URLs, UTF-16 and Base64."""

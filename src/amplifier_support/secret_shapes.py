@@ -306,6 +306,7 @@ SECRET_NAME: Final = lazy_pattern(
 """Names of variables, and of keys with string values, that hold a secret: ``GITHUB_TOKEN``."""
 
 
+@lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Return True if the name of a variable or key suggests a secret."""
     return SECRET_NAME.search(name) is not None

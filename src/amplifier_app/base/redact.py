@@ -36,9 +36,9 @@ def redact(text: str) -> str:
 
 def redactor(more: Iterable[str] = ()) -> Redactor:
     """Return the redactor of `redact`, for many texts or for data; also replaces the values in `more`."""
-    from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
+    from amplifier_support.redaction import configured_secrets, secrets_in, shared_redactor
 
     known = {*secrets_in(names=_names), *more}
     for session in _sessions:
         known.update(configured_secrets((session.config or {}).get("providers")))
-    return Redactor(known)
+    return shared_redactor(frozenset(known))

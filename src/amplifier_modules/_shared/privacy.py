@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import lru_cache
 from typing import Any, cast
 
 from pydantic import BaseModel
 
 from amplifier_support.fields import to_mapping
-from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
+from amplifier_support.redaction import Redactor, configured_secrets, secrets_in, shared_redactor
 from amplifier_support.secret_shapes import SENSITIVE_KEYS
 from amplifier_support.session_capabilities import SECRET_VARIABLES
 
@@ -124,13 +123,5 @@ def session_secrets(coordinator: Any) -> list[str]:
 
 
 def session_redactor(coordinator: Any) -> Redactor:
-    """Return what replaces the secrets that are known in a session.
-
-    Sessions of one process mostly know the same secrets; they share what was found out about texts.
-    """
-    return _redactor(*session_secrets(coordinator))
-
-
-@lru_cache(maxsize=8)
-def _redactor(*known: str) -> Redactor:
-    return Redactor(known)
+    """Return what replaces the secrets that are known in a session."""
+    return shared_redactor(frozenset(session_secrets(coordinator)))

@@ -269,12 +269,17 @@ def _log_path(config: LoggingConfig, coordinator: Any) -> Path | None:
     return Path(folder) / FILE_NAME if folder else None
 
 
+@lru_cache(maxsize=1024)
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def selects(config: LoggingConfig, name: str) -> bool:
     """Return True if the event with this name is written."""
     events = config.events
     return (
-        any(fnmatchcase(name, pattern) for pattern in events.include)
-        and not any(fnmatchcase(name, pattern) for pattern in events.exclude)
+        _matches(name, (*events.include,))
+        and not _matches(name, (*events.exclude,))
         and LEVELS.index(choose_level(name)) >= LEVELS.index(config.level)
     )
 
