@@ -58,7 +58,9 @@ class AmplifierSession:
         self.parent_id = parent_id
         self.is_resumed = is_resumed
         # Nothing to validate here, and building a validator takes longer than creating the session.
-        self.status = SessionStatus.model_construct(session_id=self.session_id)
+        self.status = SessionStatus.model_construct(
+            session_id=self.session_id, started_at=local_now()
+        )
         self.coordinator = ModuleCoordinator(self, approval_system, display_system)
         self.coordinator.hooks.set_default_fields(
             session_id=self.session_id, parent_id=self.parent_id

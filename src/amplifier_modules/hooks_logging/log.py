@@ -76,8 +76,8 @@ class EventFilter(ModuleConfig):
         exclude: It must match none of these.
     """
 
-    include: list[str] = Field(default_factory=lambda: ["*"])
-    exclude: list[str] = Field(default_factory=list[str])
+    include: list[str] = Field(default=["*"])
+    exclude: list[str] = Field(default=[])
 
 
 _UPPER = tuple(level.upper() for level in LEVELS)

@@ -9,7 +9,8 @@ that the plan forbids, rejected with the reason. A config model lists those that
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
@@ -163,10 +164,10 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
             f"{module_id}: config must be a mapping of settings, not {type(settings).__name__}"
         )
     own = dict(cast("Mapping[str, Any]", settings))
-    if _needs_no_validation(model, own):
+    factories = _default_factories(model)
+    if factories is not None and _needs_no_validation(model, own):
         # pydantic would look at the signature of each factory again.
-        fields: Any = model.model_fields.items()
-        defaults = {name: (each.default_factory or each.get_default)() for name, each in fields}
+        defaults = {name: create() for name, create in factories.items()}
         return model.model_construct(set(own), **(defaults | own))
     try:
         if issubclass(model, ModuleConfig) and model.published:
@@ -182,13 +183,24 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
     raise ValueError(f"{module_id}: config is not valid: {lines}")
 
 
+@lru_cache(maxsize=256)
+def _default_factories(model: type[BaseModel]) -> dict[str, Callable[[], Any]] | None:
+    """What creates the default of each field; None if the model needs settings or checks itself as a whole."""
+    fields = model.model_fields
+    if model.__pydantic_decorators__.model_validators or any(
+        field.is_required() for field in fields.values()
+    ):
+        return None
+    defaults: Any = fields.items()
+    return {name: each.default_factory or each.get_default for name, each in defaults}
+
+
 def _needs_no_validation(model: type[BaseModel], settings: Mapping[str, Any]) -> bool:
-    """Return True if all values are defaults or words that their fields list, which takes no validator."""
-    checks = model.__pydantic_decorators__
-    if checks.model_validators or (settings and checks.field_validators):
+    """Return True if all settings are words that their fields list, which takes no validator."""
+    if settings and model.__pydantic_decorators__.field_validators:
         return False
     fields = model.model_fields
-    return not any(field.is_required() for field in fields.values()) and all(
+    return all(
         key in fields and _is_listed_word(fields[key], value) for key, value in settings.items()
     )
 
