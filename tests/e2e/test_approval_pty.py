@@ -52,8 +52,10 @@ def run(
     *calls: dict[str, Any],
     size: tuple[int, int] = (80, 30),
     env: dict[str, str | None] | None = None,
+    cold: bool = False,
 ) -> Terminal:
-    return Terminal("run", "-f", plan(folder, *calls), "go", cwd=folder, size=size, env=env)
+    file = plan(folder, *calls)
+    return Terminal("run", "-f", file, "go", cwd=folder, size=size, env=env, cold=cold)
 
 
 def test_an_edit_is_shown_and_approved_with_one_key(tmp_path: Path) -> None:
@@ -412,7 +414,7 @@ def test_a_letter_or_a_word_and_enter_is_an_answer(tmp_path: Path, option: tuple
 
 
 def test_an_answer_typed_before_the_question_could_be_read_waits(tmp_path: Path) -> None:
-    with run(tmp_path, CHAIN, CHAIN) as terminal:
+    with run(tmp_path, CHAIN, CHAIN, cold=True) as terminal:
         terminal.until("[?] more")
         terminal.type("y" + ENTER)
         time.sleep(0.4)

@@ -180,7 +180,8 @@ class Terminal:
         # It asks where the cursor is, and one read may end in the middle of that.
         while (found := self.raw.find(_WHERE_IS_THE_CURSOR, self._answered)) >= 0:
             self._answered = found + len(_WHERE_IS_THE_CURSOR)
-            self.process.send("\x1b[1;1R")
+            # At once, not after the moment that pexpect waits before it types.
+            os.write(self.process.fileno(), b"\x1b[1;1R")
         return None
 
     def prompt(self) -> None:

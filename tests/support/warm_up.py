@@ -25,6 +25,16 @@ from typing import Any, cast
 from amplifier_app.base.own_packages import OWN_PACKAGES
 from amplifier_support.sandbox import available
 
+_PAUSES = {
+    "amplifier_app.chat.ask": "READ_SECONDS",
+    "amplifier_app.chat.approval_card": "READ_SECONDS",
+    "amplifier_app.chat.terminal": "TYPING_PAUSE",
+    "amplifier_app.chat.application": "TYPING_PAUSE",
+}
+"""Seconds that the program gives a person to read a question, or to go on typing."""
+_PAUSE = 0.25
+"""Enough for a test, which knows what to answer. Tests of the pauses themselves start the program cold."""
+
 _HUGE_PAGE = 2 << 20
 _COLLAPSE = 25
 """The advice MADV_COLLAPSE."""
@@ -82,6 +92,8 @@ def warm_up() -> None:
         # Extras need not be installed.
         with contextlib.suppress(ImportError):
             import_module(name)
+    for module, pause in _PAUSES.items():
+        setattr(import_module(module), pause, _PAUSE)
     _complete_models()
     with _nothing_left():
         contextvars.copy_context().run(_rehearse)
