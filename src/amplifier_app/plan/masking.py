@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from amplifier_app.base.redact import redactor
 from amplifier_app.plan.tree.entries import with_agents
@@ -19,10 +19,9 @@ from amplifier_app.plan.tree.nodes import (
     map_scalars,
     with_items,
 )
+from amplifier_support.include_lines import escape_includes
+from amplifier_support.redaction import Redactor
 from amplifier_support.secret_shapes import SENSITIVE_KEYS, is_secret_name, names_variable
-
-if TYPE_CHECKING:
-    from amplifier_support.redaction import Redactor
 
 MASK = "[REDACTED]"
 
@@ -96,8 +95,6 @@ def _by_section(tree: MapNode, change: Callable[[str, Node], Node]) -> MapNode:
         items["namespaces"] = with_items(namespaces, named)
     instruction = items.get("instruction")
     if isinstance(instruction, Scalar) and "@" in str(instruction.value):
-        from amplifier_support.include_lines import escape_includes
-
         items["instruction"] = instruction._replace(value=escape_includes(str(instruction.value)))
     return with_items(tree, items)
 
@@ -164,8 +161,6 @@ def _is_token(text: str) -> bool:
 
 @functools.cache
 def _redactor() -> Redactor:
-    from amplifier_support.redaction import Redactor
-
     return Redactor()
 
 

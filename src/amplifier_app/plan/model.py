@@ -27,6 +27,7 @@ from amplifier_app.plan.traffic import NO_TRAFFIC
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, list_entries, mounted_entries
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, read_text, with_items
 from amplifier_app.plan.tree.yaml_writer import write_yaml
+from amplifier_support.redaction import configured_secrets
 
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.plugins import Plugin
@@ -276,8 +277,6 @@ class ResolvedPlan:
     # Each row of a batch saves it.
     @cached_property
     def _masked(self) -> str:
-        from amplifier_support.redaction import configured_secrets
-
         secrets = configured_secrets(self.data.get("providers"))
         return write_yaml(
             masking.without_secrets(plain_data(masking.masked_tree(self.tree)), secrets)
