@@ -40,14 +40,13 @@ from amplifier_core.module_sources import (
     declared_kind,
     find_kind,
     find_package,
-    installed_modules,
     installed_mount,
     module_failure_reason,
-    modules_in,
     project_name,
     validation_failure,
 )
 from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
+from amplifier_support.installation import find_entry_points
 from amplifier_support.named_tuple import NamedTuple
 
 __all__ = [
@@ -359,9 +358,13 @@ class ModuleLoader:
 
     async def discover(self) -> list[ModuleInfo]:
         """Installed modules, followed by those in the search folders."""
-        infos = installed_modules()
+        infos = [
+            _describe(entry.name, entry.dist.version if entry.dist else "")
+            for entry in find_entry_points(ENTRY_POINT_GROUP)
+        ]
         for folder in self._folders():
-            infos += modules_in(folder)
+            projects = [path for path in sorted(folder.glob(project_name("*"))) if path.is_dir()]
+            infos += [_describe(path.name.removeprefix(project_name("")), "") for path in projects]
         return infos
 
     def _folders(self) -> list[Path]:
@@ -397,6 +400,18 @@ class ModuleLoader:
 
 AmplifierModuleLoader = ModuleLoader
 """Name used by the Module Source Protocol."""
+
+
+def _describe(module_id: str, version: str) -> ModuleInfo:
+    kind: Any = find_kind(module_id)
+    return ModuleInfo(
+        id=module_id,
+        name=module_id,
+        version=version,
+        type=kind,
+        mount_point=TYPE_TO_MOUNT_POINT[kind],
+        description="",
+    )
 
 
 def _read_folders(source: Any, name: str) -> Sequence[Any]:

@@ -27,12 +27,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
-
-    from amplifier_core.models import ModuleInfo
+from amplifier_support.installation import find_entry_points
 
 
 class ModuleNotFoundError(Exception):
@@ -290,7 +287,7 @@ def find_package(module_id: str, folder: Path) -> Path:
 
 def installed_mount(module_id: str) -> Any:
     """The object that the entry point of this name refers to, or None."""
-    for entry in _entry_points(name=module_id):
+    for entry in find_entry_points(ENTRY_POINT_GROUP, name=module_id):
         return entry.load()
     return None
 
@@ -304,40 +301,3 @@ def conventional_package(module_id: str) -> ModuleType | None:
         if error.name == name:
             return None
         raise
-
-
-def installed_modules() -> "list[ModuleInfo]":
-    """Modules of installed distributions."""
-    return [
-        _info(entry.name, entry.dist.version if entry.dist else "") for entry in _entry_points()
-    ]
-
-
-def modules_in(folder: Path) -> "list[ModuleInfo]":
-    """Modules with a project folder in `folder`, sorted by name; empty if it does not exist."""
-    return [
-        _info(path.name.removeprefix(project_name("")), "")
-        for path in sorted(folder.glob(project_name("*")))
-        if path.is_dir()
-    ]
-
-
-def _entry_points(**named: Any) -> "EntryPoints":
-    # It takes longer than all else here, and most sessions need no entry point.
-    from importlib.metadata import entry_points
-
-    return entry_points(group=ENTRY_POINT_GROUP, **named)
-
-
-def _info(module_id: str, version: str) -> "ModuleInfo":
-    from amplifier_core.models import ModuleInfo
-
-    kind: Any = find_kind(module_id)
-    return ModuleInfo(
-        id=module_id,
-        name=module_id,
-        version=version,
-        type=kind,
-        mount_point=TYPE_TO_MOUNT_POINT[kind],
-        description="",
-    )

@@ -1,4 +1,4 @@
-"""Find the installation of the running program, and the command that adds an optional part to it."""
+"""Installed packages: the running program among them, and the command that adds an optional part to it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, EntryPoints
 
 _DISTRIBUTION = "amplifier"
 _UV_RECEIPT = "uv-receipt.toml"
@@ -59,20 +62,30 @@ class Installation(NamedTuple):
         return [f"{_DISTRIBUTION}{name}"]
 
 
-def find_installation() -> Installation:
-    """Find out how the running program was installed."""
+def find_distribution(name: str) -> Distribution | None:
+    """Return an installed distribution; None if there is none of this name."""
+    # Its import takes 15 ms, and bundled modules are found without it.
     from importlib import metadata
 
-    prefix = Path(sys.prefix)
-    try:
-        distribution = metadata.distribution(_DISTRIBUTION)
-    except metadata.PackageNotFoundError:  # Run from its source.
+    return next(iter(metadata.distributions(name=name)), None)
+
+
+def find_entry_points(group: str, **selection: Any) -> EntryPoints:
+    """Return the entry points of a group, selected as by `importlib.metadata`."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group, **selection)
+
+
+def find_installation() -> Installation:
+    """Find out how the running program was installed."""
+    distribution = find_distribution(_DISTRIBUTION)
+    if distribution is None:  # Run from its source.
         return Installation("pip", {})
     source = json.loads(distribution.read_text("direct_url.json") or "{}")
-    if (prefix / _UV_RECEIPT).is_file():
-        return Installation("uv tool", source)
-    if (prefix / "pipx_metadata.json").is_file():
-        return Installation("pipx", source)
+    for file, tool in ((_UV_RECEIPT, "uv tool"), ("pipx_metadata.json", "pipx")):
+        if (Path(sys.prefix) / file).is_file():
+            return Installation(tool, source)
     is_uv = (distribution.read_text("INSTALLER") or "").strip() == "uv"
     return Installation("uv" if is_uv else "pip", source)
 
@@ -100,12 +113,8 @@ def install_command(extra: str) -> str:
 
 def read_requirements(extra: str) -> list[str]:
     """The packages of an extra, with their versions; the extra itself if they are unknown."""
-    from importlib import metadata
-
-    try:
-        lines = metadata.requires(_DISTRIBUTION) or ()
-    except metadata.PackageNotFoundError:
-        lines = ()
+    distribution = find_distribution(_DISTRIBUTION)
+    lines = (distribution.requires if distribution else None) or ()
     marks = (f"extra == '{extra}'", f'extra == "{extra}"')
     parts = (line.partition(";") for line in lines)
     packages = [name.strip() for name, _, marker in parts if marker.strip() in marks]

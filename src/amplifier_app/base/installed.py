@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from amplifier_core.module_sources import ENTRY_POINT_GROUP, conventional_name, project_name
+from amplifier_support.installation import find_distribution, find_entry_points
 from amplifier_support.named_tuple import NamedTuple
 
 DISTRIBUTION = "amplifier"
@@ -91,9 +92,7 @@ def modules_on_path(module_id: str | None = None) -> list[Installed]:
 @lru_cache(maxsize=1)
 def _modules_in_folders(folders: tuple[tuple[str, int], ...]) -> list[Installed]:
     """The modules found in folders as they are now; a plan may ask for each of its modules."""
-    from importlib.metadata import entry_points
-
-    points = entry_points(group=ENTRY_POINT_GROUP)
+    points = find_entry_points(ENTRY_POINT_GROUP)
     # Each name and version would be parsed from all metadata again.
     known = {
         dist: (dist.metadata["Name"], dist.metadata["Version"])
@@ -116,11 +115,8 @@ def _change_time(folder: str) -> int:
 
 def list_modules(distribution: str) -> list[Installed] | None:
     """The modules of one distribution; None if it is not installed."""
-    from importlib import metadata
-
-    try:
-        installed = metadata.distribution(distribution)
-    except metadata.PackageNotFoundError:
+    installed = find_distribution(distribution)
+    if installed is None:
         return None
     return [
         Installed(point.name, point.value, installed.name, installed.version)
@@ -148,13 +144,6 @@ def known_ids() -> set[str]:
     """The ids of all modules that are available without a source."""
     on_path = (module.module_id for module in modules_on_path())
     return {*bundled_modules(), *on_path, *modules_in_folders()}
-
-
-def find_version(distribution: str) -> str:
-    """The version of an installed distribution."""
-    from importlib import metadata
-
-    return metadata.version(distribution)
 
 
 def by_convention(module_id: str) -> str | None:

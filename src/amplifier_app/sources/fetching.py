@@ -348,9 +348,11 @@ def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource |
         if not source.versions and name.isidentifier() and find_spec(name) is not None:
             return ResolvedSource("package", name, entry_point=f"{name}:mount")
         return None
+    from importlib import metadata
+
     from packaging.specifiers import SpecifierSet
 
-    version = installed.find_version(source.name)
+    version = metadata.version(source.name)
     if source.versions and not SpecifierSet(source.versions).contains(version, prereleases=True):
         raise SourceError(
             f"package {source.name!r} is installed as {version}, "

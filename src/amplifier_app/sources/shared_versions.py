@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.metadata import distributions as read_metadata
+from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from amplifier_app.base import installed
 from amplifier_app.base.installed import normalised
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.dependencies import DependencyCache
@@ -114,7 +113,7 @@ def _preferred_conflict(sources: Mapping[str, ResolvedSource]) -> tuple[str, lis
             specifier = Requirement(text).specifier
             if not holder or name in own or specifier.contains(version, prereleases=True):
                 continue
-            present = installed.find_version(name)
+            present = metadata.version(name)
             mine = _Use(holder, version, _why(sources[holder], name))
             return name, [mine, _Use(who, present, why)]
     return None
@@ -175,7 +174,7 @@ def _why(source: ResolvedSource, name: str) -> str:
         if requirement_name(text) == name:
             return f"requires {text}"
     for folder in (*source.preferred_paths, *source.import_paths):
-        for distribution in read_metadata(path=[str(folder)]):
+        for distribution in metadata.distributions(path=[str(folder)]):
             for text in distribution.requires or ():
                 if requirement_name(text) == name:
                     required = text.partition(";")[0].strip()
