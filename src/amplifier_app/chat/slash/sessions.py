@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, Literal
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
 from amplifier_app.base.file_writing import write_new
-from amplifier_app.base.json_text import json_pieces
 from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
@@ -22,7 +20,15 @@ from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.continuation import build_conversation, reopening_options
-from amplifier_app.runtime.export.parts import build_parts, call_text, last_prompts
+from amplifier_app.runtime.export.markdown import export_pieces
+from amplifier_app.runtime.export.parts import (
+    build_parts,
+    call_text,
+    export_session,
+    last_prompts,
+    redactor,
+)
+from amplifier_app.sessions.bundle import write_bundle
 from amplifier_app.sessions.folder import SavedSession, SessionFolder, title_metadata
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.index import Page, ask_index
@@ -165,12 +171,6 @@ async def export(chat: Chat, argument: str) -> Reply:
     path = Path(os.path.expanduser(argument))
     if path.suffix not in _FORMATS:
         raise UsageError(f"/export does not know the format of {path.name!r}", hint=_EXTENSIONS)
-    # Exports load archives, a Markdown parser and the patterns of secrets.
-    from amplifier_app.runtime.export.markdown import as_data, session_markdown
-    from amplifier_app.runtime.export.page import as_page
-    from amplifier_app.runtime.export.parts import export_session, redactor
-    from amplifier_app.sessions.bundle import write_bundle
-
     folder = SessionFolder(_saved_session(chat).path)
     spawned = _sub_sessions(folder)
     with _not_fatal():
@@ -179,11 +179,7 @@ async def export(chat: Chat, argument: str) -> Reply:
             write_bundle(path, [folder, *spawned], redact, __version__)
             return f"Written to {path}."
         document = export_session(folder, spawned, redact)
-    if path.suffix == ".html":
-        return _write(path, lambda: as_page(document))
-    if path.suffix == ".json":
-        return _write(path, lambda: itertools.chain(json_pieces(as_data(document)), ["\n"]))
-    return _write(path, lambda: session_markdown(document))
+    return _write(path, lambda: export_pieces(document, path.suffix[1:]))
 
 
 def _sub_sessions(folder: SessionFolder) -> list[SessionFolder]:

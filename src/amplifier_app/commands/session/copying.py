@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.file_writing import write_new
-from amplifier_app.base.json_text import json_pieces, json_text
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
@@ -19,8 +17,8 @@ from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.export.markdown import as_data, as_trajectory, session_markdown
-from amplifier_app.runtime.export.parts import Exported, export_session, redactor
+from amplifier_app.runtime.export.markdown import export_pieces
+from amplifier_app.runtime.export.parts import export_session, redactor
 from amplifier_app.sessions.bundle import import_bundle, read_bundle, write_bundle
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.fork import find_continuation
@@ -70,26 +68,15 @@ def export(
         write_bundle(to, [session, *spawned], redact, __version__)
         to_stderr(f"Written to {to}.")
         return
-    exported, kind = export_session(session, spawned, redact), chosen[0] if chosen else "--md"
+    exported, form = export_session(session, spawned, redact), chosen[0][2:] if chosen else "md"
     continued = find_continuation(store, session) if atif else None
     if to is None:
-        pieces = _pieces(exported, kind, continued)
+        pieces = export_pieces(exported, form, continued)
         safe = map(for_terminal, pieces) if sys.stdout.isatty() else pieces
         show_paged(safe, use_pager=False)
         return
-    write_new(to, lambda: _pieces(exported, kind, continued), mode=0o666)
+    write_new(to, lambda: export_pieces(exported, form, continued), mode=0o666)
     to_stderr(f"Written to {to}.")
-
-
-def _pieces(session: Exported, kind: str, continued: str | None) -> Iterable[str]:
-    if kind == "--html":
-        from amplifier_app.runtime.export.page import as_page
-
-        return as_page(session)
-    if kind == "--md":
-        return session_markdown(session)
-    data: Any = as_data(session) if kind == "--json" else as_trajectory(session, continued)
-    return itertools.chain(json_pieces(data), ["\n"])
 
 
 def import_sessions(

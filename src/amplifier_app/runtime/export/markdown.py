@@ -7,11 +7,13 @@ of sub-agents are part of that of their parent. Steps that a fork took over are 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.json_text import json_pieces
 from amplifier_app.base.sanitize import for_pipe, one_line
 from amplifier_app.runtime.export.parts import Exported, Heading, Part, build_heading, build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
@@ -21,6 +23,25 @@ from amplifier_app.sessions.tool_calls import as_text, blocks_in, text_in
 from amplifier_support.fields import to_mapping
 from amplifier_support.journal import parse
 from amplifier_support.usage import dollars
+
+
+def export_pieces(session: Exported, form: str, continued: str | None = None) -> Iterable[str]:
+    """Return a session in one of the forms `md`, `json`, `html` and `atif`, in pieces.
+
+    Args:
+        session: The session.
+        form: The form.
+        continued: See `as_trajectory`.
+    """
+    if form == "html":
+        # Its parser of Markdown takes longer to import than all that the other forms need.
+        from amplifier_app.runtime.export.page import as_page
+
+        return as_page(session)
+    if form == "md":
+        return session_markdown(session)
+    data = as_data(session) if form == "json" else as_trajectory(session, continued)
+    return itertools.chain(json_pieces(data), ["\n"])
 
 
 def as_markdown(heading: Heading, parts: Iterable[Part]) -> Iterator[str]:
