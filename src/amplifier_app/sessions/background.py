@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from amplifier_app.sessions.waiting import Waiting
 from amplifier_support.journal import parse
 
 LOG, SOCKET = "run.log", "socket"
+
+_LOOK_SECONDS = 0.01
 
 
 def is_running(folder: Path) -> bool:
@@ -65,6 +68,19 @@ def restore_outcome(result: Mapping[str, Any]) -> Outcome:
     ending = next((known for known in Ending if known.value == result.get("outcome")), Ending.ERROR)
     error = result.get("error")
     return OK if error is None else Outcome(ending, error["message"], error.get("hint"))
+
+
+def is_active(folder: Path) -> bool:
+    """Return True if a session runs; in the background also before it opens and until its result is written."""
+    # The process that writes the result holds a lock on its file.
+    return is_running(folder) or (read_result(folder) is None and is_locked(folder / RESULT_FILE))
+
+
+def wait_for_end(folder: Path, seconds: float) -> None:
+    """Wait until a session has ended."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and is_active(folder):
+        time.sleep(_LOOK_SECONDS)
 
 
 def describe_state(folder: Path) -> str:
