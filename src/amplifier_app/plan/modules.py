@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from amplifier_app.base import keys
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.requirements import PlanRequirement, parse_requirements
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
@@ -25,9 +25,6 @@ from amplifier_app.plan.tree.interpolation import interpolate
 from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, read_text, scalars
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_support.named_tuple import NamedTuple
-
-if TYPE_CHECKING:
-    from amplifier_app.plan.requirements import PlanRequirement
 
 
 class PlannedModule(NamedTuple):
@@ -139,8 +136,6 @@ def read_requires(plan: ResolvedPlan) -> dict[str, tuple[PlanRequirement, ...]]:
     Raises:
         PlanError: A requirement of a skipped entry is invalid.
     """
-    from amplifier_app.plan.requirements import parse_requirements
-
     problems = Problems(plan.merged.texts)
     tree, requirements = plan.tree, dict(plan.requires)
     left_out = _left_out(plan, {node.at for node in _modules(tree)}, problems)

@@ -6,16 +6,8 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
-
 from amplifier_app.base.errors import Location
-from amplifier_app.base.installed import OURS, normalised
-from amplifier_app.plan.source_spec import (
-    GitSource,
-    SourceSyntaxError,
-    parse_source,
-    without_password,
-)
+from amplifier_app.plan.source_spec import SourceSyntaxError, check_requirement, without_password
 from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_support.named_tuple import NamedTuple
@@ -35,48 +27,6 @@ class PlanRequirement(NamedTuple):
     written: str
     at: Location
     if_imported: bool = False
-
-
-def check_requirement(text: str) -> GitSource | None:
-    """The repository of a requirement; None if it has versions instead.
-
-    Raises:
-        SourceSyntaxError: It is invalid or not allowed.
-    """
-    parsed = parsed_requirement(text)
-    if parsed.url is None:
-        return None
-    if not parsed.url.startswith("git+"):
-        raise SourceSyntaxError(
-            f"unsupported source for a requirement: {without_password(parsed.url)!r}",
-            f"write '{parsed.name}>=1.0' or '{parsed.name} @ git+https://…'",
-        )
-    source = parse_source(parsed.url, Path("/"))
-    assert isinstance(source, GitSource)
-    return source
-
-
-def parsed_requirement(text: str) -> Requirement:
-    """Parse a requirement.
-
-    Raises:
-        SourceSyntaxError: It is invalid, or names a part of Amplifier itself.
-    """
-    try:
-        parsed = Requirement(text)
-        valid = text.isprintable()
-    except InvalidRequirement:
-        parsed, valid = None, False
-    if parsed is None or not valid:
-        raise SourceSyntaxError(
-            f"{without_password(text)!r} is not a valid requirement",
-            "write 'package', 'package>=1.2,<2' or 'package @ git+https://…'",
-        )
-    if normalised(parsed.name) in OURS:
-        raise SourceSyntaxError(
-            f"{parsed.name!r} is part of Amplifier and cannot be required", "remove it"
-        )
-    return parsed
 
 
 def package_of_bundle(source: str, folder: Path, at: Location) -> PlanRequirement | None:

@@ -1,4 +1,4 @@
-"""The forms of module sources.
+"""The forms of module sources, and of the packages that modules require.
 
     ./folder   ../folder   /folder   ~/folder   file:///folder   ./file.py
     git+https://…   git+ssh://…   git+file:///…      @ref   #subdirectory=…
@@ -18,10 +18,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from amplifier_app.base.installed import OURS, normalised
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
+
+    from packaging.requirements import Requirement
 
 GIT_SCHEMES = ("https", "ssh", "file")
 
@@ -271,6 +274,53 @@ def _parse_package(text: str) -> PackageSource:
     return PackageSource(
         requirement.name, tuple(sorted(requirement.extras)), str(requirement.specifier)
     )
+
+
+# -- requirements ------------------------------------------------------------------------
+
+
+def check_requirement(text: str) -> GitSource | None:
+    """The repository of a requirement; None if it has versions instead.
+
+    Raises:
+        SourceSyntaxError: It is invalid or not allowed.
+    """
+    parsed = parsed_requirement(text)
+    if parsed.url is None:
+        return None
+    if not parsed.url.startswith("git+"):
+        raise SourceSyntaxError(
+            f"unsupported source for a requirement: {without_password(parsed.url)!r}",
+            f"write '{parsed.name}>=1.0' or '{parsed.name} @ git+https://…'",
+        )
+    source = parse_source(parsed.url, Path("/"))
+    assert isinstance(source, GitSource)
+    return source
+
+
+def parsed_requirement(text: str) -> Requirement:
+    """Parse a requirement.
+
+    Raises:
+        SourceSyntaxError: It is invalid, or names a part of Amplifier itself.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        parsed = Requirement(text)
+        valid = text.isprintable()
+    except InvalidRequirement:
+        parsed, valid = None, False
+    if parsed is None or not valid:
+        raise SourceSyntaxError(
+            f"{without_password(text)!r} is not a valid requirement",
+            "write 'package', 'package>=1.2,<2' or 'package @ git+https://…'",
+        )
+    if normalised(parsed.name) in OURS:
+        raise SourceSyntaxError(
+            f"{parsed.name!r} is part of Amplifier and cannot be required", "remove it"
+        )
+    return parsed
 
 
 # -- archives ----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_app.base import installed, paths
 from amplifier_app.base.errors import Location
 from amplifier_app.base.installed import normalised
+from amplifier_app.plan.requirements import PlanRequirement
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
@@ -26,6 +27,7 @@ from amplifier_app.plan.source_spec import (
     PackageSource,
     Source,
     SourceSyntaxError,
+    check_requirement,
     parse_source,
     without_password,
 )
@@ -41,7 +43,6 @@ from amplifier_app.sources.requirements.names import requirement_name
 from amplifier_app.sources.resolved import Kind, ResolvedSource
 
 if TYPE_CHECKING:
-    from amplifier_app.plan.requirements import PlanRequirement
     from amplifier_app.sources.fetch.git import Checkout, GitCache
     from amplifier_app.sources.lockfile import LockEntry
     from amplifier_app.sources.requirements.dependencies import DependencyCache
@@ -72,7 +73,6 @@ def _package_of_repository(
     # The checkout has only the files at the root and the module's folder.
     if not _imports(layout.package, normalised(name).replace("-", "_")):
         return None
-    from amplifier_app.plan.requirements import PlanRequirement, check_requirement
 
     text = f"{name} @ git+{source.url}@{checkout.commit}"
     try:

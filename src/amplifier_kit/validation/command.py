@@ -28,8 +28,8 @@ from amplifier_app.commands.option import parse_duration
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.typer_options import argument, option
 from amplifier_app.plan.overrides import apply_sets, parse_sets
-from amplifier_app.plan.requirements import PlanRequirement, check_requirement
-from amplifier_app.plan.source_spec import SourceSyntaxError, without_password
+from amplifier_app.plan.requirements import PlanRequirement
+from amplifier_app.plan.source_spec import SourceSyntaxError, check_requirement, without_password
 from amplifier_app.plan.tree.entries import ModuleKind
 from amplifier_app.plan.tree.merge import merge_nodes
 from amplifier_app.plan.tree.nodes import MAX_BYTES, NOWHERE, MapNode, plain_data

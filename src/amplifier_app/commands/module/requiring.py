@@ -18,8 +18,11 @@ from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import argument, option, takes_options
 from amplifier_app.plan.modules import PlannedModule, agent_modules, planned_modules
-from amplifier_app.plan.requirements import check_requirement, parsed_requirement
-from amplifier_app.plan.source_spec import SourceSyntaxError
+from amplifier_app.plan.source_spec import (
+    SourceSyntaxError,
+    check_requirement,
+    parsed_requirement,
+)
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.entries import SECTION_OF
 from amplifier_app.runtime.plan_check import CheckReport, check_plan

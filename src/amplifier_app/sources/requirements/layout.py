@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base.installed import OURS
+from amplifier_app.plan.source_spec import GitSource, check_requirement, parsed_requirement
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.names import requirement_name
 from amplifier_core.module_sources import ENTRY_POINT_GROUP
@@ -23,7 +24,6 @@ from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
-    from amplifier_app.plan.source_spec import GitSource
     from amplifier_app.sources.fetch.git import Checkout
 
 _TARGET = r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?"
@@ -52,8 +52,6 @@ class Addition:
     @cached_property
     def checkout(self) -> Checkout | None:
         """The checkout of its repository, fetched on first use; None for an index package."""
-        from amplifier_app.plan.requirements import check_requirement
-
         source = check_requirement(self._text)
         return self._fetch(source) if source is not None else None
 
@@ -74,8 +72,6 @@ class Addition:
         Args:
             folder: URL of a copy of the repository's folder.
         """
-        from amplifier_app.plan.requirements import parsed_requirement
-
         parsed = parsed_requirement(self._text)
         if parsed.url is None:
             return self._text
