@@ -18,6 +18,7 @@ import re
 import select
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -175,8 +176,6 @@ def temporary_folder() -> str:
     chosen = os.environ.get("TMPDIR", "/tmp")
     if os.name == "posix" and os.path.isdir(chosen) and os.access(chosen, os.W_OK | os.X_OK):
         return os.path.abspath(chosen)
-    import tempfile
-
     try:
         # It tries more folders, each by writing a file, which a kill would leave behind.
         return tempfile.gettempdir()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 from amplifier_app.base.errors import ConfigError
@@ -83,8 +84,6 @@ def temporary_dir() -> str:
     """
     try:
         temporary_folder()
-        import tempfile  # Takes longer than the rest of this file.
-
         return tempfile.gettempdir()
     except (NoTemporaryFolder, FileNotFoundError) as error:
         hint = "Set TMPDIR to a folder that can be written to."

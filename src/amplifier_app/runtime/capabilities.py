@@ -14,6 +14,7 @@ from amplifier_app.base.errors import AppError
 from amplifier_app.base.keys import Filled, fill_environment
 from amplifier_app.base.redact import treat_keys_as_secret
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
+from amplifier_app.sources.loading import Fetching
 from amplifier_app.trust import check_programs, trusted_dir
 from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction, find_kind
 from amplifier_support.environment import stored_addresses, withholding
@@ -263,10 +264,7 @@ async def _folder(text: str, offline: bool) -> Path:
     source = parse_source(text, Path.cwd())
     if isinstance(source, FolderSource):
         return source.path
-    # Imported on demand: most namespaces are folders of this machine.
-    from amplifier_app.sources.bundles import Fetcher
-
-    fetcher = Fetcher(offline=offline)
+    fetcher = Fetching(offline=offline).open(None)
     return (await asyncio.to_thread(fetcher.fetch, text, Path.cwd() / "plan")).path
 
 
