@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.stdio import is_dumb, terminal_width
+from amplifier_app.render.ansi import paint
 from amplifier_app.render.table import Column, table
 from amplifier_app.runtime import describe
 from amplifier_support.named_tuple import NamedTuple
@@ -69,21 +71,15 @@ def print_lines(lines_of: Callable[[int], list[Line]]) -> None:
     Args:
         lines_of: Returns the lines for a width in columns.
     """
-    if not sys.stdout.isatty():
+    width = terminal_width(1) if sys.stdout.isatty() else None
+    if width is None:
         # Not wrapped, so that lines can be searched.
         for line in lines_of(sys.maxsize):
             print("".join(span.text for span in line).rstrip())
         return
-    from rich.console import Console
-    from rich.text import Text
-
-    # Text of a module is never markup: brackets stay brackets.
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    for line in lines_of(min(console.width, 120)):
-        text = Text()
-        for span in line:
-            text.append(span.text, style=_COLOURS.get(span.style, ""))
-        console.print(text)
+    colours = {} if is_dumb() else _COLOURS
+    for line in lines_of(min(width, 120)):
+        print("".join(paint(span.text, colours.get(span.style, "")) for span in line))
 
 
 def report_lines(report: Report, *, width: int) -> list[Line]:
