@@ -15,11 +15,7 @@ class ApprovalSystem(Protocol):
     """Asks the user for approval; passed to the session by the app."""
 
     async def request_approval(
-        self,
-        prompt: str,
-        options: list[str],
-        timeout: float,
-        default: Literal["allow", "deny"],
+        self, prompt: str, options: list[str], timeout: float, default: Literal["allow", "deny"]
     ) -> str:
         """Ask the user and return the chosen one of `options`.
 

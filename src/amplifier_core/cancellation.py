@@ -8,9 +8,10 @@ work checks it and stops.
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from enum import Enum
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 from amplifier_core._foreign import (
     Owner,
@@ -21,6 +22,8 @@ from amplifier_core._foreign import (
 )
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CancelCallback = Callable[[], Awaitable[Any] | Any]
 
@@ -59,6 +62,41 @@ async def await_result(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
+async def leave_late(work: Coroutine[Any, Any, T], seconds: float = 5.0) -> T:
+    """Await `work` in this task, but leave it unfinished if it goes on after a cancellation.
+
+    A task of its own could be abandoned too, but a module may need the task in which it was mounted, for
+    example to leave a cancel scope of anyio. So the steps of `work` are made here, as a task makes them.
+
+    Args:
+        work: A coroutine of a module.
+        seconds: What it has to end once the running task is cancelled.
+
+    Raises:
+        asyncio.CancelledError: The task was cancelled, and `work` let the cancellation through or was left.
+    """
+    loop, cancels = asyncio.get_running_loop(), task_cancel_count()
+    deadline, step = None, partial(work.send, None)
+    while True:
+        try:
+            awaited = step() or asyncio.ensure_future(asyncio.sleep(0))
+        except StopIteration as end:
+            return end.value
+        awaited._asyncio_future_blocking = False
+        step = partial(work.send, None)
+        while not awaited.done():
+            try:
+                await asyncio.wait([awaited], timeout=deadline and deadline - loop.time())
+            except asyncio.CancelledError as error:
+                deadline = deadline or loop.time() + seconds
+                if not awaited.cancel():
+                    step = partial(work.throw, error)
+            if deadline and loop.time() >= deadline:
+                if task_cancel_count() > cancels:
+                    raise asyncio.CancelledError
+                deadline = None  # The request was taken back, as `asyncio.timeout` does.
+
+
 async def call_each(
     functions: Iterable[tuple[Callable[[], Any], Owner | None]],
     what: str,
@@ -82,7 +120,7 @@ async def call_each(
         try:
             pending = function()
             async with asyncio.timeout(late_seconds if fatal else None):
-                await await_result(pending)
+                await leave_late(await_result(pending))
         # Foreign code: one that fails must not keep the others from running. It may also await a task
         # that it has cancelled, which is not a request to this task.
         except BaseException as error:

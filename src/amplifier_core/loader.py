@@ -204,9 +204,7 @@ class ModuleLoader:
     """
 
     def __init__(
-        self,
-        coordinator: ModuleCoordinator | None = None,
-        search_paths: list[Path] | None = None,
+        self, coordinator: ModuleCoordinator | None = None, search_paths: list[Path] | None = None
     ) -> None:
         self.coordinator = coordinator
         self._search_paths = search_paths

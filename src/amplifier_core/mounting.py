@@ -536,7 +536,6 @@ async def _session_ready(coordinator: ModuleCoordinator) -> None:
                 raise
             logger.exception("on_session_ready of '%s' failed", module_id)
             await coordinator.hooks.emit(
-                events.MODULE_ON_SESSION_READY_FAILED,
-                {"module_id": module_id, "error": str(error)},
+                events.MODULE_ON_SESSION_READY_FAILED, {"module_id": module_id, "error": str(error)}
             )
     loader.clear_on_session_ready_queue()

@@ -11,6 +11,7 @@ from typing import Any, Self, cast
 
 from amplifier_core import events
 from amplifier_core.approval import ApprovalSystem, DisplaySystem
+from amplifier_core.cancellation import leave_late
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import SessionStatus
@@ -221,7 +222,7 @@ class AmplifierSession:
                 self.status.ended_at = local_now()
                 stats = await self._stats()
                 data = {"session_id": self.session_id, "status": self.status.status, "stats": stats}
-                await self.coordinator.hooks.emit(events.SESSION_END, data)
+                await leave_late(self.coordinator.hooks.emit(events.SESSION_END, data))
         finally:
             try:
                 await self.coordinator.cleanup()

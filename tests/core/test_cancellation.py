@@ -1,10 +1,16 @@
 """The token's states, its children and its callbacks."""
 
 import asyncio
+from contextvars import ContextVar
 
 import pytest
 
-from amplifier_core.cancellation import CancellationState, CancellationToken, task_cancel_count
+from amplifier_core.cancellation import (
+    CancellationState,
+    CancellationToken,
+    leave_late,
+    task_cancel_count,
+)
 
 
 def test_states_only_advance() -> None:
@@ -146,3 +152,65 @@ async def test_a_callback_that_awaits_what_it_cancelled_does_not_stop_the_others
     await token.trigger_callbacks()
     await token.trigger_callbacks()
     assert ran == ["other", "other"]
+
+
+async def ignore_cancellation() -> None:
+    while True:
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            continue
+
+
+async def test_work_that_ignores_its_cancellation_is_left() -> None:
+    async def wait_for_a_task() -> None:
+        await asyncio.create_task(ignore_cancellation(), name="ignoring")
+
+    for work in (ignore_cancellation(), wait_for_a_task()):
+        leaving = asyncio.create_task(leave_late(work, 0.05))
+        await asyncio.sleep(0.02)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        work.close()
+    for task in asyncio.all_tasks():
+        if task.get_name() == "ignoring":
+            task.get_coro().close()  # type: ignore[union-attr]
+
+
+async def test_work_runs_in_the_task_that_waits_and_ends_as_it_would_by_itself() -> None:
+    variable = ContextVar("variable", default="unset")
+
+    async def work() -> str:
+        assert asyncio.current_task() is waiting
+        variable.set("set")
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            await asyncio.sleep(0.1)  # Longer than a cancellation would leave it.
+        ready = asyncio.get_running_loop().create_future()
+        ready.add_done_callback(lambda _: waiting.cancel())
+        asyncio.get_running_loop().call_soon(ready.set_result, None)
+        try:
+            await ready
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append("cleaned up")
+        return "unreachable"
+
+    async def wait() -> str:
+        try:
+            return await leave_late(work(), 0.05)
+        finally:
+            ended.append(variable.get())
+
+    ended: list[str] = []
+    waiting = asyncio.create_task(wait())
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert ended == ["cleaned up", "set"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from amplifier_core._foreign import belonging_to
+from amplifier_core.cancellation import leave_late
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.hooks import HookRegistry
 
@@ -264,6 +265,37 @@ async def test_cleanups_that_hang_after_a_cancellation_are_stopped_and_named(
     # Before Python 3.11.4 the limit ends as a cancellation in a task that was cancelled.
     end = "TimeoutError" if sys.version_info >= (3, 11, 4) else "CancelledError"
     assert [end in message for message in failed] == [True, True]
+
+
+async def test_a_cleanup_that_ignores_its_cancellation_is_left_and_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(leave_late, "__defaults__", (0.05,))
+    coordinator, ran = ModuleCoordinator(), list[str]()
+    stubborn: list[Any] = []
+
+    def ignore() -> Any:
+        async def go_on() -> None:
+            while True:
+                try:
+                    await asyncio.sleep(0.01)
+                except asyncio.CancelledError:
+                    ran.append("ignored")
+
+        stubborn.append(go_on())
+        return stubborn[0]
+
+    coordinator.register_cleanup(lambda: ran.append("last"))
+    with belonging_to("tool", "tool-a"):
+        coordinator.register_cleanup(ignore)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await coordinator.cleanup()
+    assert ran == ["ignored", "last"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "Cleanup 'tool-a.ignore' of tool 'tool-a' was stopped before it ended"
+    ]
+    stubborn[0].close()
 
 
 async def test_the_time_of_a_cleanup_after_an_interrupt_begins_when_it_waits(

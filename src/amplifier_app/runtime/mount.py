@@ -37,6 +37,7 @@ from amplifier_app.runtime.sandbox import check_sandbox, register_sandbox, unuse
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core._foreign import describe_place, find_root
+from amplifier_core.cancellation import leave_late
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction
 from amplifier_core.module_sources import (
@@ -132,7 +133,7 @@ class LimitedLoader(GuardedLoader):
             try:
                 with self._interrupting(), slow_step(f"mounting '{module_id}'{self._note()}"):
                     async with timer:
-                        result = await mount(coordinator)
+                        result = await leave_late(mount(coordinator), 1.0)
             except (_TimeReached, TimeoutError) as reached:
                 if isinstance(reached, TimeoutError) and not timer.expired():
                     raise

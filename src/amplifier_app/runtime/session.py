@@ -34,6 +34,7 @@ from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sessions.summary import short_id
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
+from amplifier_core.cancellation import await_result, leave_late
 from amplifier_core.capabilities import LOCAL, VISION
 from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
@@ -387,7 +388,8 @@ class OpenSession:
             with blaming(self.session):
                 await self._begin_conversation()
                 await self.add_images()
-                self._task = asyncio.create_task(self._execute(prompt))
+                executed = await_result(asyncio.create_task(self._execute(prompt)))
+                self._task = asyncio.create_task(leave_late(executed, CLEANUP_SECONDS))
                 returned = await self._task
                 if self.recorder.provider_error is not None:
                     raise self.recorder.provider_error
@@ -519,7 +521,7 @@ class OpenSession:
         """Clean up every module; an unused session is deleted."""
         try:
             async with asyncio.timeout(CLEANUP_SECONDS):
-                await self.session.cleanup()
+                await leave_late(self.session.cleanup(), CLEANUP_SECONDS)
         except TimeoutError:
             self.renderer.notice(
                 f"modules did not clean up within {CLEANUP_SECONDS:g} s", "warning", "session"

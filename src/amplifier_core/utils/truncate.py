@@ -9,12 +9,7 @@ from typing import Any, Final, cast
 from amplifier_support.secret_shapes import SECRET_NAME, SENSITIVE_KEYS
 from amplifier_support.text import lazy_pattern, without_sequences
 
-__all__ = [
-    "SECRET_NAME",
-    "SENSITIVE_KEYS",
-    "redact_secrets",
-    "truncate_values",
-]
+__all__ = ["SECRET_NAME", "SENSITIVE_KEYS", "redact_secrets", "truncate_values"]
 
 _REDACTED: Final = "[REDACTED]"
 _CONTROL: Final = lazy_pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")

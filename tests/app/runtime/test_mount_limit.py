@@ -20,8 +20,18 @@ MODULES = {
 }
 
 
+IGNORES = """import asyncio
+async def mount(c, config=None):
+    while True:
+        try:
+            await asyncio.sleep(0.1)
+        except asyncio.CancelledError:
+            pass
+"""
+
+
 def plan(folder: Path, name: str, limit: str) -> None:
-    (folder / "slow.py").write_text(MODULES[name], encoding="utf-8")
+    (folder / "slow.py").write_text(MODULES.get(name, IGNORES), encoding="utf-8")
     (folder / "small.yaml").write_text(SMALL)
     text = f"extends: ./small.yaml\nsession: {{mount_timeout: {limit}}}\ntools: [{{module: slow, source: ./slow.py}}]\n"
     (folder / "plan.yaml").write_text(text, encoding="utf-8")
@@ -48,6 +58,14 @@ def test_a_module_has_a_time_limit_and_is_named_with_its_line(
     assert "did not finish within 0.5 s (session.mount_timeout); it was at" in ended.stderr
     assert f"slow.py, line {2 if name == 'imports' else 3}" in ended.stderr
     assert "set a longer session.mount_timeout" in ended.stderr
+
+
+def test_a_module_that_ignores_its_cancellation_is_left(tmp_path: Path) -> None:
+    plan(tmp_path, "ignores", "0.5")
+    ended = amplifier(tmp_path, "run", "hello")
+    assert ended.code == 3
+    assert "plan.yaml:3:10: tool 'slow' cannot be" in ended.stderr
+    assert "did not finish within 0.5 s (session.mount_timeout)" in ended.stderr
 
 
 def test_the_time_limit_of_a_run_applies_while_mounting(tmp_path: Path) -> None:

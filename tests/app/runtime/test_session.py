@@ -230,3 +230,51 @@ async def test_an_orchestrator_that_does_not_load_is_a_module_error(tmp_path: Pa
         async with open_session(plan):
             pass
     assert not list((Path(os.environ["AMPLIFIER_HOME"]) / "sessions").iterdir())
+
+
+IGNORING = """import asyncio
+from pathlib import Path
+
+
+async def mount(coordinator, config):
+    folder = Path(config["folder"])
+
+    async def ignore(*_):
+        for _ in range(300):
+            if (folder / "stop").exists():
+                return
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+        (folder / "waited").touch()
+
+    coordinator.hooks.register(config["event"], ignore, name="ignoring")
+"""
+
+
+@pytest.mark.parametrize(
+    ("event", "status", "notices"),
+    [
+        ("prompt:submit", "cancelled", []),
+        ("session:end", "success", ["modules did not clean up within 0.2 s"]),
+    ],
+)
+async def test_a_hook_that_ignores_its_cancellation_keeps_no_session_from_ending(
+    event: str, status: str, notices: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_app.runtime.session.CLEANUP_SECONDS", 0.2)
+    name = f"ignoring-{event.partition(':')[0]}"
+    package = f"amplifier_module_{name.replace('-', '_')}"
+    folder = module_folder(tmp_path, IGNORING, package)
+    config = {"event": event, "folder": str(tmp_path)}
+    hook: dict[str, Any] = {"module": name, "source": str(folder), "config": config}
+    plan = load(plan=mock_plan(tmp_path, ["an answer"], hooks=[hook]))
+    notes = Notes()
+    async with open_session(plan, renderer=notes) as session:
+        if event == "prompt:submit":
+            asyncio.get_running_loop().call_later(0.1, session.stop, True)
+        assert (await session.run("hi")).status == status
+    assert notes.notices == notices
+    assert not (tmp_path / "waited").exists()
+    (tmp_path / "stop").touch()
