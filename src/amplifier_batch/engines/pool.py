@@ -158,6 +158,9 @@ class Engine(Protocol):
         ...
 
 
+_MANY_ROWS = 50
+"""Number of ended rows after which there may be two workers for each processor."""
+
 _STARTS = 10
 """Number of workers that may end before they are ready, one after the other."""
 
@@ -218,6 +221,8 @@ class WorkerPool:
         self._idle: set[_Worker] = set()
         self._events: asyncio.Queue[Event | AppError] = asyncio.Queue()
         self._false_starts = 0
+        self.ended = 0
+        """The number of rows that have ended."""
 
     async def submit(self, task: RowTask) -> None:
         """See `Engine`."""
@@ -316,6 +321,7 @@ class WorkerPool:
     def put(self, event: Event) -> None:
         """Report an event of a worker."""
         self._false_starts = 0
+        self.ended += isinstance(event, Ended)
         self._events.put_nowait(event)
 
     def fail(self, error: AppError) -> None:
@@ -501,12 +507,23 @@ async def local_engine(
     def connect() -> Awaitable[WorkerProcess]:
         return WorkerProcess.start(log, {**inherited_environment(), **environment})
 
-    capacity = _cores if rows_share else lambda: sys.maxsize
+    def capacity() -> int:
+        return local_capacity(pool.ended) if rows_share else sys.maxsize
+
     pool = WorkerPool(capacity, setup, connect, rows_share=rows_share, sealer=sealer)
     try:
         yield pool
     finally:
         await pool.close()
+
+
+def local_capacity(ended: int) -> int:
+    """Return how many workers there may be on this machine after so many rows have ended.
+
+    A worker waits for the disk, too, while others can compute. That is worth the start of more workers than
+    processors only in a batch of many rows.
+    """
+    return _cores() * (1 if ended < _MANY_ROWS else 2)
 
 
 def _cores() -> int:

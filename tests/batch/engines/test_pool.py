@@ -12,7 +12,14 @@ import pytest
 
 from amplifier_app.base.errors import AppError, ModuleError
 from amplifier_batch.engines import ray
-from amplifier_batch.engines.pool import NODE_LOST, RAY_WORKER_DIED, RowTask, Stopped, WorkerPool
+from amplifier_batch.engines.pool import (
+    NODE_LOST,
+    RAY_WORKER_DIED,
+    RowTask,
+    Stopped,
+    WorkerPool,
+    local_capacity,
+)
 from amplifier_batch.engines.ray import RayLink, Started
 from amplifier_batch.workdirs import Workdir
 from tests.support.waiting import eventually
@@ -37,8 +44,8 @@ class Worker:
             # The pipe of the next worker is full for a moment, so that this one ends meanwhile.
             await asyncio.sleep(0.01)
 
-    def end(self) -> None:
-        self._lines.put_nowait(json.dumps({"id": self._row, "stopped": True}).encode())
+    def end(self, how: dict[str, Any] | None = None) -> None:
+        self._lines.put_nowait(json.dumps({"id": self._row, **(how or {"stopped": True})}).encode())
 
     async def receive(self) -> bytes | None:
         return await self._lines.get()
@@ -100,6 +107,34 @@ async def test_rows_with_processes_of_their_own_wait_for_capacity(tmp_path: Path
     assert all(worker.is_closed for worker in workers)
     await pool.submit(RowTask("r5", "go", {}, "r5", False, workdir))
     assert rows_of(workers[3]) == ["r5"]
+    await pool.close()
+
+
+async def test_many_ended_rows_are_worth_more_workers(tmp_path: Path) -> None:
+    workers: list[Worker] = []
+
+    async def connect() -> Worker:
+        workers.append(Worker())
+        return workers[-1]
+
+    def capacity() -> int:
+        return local_capacity(pool.ended)
+
+    pool = WorkerPool(capacity, {}, connect, rows_share=True)
+    workdir = Workdir("same", str(tmp_path), str(tmp_path))
+
+    async def submit(number: int) -> None:
+        await pool.submit(RowTask(f"r{number}", "go", {}, f"r{number}", False, workdir))
+
+    few = capacity()
+    for number in range(3 * few):
+        await submit(number)
+    assert len(workers) == few
+    for number in range(3 * few, 60):
+        workers[0].end({"result": {}, "is_storage_error": False, "scores": []})
+        await pool.event()
+        await submit(number)
+    assert len(workers) == 2 * few
     await pool.close()
 
 
