@@ -1,4 +1,4 @@
-"""Slash commands that the app does not have itself: of modules, and of the user's files.
+"""Slash commands that the app does not have itself: of modules, of the user's files, and one for each skill.
 
 A module adds commands in the channel `chat.commands`, for its modes, and from files that it reads, as the published
 tool-slash-command does: it lists them in the capability `slash_command_registry`; `slash_command_executor`
@@ -43,9 +43,14 @@ from amplifier_app.plan.documents.document import read_markdown
 from amplifier_app.plan.tree.nodes import read_text
 from amplifier_app.plan.tree.problems import PlanError, Problems
 from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_support.fields import to_mapping
 from amplifier_support.files import open_regular
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.session_capabilities import COMMAND_EXECUTOR, COMMAND_REGISTRY
+from amplifier_support.session_capabilities import (
+    COMMAND_EXECUTOR,
+    COMMAND_REGISTRY,
+    SKILLS_CHANNEL,
+)
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -307,8 +312,26 @@ async def contributed_commands(
             commands.setdefault(command.name, command)
     commands |= file_commands(session, {*taken, *commands}, renderer)
     # A module may have read the same files.
-    own = _markdown_commands(session, taken, renderer)
-    return own | commands
+    commands = _markdown_commands(session, taken, renderer) | commands
+    contributed = await coordinator.collect_contributions(SKILLS_CHANNEL)
+    for skill in (one for listed in contributed if isinstance(listed, list) for one in listed):
+        command = _skill_command(to_mapping(skill))
+        # A skill whose name is taken, or is none of a command, is still the model's to load.
+        if COMMAND_NAME.fullmatch(command.name[1:]) and command.name not in taken:
+            commands.setdefault(command.name, command)
+    return commands
+
+
+def _skill_command(skill: Mapping[str, Any]) -> SlashCommand:
+    name, description, origin = (str(skill.get(k, "")) for k in ("name", "description", "origin"))
+
+    async def run(chat: Chat, argument: str) -> Reply:
+        load = f"Load the skill {name} and follow it"
+        chat.send(f"{load} for this:\n\n{argument}" if argument else f"{load}.")
+        return None
+
+    summary = f"{one_line(description, 200)} ({one_line(origin)})"
+    return SlashCommand(f"/{name}", summary, run, "[TASK]", module="skills")
 
 
 def _commands_in(value: Any, module: str) -> Iterator[SlashCommand]:

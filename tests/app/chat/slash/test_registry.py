@@ -139,6 +139,29 @@ async def test_contributed_commands_cannot_replace_or_break_others() -> None:
     assert await run_command("/forecast Oslo", chat) == "Oslo: sunny"
 
 
+async def test_each_skill_is_a_command_unless_its_name_is_taken() -> None:
+    coordinator, sent = ModuleCoordinator(), list[str]()
+    skills = [
+        {"name": name, "description": "Writes notes.\nReally.", "origin": "project"}
+        for name in ("release-notes", "help", "Not a name")
+    ]
+    coordinator.register_contributor("skills", "tool-skills", lambda: skills)
+    coordinator.register_contributor("skills", "odd", lambda: "text")
+    session: Any = SimpleNamespace(
+        session=SimpleNamespace(coordinator=coordinator),
+        plan=SimpleNamespace(project=None, plugins={}),
+    )
+    found = await contributed_commands(session, all_commands(), Notices())
+    assert [(one.name, one.summary) for one in found.values()] == [
+        ("/release-notes", "Writes notes. Really. (project)")
+    ]
+    chat: Any = SimpleNamespace(commands=found, send=sent.append)
+    await run_command("/release-notes", chat)
+    await run_command("/release-notes for 1.2", chat)
+    load = "Load the skill release-notes and follow it"
+    assert sent == [f"{load}.", f"{load} for this:\n\nfor 1.2"]
+
+
 async def chat_with(provider: Any, *, model: str) -> Any:
     """A plain chat whose first provider is `provider`."""
     coordinator = ModuleCoordinator()
