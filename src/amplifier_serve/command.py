@@ -10,6 +10,7 @@ from amplifier_app.commands.group import eager_group
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import option, takes_options
 from amplifier_serve.acp.server import Server
+from amplifier_serve.agent import without_untrusted_project
 
 _OPTIONS = (
     *("profile", "plan", "provider", "model", "sets", "mode", "sandbox", "trust", "no_project"),
@@ -73,7 +74,6 @@ def mcp(
     """
     # Imports what a run needs, which an editor's server does not.
     from amplifier_app.commands.run.choose import choose
-    from amplifier_serve.agent import without_untrusted_project
     from amplifier_serve.mcp_http import serve_http
     from amplifier_serve.mcp_server import McpServer, serve_stdio
 

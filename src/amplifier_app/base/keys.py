@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from amplifier_app.base import file_writing as files
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.locks import changing_private
 from amplifier_app.base.redact import treat_as_secret
 from amplifier_support.environment import set_for_modules, set_key_for_modules
 from amplifier_support.files import open_regular
@@ -246,8 +247,6 @@ class KeyStore:
     @contextlib.contextmanager
     def _changing(self) -> Generator[dict[str, dict[str, Any]]]:
         """Yield the entries for modification, and write them if the block succeeds."""
-        from amplifier_app.base.locks import changing_private
-
         with changing_private(self.folder / "keys.lock", "store keys in"):
             entries = self._entries()
             yield entries

@@ -25,6 +25,7 @@ from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.resolution import CHOSEN_MISSING, NO_PROVIDER, SET_UP
 from amplifier_app.runtime.capabilities import (
     GuardedLoader,
     register_capabilities,
@@ -356,8 +357,6 @@ class Mounting:
             raise self._error(broken)
         reasons = self.not_mounted
         if not self._session.coordinator.get("providers"):
-            from amplifier_app.plan.resolution import NO_PROVIDER, SET_UP
-
             reasons += [entry.note for entry in self._plan.dropped if not entry.is_fallback]
             raise ConfigError(NO_PROVIDER, hint="\n".join([*reasons, SET_UP]))
         self._require_chosen()
@@ -380,8 +379,6 @@ class Mounting:
         chosen = self._plan.chosen_provider
         for failure, reason in zip(self._failures, self.not_mounted, strict=True):
             if _key(failure) == chosen:
-                from amplifier_app.plan.resolution import CHOSEN_MISSING, SET_UP
-
                 raise ConfigError(CHOSEN_MISSING.format(chosen), hint=f"{reason}\n{SET_UP}")
 
     def _error(self, failures: list[dict[str, Any]]) -> AppError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.runtime import budget_limits
 from amplifier_app.runtime.approvals import (
     check_policy,
     current_mode,
@@ -47,6 +48,7 @@ from amplifier_support.session_capabilities import (
     SESSION_DIR,
     SPAWN,
 )
+from amplifier_support.text import did_you_mean
 from amplifier_support.working_folder import working_folder
 
 if TYPE_CHECKING:
@@ -97,8 +99,6 @@ class ToolSelection(NamedTuple):
         known = list(coordinator.get("tools"))
         for pattern in self.patterns:
             if not any(fnmatchcase(name, pattern) for name in known):
-                from amplifier_support.text import did_you_mean
-
                 listed = f"Available tools: {', '.join(known)}" if known else "It has no tools."
                 raise UsageError(
                     f"--tools: the plan has no tool {pattern!r}",
@@ -266,10 +266,10 @@ class OpenSession:
 
     def ask_at_limits(self) -> None:
         """Ask the user for more when a limit of the budget is reached, also in sub-sessions."""
-        from amplifier_app.runtime.budget_limits import ask_at_limits  # For chats only.
-
         self.asks_at_limits = True
-        ask_at_limits(self.session.coordinator, self.renderer, is_sub_session=self._runs_for_parent)
+        budget_limits.ask_at_limits(
+            self.session.coordinator, self.renderer, is_sub_session=self._runs_for_parent
+        )
 
     @property
     def usage(self) -> Usage:

@@ -18,13 +18,15 @@ from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.runtime.budget_limits import assignment
+from amplifier_app.runtime.saved.resume import settings_to_restore
+from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sources.loading import Fetching, load
+from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox.policy import PolicyError, parse_policy
 
 if TYPE_CHECKING:
     from amplifier_app.sessions.folder import SessionFolder
-    from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_app.trust import Answer, TrustedProject
     from amplifier_app.trust.content import Content
     from amplifier_app.trust.store import Record
@@ -84,7 +86,6 @@ def fork_with(
         SessionError: The source is damaged, or the fork cannot be written.
     """
     from amplifier_app.sessions.fork import fork_session
-    from amplifier_app.sessions.store import SessionStore
 
     is_saved = _uses_saved_plan(request, source)
     changed = not is_saved or request.provider or request.model or request.sets
@@ -108,8 +109,6 @@ async def open_sources(request: Request, chosen: Chosen) -> AppModuleSourceResol
         ConfigError: A lock is required, and it is missing or out of date.
         SourceError: The run is offline, and a module is not on this machine.
     """
-    from amplifier_app.sources.resolver import resolver_for
-
     plan = chosen.plan
     if not request.locked and not is_offline(request.offline):
         return resolver_for(plan)
@@ -140,8 +139,6 @@ def session_to_resume(request: Request) -> SessionFolder | None:
     named = request.resume or request.fork
     if named is None and request.session is None and not request.continue_last:
         return None
-    from amplifier_app.sessions.store import SessionStore
-
     store = SessionStore()
     if request.continue_last:
         return store.latest(os.getcwd())
@@ -201,7 +198,6 @@ def _plan(
         # A replay is mounted under the names of the plan's providers.
         provider = provider.removeprefix("provider-")
     if resume is not None and _uses_saved_plan(request, resume):
-        from amplifier_app.runtime.saved.resume import settings_to_restore
         from amplifier_app.runtime.saved.saved_plan import saved_plan, with_secrets
 
         plan = saved_plan(resume)

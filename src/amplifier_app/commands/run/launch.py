@@ -22,6 +22,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.documents.plan_files import is_stdin
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.mount import Opening, OpeningTimedOut
+from amplifier_app.sessions.summary import WAITING_FILE
 
 
 def launch(request: Request, invocation: Invocation) -> Outcome:
@@ -118,8 +119,6 @@ def _answers(request: Request, invocation: Invocation, chosen: Chosen) -> str | 
     """The prompt that goes on with a session whose waiting questions were answered; None if it has none."""
     if request.prompt is not None or chosen.resume is None or invocation.opens_chat:
         return None
-    from amplifier_app.sessions.summary import WAITING_FILE
-
     if not (chosen.resume.path / WAITING_FILE).exists():
         return None
     from amplifier_app.sessions.waiting import prompt_of_answers
