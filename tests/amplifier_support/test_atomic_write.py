@@ -1,7 +1,5 @@
 """A file is replaced whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

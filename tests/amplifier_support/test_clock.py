@@ -1,7 +1,5 @@
 """Times that `datetime` does not have."""
 
-from __future__ import annotations
-
 import math
 import time
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The command that adds an optional part to the program, for how it was installed."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lists of model prices: what is read, and which list counts."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from typing import Any

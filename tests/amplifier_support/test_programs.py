@@ -1,7 +1,5 @@
 """Finding helper programs in hostile places, and running them within limits."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A key goes only to the address it is meant for: the environment's pair is never split."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

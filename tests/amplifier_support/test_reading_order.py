@@ -1,7 +1,5 @@
 """The docstring of the ground floor names all that is on it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What counts as a secret, what does not, and what that costs."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import json

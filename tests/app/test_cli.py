@@ -1,7 +1,5 @@
 """The console entry: what it answers, also to wrong usage, and how everything ends."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Batches that share a cache of answers, with the real program and a model on loopback that counts its requests."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

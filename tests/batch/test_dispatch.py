@@ -1,7 +1,5 @@
 """Which rows run again, and when a batch stops."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Tables of very many keys."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 

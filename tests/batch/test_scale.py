@@ -1,7 +1,5 @@
 """A batch needs little memory for a row, however many there are."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import tracemalloc

@@ -1,7 +1,5 @@
 """Where the rows of a batch run."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

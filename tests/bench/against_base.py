@@ -7,8 +7,6 @@ environment. A row fails if the median ratio of its pairs is over 1.1 twice: onc
 time, over three times as many pairs, since a machine may be busy and few pairs vary by more than a tenth.
 """
 
-from __future__ import annotations
-
 import compileall
 import json
 import statistics

@@ -6,8 +6,6 @@ Each figure is the least of five processes: CPU seconds without the server, and 
 every client needs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -3,8 +3,6 @@
 python batch_floor.py PROCESSES ROWS FILE
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

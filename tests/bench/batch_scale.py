@@ -5,8 +5,6 @@
 The runs end at once, so that only the dispatcher, the journal and the results are measured.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -6,8 +6,6 @@ Each program is a native executable of its package; ours comes from AMPLIFIER_BE
 seconds in user and system mode, of all processes that a run started and waited for.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

@@ -6,8 +6,6 @@ pip, which compiles it. Next to the tools of this project, httpx finds click and
 command line, and so makes the program everything is compared with look dearer than it is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics

@@ -5,8 +5,6 @@ cost of an add is an awaited coroutine that appends to a list; the floor of a re
 the list it returns. No figure is asserted: a shared machine cannot promise one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

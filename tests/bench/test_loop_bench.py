@@ -4,8 +4,6 @@ Each is shown with its floor, the same work without a loop. Run with ``--benchma
 targets are 8 µs for a delta without listeners and well under 10 ms for a tool turn.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 Run with ``--benchmark-enable``; the target for 100 tests is 10 s, with the commands that they run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from pathlib import Path

@@ -3,8 +3,6 @@
 `extra_info` has the CPU milliseconds of a command: of this process, and of all that was started for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

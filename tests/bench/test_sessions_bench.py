@@ -3,8 +3,6 @@
 Run with ``pytest -n0 --benchmark-enable tests/bench/test_sessions_bench.py``; see `processes`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ and of an interpreter that starts and ends, twice for the version and four times
 for a completion; for a prompt that resumes 10,000 messages, 1.5 times the prompt of a new session.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

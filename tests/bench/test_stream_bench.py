@@ -5,8 +5,6 @@ the environment whose figures count. The targets are 1.3 times the CPU of the ba
 and 10 ms for a turn with a tool, the tool's processes included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ the environment whose figures count. The targets are 1.2 times the CPU of the ba
 and twice that of a prompt of prompt_toolkit.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of capabilities lists each one, with all code that registers or reads it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

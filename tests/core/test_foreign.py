@@ -1,7 +1,5 @@
 """Reporting the module and source line of a failure."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """A module is checked against its plan entry while it is mounted, once."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The kernel stays small enough to read, and its docstring names what to read."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A scripted server with separate answers for each agent, and plans for it."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

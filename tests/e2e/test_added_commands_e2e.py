@@ -1,7 +1,5 @@
 """Commands of other packages: each in a wheel of its own, found through its metadata."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The question about a tool call, answered with single keys on a real terminal."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

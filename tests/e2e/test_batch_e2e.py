@@ -1,7 +1,5 @@
 """`amplifier batch` with real workers, a model on loopback, and kills."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

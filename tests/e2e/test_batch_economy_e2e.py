@@ -1,7 +1,5 @@
 """`amplifier batch run --economy` against the batch APIs of both vendors on loopback, with kills."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Two batches with one key, against a service with a strict rate limit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

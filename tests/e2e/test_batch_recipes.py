@@ -1,7 +1,5 @@
 """The recipes of `amplifier docs recipes`: their commands run as the schedulers would run them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

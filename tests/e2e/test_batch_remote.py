@@ -1,7 +1,5 @@
 """`amplifier batch` with its record on a real S3 server, if moto and s3fs are installed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Scores that decide the outcome of a row, judges with a rubric and a schema, and functions that misbehave."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores of a batch, and its results as one table, in the real program."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`batch run --approve park`: rows wait for approval, are answered, and go on; with kills."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

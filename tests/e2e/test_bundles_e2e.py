@@ -1,7 +1,5 @@
 """Bundles in the real program: included from folders and repositories, run, checked, locked."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`!command &` in a chat: a command of the user that goes on in the background."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Slash commands that a module reads from files, on a real pseudo-terminal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.e2e.test_chat_pty import leave, prompts

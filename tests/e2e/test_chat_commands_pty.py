@@ -1,7 +1,5 @@
 """Slash commands on the session's model, plan and files, on a real pseudo-terminal."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 A seed gives the replies and what is sent, but not how the program and the test interleave.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Files, shell commands, the editor and vi keys in the chat's input line, on a real terminal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

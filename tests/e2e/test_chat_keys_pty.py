@@ -1,7 +1,5 @@
 """The keys of the chat on a real pseudo-terminal, compared as the screen of an emulator."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The modes that a module defines, on a real pseudo-terminal."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The chat on a real pseudo-terminal."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

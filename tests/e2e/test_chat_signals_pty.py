@@ -1,7 +1,5 @@
 """Signals to a chat, and a terminal that goes away, on a real pseudo-terminal."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """`display.status`: the fields of the status line, or a command that prints it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The colours of a chat: the theme of the settings, or the one for the background of the terminal."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Answers that must match a schema, and checks that must pass, in real runs."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

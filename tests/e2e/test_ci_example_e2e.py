@@ -1,7 +1,5 @@
 """The CI example of the pages, run as the shell script it is."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

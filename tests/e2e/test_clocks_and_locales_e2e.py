@@ -1,7 +1,5 @@
 """Runs on machines with a wrong clock, one that jumps, and a locale with another encoding than UTF-8."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

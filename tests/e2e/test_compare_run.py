@@ -1,7 +1,5 @@
 """`amplifier compare run`: two plans side by side over the same rows, until one is clearly better."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

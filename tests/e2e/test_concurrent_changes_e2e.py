@@ -1,7 +1,5 @@
 """Commands that change settings, locks, keys or trust at the same time: what each reported is there."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

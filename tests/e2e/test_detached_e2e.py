@@ -1,7 +1,5 @@
 """Runs in the background: started, listed, watched, stopped, killed and resumed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Every command in unusual environments: it works, or ends with 78 or 6 and a sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Every bundled module in one plan: a task of twenty steps with all of them, and without some of them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Files that the command line names for reading: anything else is an error, never a wait."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

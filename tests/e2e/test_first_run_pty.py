@@ -1,7 +1,5 @@
 """The first run on a terminal without a configured provider."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

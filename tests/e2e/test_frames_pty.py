@@ -1,7 +1,5 @@
 """What a run leaves on terminals of several widths, as the screen of an emulator."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every command in a hostile directory that is not trusted: nothing in it is run or reached."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

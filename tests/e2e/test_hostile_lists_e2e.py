@@ -1,7 +1,5 @@
 """Lists of models and counts of tokens that are garbage: a list of what is valid, or a clear error."""
 
-from __future__ import annotations
-
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor

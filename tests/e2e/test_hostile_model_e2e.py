@@ -4,8 +4,6 @@ After each answer the session is resumed, shown and exported, and the server, wh
 every request. A failure names the case or the seed: `CASES[...]` or `random_reply(seed)` plays it again.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor

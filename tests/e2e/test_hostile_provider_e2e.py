@@ -1,7 +1,5 @@
 """Providers of others that return or raise anything: an answer, or a clear error that names them."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

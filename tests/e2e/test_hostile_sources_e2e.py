@@ -1,7 +1,5 @@
 """Hostile sources in the real program: nothing they contain is executed."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Nothing that a model, a tool, a file name or a module says controls the terminal."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

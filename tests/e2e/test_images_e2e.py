@@ -1,7 +1,5 @@
 """An image read by a tool reaches the model, with a real process and strict services."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

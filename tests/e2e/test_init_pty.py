@@ -1,7 +1,5 @@
 """`amplifier init` on a real pseudo-terminal, with typed answers."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that is interrupted at any of its steps keeps a valid conversation and can be resumed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

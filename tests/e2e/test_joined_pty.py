@@ -1,7 +1,5 @@
 """Typing in a detached run: messages and approvals through its socket, from one terminal at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """What commands of the model can read of the process that runs them, as an ordinary user."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

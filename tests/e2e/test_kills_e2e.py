@@ -1,7 +1,5 @@
 """A run that is killed at any of its steps loses nothing, does nothing twice and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

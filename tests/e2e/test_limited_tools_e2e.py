@@ -1,7 +1,5 @@
 """`run --tools` offers only some tools, and `run --stream` writes text as it comes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

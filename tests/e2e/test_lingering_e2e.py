@@ -1,7 +1,5 @@
 """Nothing that a command starts outlives the program, no matter what starts the command and how the program ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Locks in the real program: written by `plan lock`, required by `run --locked`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A module written from the contracts alone, by every way it can come, in the real program."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

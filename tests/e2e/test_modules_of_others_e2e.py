@@ -1,7 +1,5 @@
 """Modules that behave like the published ones, together with the bundled loops, contexts and tools."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

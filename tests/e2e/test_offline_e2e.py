@@ -1,8 +1,6 @@
 """`run --offline` in the real program: cached sources are used without any request, and missing ones
 are reported before anything is mounted."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

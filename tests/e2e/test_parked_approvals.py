@@ -1,7 +1,5 @@
 """`run --approve park` and `session approve`: a question waits, is answered later, and its answer is used once."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

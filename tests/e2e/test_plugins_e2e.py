@@ -1,7 +1,5 @@
 """Plugins in real sessions: their skills, agents and servers reach the model, their commands the chat."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

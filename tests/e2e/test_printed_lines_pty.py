@@ -1,7 +1,5 @@
 """A module that draws on the terminal itself, in a thread that goes on when the prompt is stopped."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whatever the umask, no other user can enter the program's folders or read its files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

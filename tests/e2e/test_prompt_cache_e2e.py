@@ -1,7 +1,5 @@
 """What a request writes into a provider's cache is what the next request begins with."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

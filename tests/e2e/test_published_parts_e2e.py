@@ -1,7 +1,5 @@
 """A loop as published ones are: it answers with the error of a provider, or with the blocks of the model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The README's blocks, word for word and in order, in one terminal without anything of the user."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

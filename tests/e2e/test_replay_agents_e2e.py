@@ -1,7 +1,5 @@
 """Recording and replaying runs of several providers and of sub-agents."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

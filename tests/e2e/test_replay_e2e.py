@@ -1,7 +1,5 @@
 """`run --record` and `run --replay`: the same run again without a server and without a key."""
 
-from __future__ import annotations
-
 import json
 import stat
 from pathlib import Path

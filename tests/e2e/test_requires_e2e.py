@@ -1,7 +1,5 @@
 """What a plan adds to the requirements of its modules, in the real program with a real uv."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Resuming as a place: the picker, the header of a resumed chat, and switching inside the chat."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a retried call has used is the same at the service, in the budget, the result and the saved session."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

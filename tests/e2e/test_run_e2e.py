@@ -1,7 +1,5 @@
 """One prompt from the command line to an answer, against a real HTTP server on loopback."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

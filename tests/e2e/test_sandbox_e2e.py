@@ -1,7 +1,5 @@
 """The sandbox in runs of the program: who gets it, who may change it, and that it fails closed."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

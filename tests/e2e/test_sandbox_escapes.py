@@ -4,8 +4,6 @@ The attempts are in `tests/e2e/escapes`. Each says which level must stop it; tha
 effect is shown by a control without a sandbox.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Hosts that commands in the sandbox want, allowed one by one, and the policy changed in a chat."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -3,8 +3,6 @@
 The answer on stdout is what the model says; without `hooks-redaction` it is not changed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

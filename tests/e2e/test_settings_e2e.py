@@ -1,7 +1,5 @@
 """Settings that cannot be understood stop every command, and nothing is written over them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A disk that is full or read-only: an error that says so, and everything that was there stays as it was."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

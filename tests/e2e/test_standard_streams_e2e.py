@@ -1,7 +1,5 @@
 """Every command with standard streams that are closed, full or without a reader."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Typing while a turn runs, on a real pseudo-terminal."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

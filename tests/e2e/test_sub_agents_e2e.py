@@ -1,7 +1,5 @@
 """Sub-agents with real processes and a strict server: started, resumed, counted, shown."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

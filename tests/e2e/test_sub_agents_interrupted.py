@@ -1,7 +1,5 @@
 """Runs that are interrupted or killed while sub-agents are running: real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

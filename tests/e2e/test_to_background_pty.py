@@ -1,7 +1,5 @@
 """Ctrl-B in a chat: the running prompt goes on in a process of its own, and the chat ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

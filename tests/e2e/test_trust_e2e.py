@@ -1,7 +1,5 @@
 """In an untrusted directory, none of its code runs, is imported or connected to."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """`/undo` in the chat, on a real pseudo-terminal, real files and real sub-agents."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

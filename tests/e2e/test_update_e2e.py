@@ -1,7 +1,5 @@
 """`amplifier module update` in the real program: branches that move, an index that gets more."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Vendored modules in the real program: copied on one machine, run on another without any
 network, repository or index."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where fuzzing writes its files."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

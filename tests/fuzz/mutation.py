@@ -1,7 +1,5 @@
 """Random changes to an input: of its bytes, and of the JSON in it."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -5,8 +5,6 @@ Each failure is printed once for each place in the code, and its input saved in 
 was one. Add inputs worth keeping to tests/fuzz/corpus/TARGET; the suite runs all of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

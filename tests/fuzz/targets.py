@@ -4,8 +4,6 @@ A target is a function of bytes that ends normally for every input, also by the 
 documents. Any other exception is a finding, and so is more than 1 s of processor time or 100 MB of memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """Every input of the corpus, and random changes of it, are read as the targets promise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

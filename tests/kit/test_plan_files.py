@@ -1,7 +1,5 @@
 """`pytest --amplifier`: tests of plans next to other tests; nothing without the option."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

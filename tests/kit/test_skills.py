@@ -1,7 +1,5 @@
 """`amplifier skill`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The stored help pages: `python -m tests.meta.help_pages` writes them."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

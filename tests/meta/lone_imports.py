@@ -8,8 +8,6 @@ stdin: a JSON list of two lists, the names of modules that come first, and those
 stdout: a JSON object with a text for each module to import: the traceback, or nothing if it can be imported.
 """
 
-from __future__ import annotations
-
 import builtins
 import gc
 import importlib

@@ -3,8 +3,6 @@
 Code lines are lines without blank ones, comments, docstrings and imports.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """The stored trees of the bundled profiles: `python -m tests.meta.profile_trees` writes them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

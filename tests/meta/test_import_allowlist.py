@@ -4,8 +4,6 @@ A package or heavy module that comes to be imported on one of these paths is pai
 start. It goes on the list when it earns that, and otherwise into the function that needs it.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The suite keeps to itself: no network, no keys, a home of its own, also in child processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

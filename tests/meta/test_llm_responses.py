@@ -1,7 +1,5 @@
 """The scripted server's Responses API: answers in its shape, and refuses what the real one refuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

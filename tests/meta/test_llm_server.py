@@ -1,7 +1,5 @@
 """The scripted LLM server behaves like the real APIs, judged by the vendor's SDK and bare httpx."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import socket

@@ -7,8 +7,6 @@ Processes under test are mostly cloned from one that has imported the whole prog
 would not fail in them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

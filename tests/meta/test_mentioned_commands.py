@@ -1,7 +1,5 @@
 """Every command that a message or a page advises to run exists."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

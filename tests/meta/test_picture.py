@@ -1,7 +1,5 @@
 """The pictures in the README show the program as it is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

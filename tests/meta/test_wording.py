@@ -1,7 +1,5 @@
 """Wording that CONTRIBUTING.md advises against stays out of what people read."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

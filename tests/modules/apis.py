@@ -1,7 +1,5 @@
 """The interfaces of `tests.support.llm_server` and how to reach them: module, path and config of a provider."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from amplifier_modules import provider_anthropic, provider_openai

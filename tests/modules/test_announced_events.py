@@ -1,7 +1,5 @@
 """What the bundled modules announce on the channel `observability.events`."""
 
-from __future__ import annotations
-
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any

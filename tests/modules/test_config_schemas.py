@@ -1,7 +1,5 @@
 """`config_schema()` of every bundled module: true to what `mount` takes, and good to read."""
 
-from __future__ import annotations
-
 import functools
 import json
 import subprocess

@@ -6,8 +6,6 @@ compacted, and the session is resumed from its transcript in between. Without pr
 thorough run has 1,000; `tests/e2e/test_hostile_model_e2e.py` runs the program.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

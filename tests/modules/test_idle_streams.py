@@ -1,7 +1,5 @@
 """Streams that are alive but do not go on end at the idle limit, over every API."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

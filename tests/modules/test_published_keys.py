@@ -1,7 +1,5 @@
 """Config keys of the published modules that bundled ones share their names with."""
 
-from __future__ import annotations
-
 import logging
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """No tool reads or changes anything outside while another process exchanges folders and links."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -6,8 +6,6 @@ The model is `provider-mock`, everything else is the program as it is. What diff
 (durations, ids) is replaced by fixed text.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

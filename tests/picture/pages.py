@@ -5,8 +5,6 @@
 The model is `provider-mock`. A picture is the page itself in an SVG file, as wide and as high as a window.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

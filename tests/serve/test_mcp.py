@@ -1,7 +1,5 @@
 """A plan served as MCP tools: the client of the protocol's SDK, in each era."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """A plan served as MCP tools over HTTP."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

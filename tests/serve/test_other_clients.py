@@ -3,8 +3,6 @@
 Their programs are found on PATH. `.ci/thorough` installs them, if the machine has npm and Python 3.12.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """The sessions of this machine in a browser."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The pages of `amplifier view` in a real browser."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

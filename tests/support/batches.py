@@ -1,7 +1,5 @@
 """Batches against a model on loopback, of rows whose prompts are `row r0`, `row r1`, and so on."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections import Counter

@@ -1,7 +1,5 @@
 """Running the real console script in a real process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Descriptor 0 is a listening socket. The first connection is the one of the process that started it.
 """
 
-from __future__ import annotations
-
 import atexit
 import fcntl
 import gc

@@ -8,8 +8,6 @@ A command without a line here fails a test, so a new one is covered by all of th
 it exists.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

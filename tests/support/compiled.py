@@ -3,8 +3,6 @@
 In a new clone, each worker would compile all of it: five times a quarter of a minute.
 """
 
-from __future__ import annotations
-
 import compileall
 import os
 from importlib.util import cache_from_source

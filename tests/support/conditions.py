@@ -5,8 +5,6 @@
 Standard library only: the warm interpreter imports it by itself.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -1,7 +1,5 @@
 """Fixtures for the whole suite; registered by `tests/conftest.py`."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

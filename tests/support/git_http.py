@@ -4,8 +4,6 @@ The certificate in `tls/` was made for these tests. It names only this machine, 
 no secret.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import ssl

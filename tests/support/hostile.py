@@ -3,8 +3,6 @@
 Everything in it that could be run leaves a mark and calls a server that only listens.
 """
 
-from __future__ import annotations
-
 import contextlib
 import selectors
 import socket

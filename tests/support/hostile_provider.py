@@ -9,8 +9,6 @@ The first call does what its case says, later ones answer "fine". With `streams`
 is the only chunk of a stream.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable

@@ -8,8 +8,6 @@
 Every sequence has arguments that the program never writes, so that its own sequences are no finding.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """HTTP servers of the standard library on loopback, each in a thread of the test."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Generator

@@ -1,7 +1,5 @@
 """Small real images of 3x2 pixels, made by Pillow, and PNGs of any size."""
 
-from __future__ import annotations
-
 import base64
 import struct
 import zlib

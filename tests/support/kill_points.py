@@ -15,8 +15,6 @@ Steps of the main process only; it needs the warm interpreter (`tests.support.wa
 Standard library only: the warm interpreter imports it by itself.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -10,8 +10,6 @@ Each process that is to stay holds a lock on a file of its own, so that it is fo
 renamed, in another namespace, or with another program in its place.
 """
 
-from __future__ import annotations
-
 import fcntl
 import shlex
 import shutil

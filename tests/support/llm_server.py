@@ -1,7 +1,5 @@
 """The scripted LLM server, as tests import it."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Iterator

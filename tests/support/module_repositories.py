@@ -1,7 +1,5 @@
 """Real git repositories, and a module to put in them or in a folder."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

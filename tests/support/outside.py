@@ -8,8 +8,6 @@
 that keeps a text in its memory and notes the signals it gets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

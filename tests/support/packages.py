@@ -1,7 +1,5 @@
 """Real wheels and a package index in a folder, for a real uv."""
 
-from __future__ import annotations
-
 import hashlib
 import tarfile
 import zipfile

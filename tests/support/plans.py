@@ -1,7 +1,5 @@
 """Plan files on the scripted provider, for tests of the running program."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 The secrets are put together here, so that no scanner of repositories takes them for real ones.
 """
 
-from __future__ import annotations
-
 import hashlib
 from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits
 

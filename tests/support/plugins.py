@@ -1,7 +1,5 @@
 """A plugin in Claude's format, as its author would publish it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ directory does: give each test a folder, run its commands there, and ask who sti
 Or give them an argument or a variable that no other process of the machine has: `processes_with`.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

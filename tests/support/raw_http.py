@@ -1,7 +1,5 @@
 """A loopback server that writes exactly the bytes a test gives it, pauses and cuts included."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

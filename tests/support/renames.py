@@ -19,8 +19,6 @@ followed by a use by name goes wrong several times a second. What was read must 
 and `assert_untouched(outside)` holds when nothing was written there. Linux only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What tools answered."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from amplifier_core.models import ToolResult

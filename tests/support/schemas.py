@@ -1,7 +1,5 @@
 """The JSON schemas shipped with the program, as validators."""
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 from typing import Any

@@ -1,7 +1,5 @@
 """What a terminal shows, by an emulator."""
 
-from __future__ import annotations
-
 import re
 
 import pyte

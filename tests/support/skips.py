@@ -3,8 +3,6 @@
 On systems other than Linux every skip is expected: most tests of processes and files need Linux.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Generator

@@ -9,8 +9,6 @@
 left of it with `fill(folder)`; `remount_read_only(folder)` makes it read-only. Linux only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

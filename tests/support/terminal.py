@@ -1,7 +1,5 @@
 """The program on a real pseudo-terminal, with keyboard input."""
 
-from __future__ import annotations
-
 import os
 import re
 import termios

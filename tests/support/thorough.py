@@ -12,8 +12,6 @@ A thorough run also has every property test (`@given`), with the profile `thorou
 unless --hypothesis-profile names another one, and gives each of its tests up to 10 minutes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar, cast

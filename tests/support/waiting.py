@@ -1,7 +1,5 @@
 """Waiting, with a limit, for what another process or another task does."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import time

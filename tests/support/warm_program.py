@@ -8,8 +8,6 @@ environment and standard streams to the test, and ends like the process that the
 Only what it is started with reaches that process: signals to the script do not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import marshal
 import os

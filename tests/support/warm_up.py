@@ -1,7 +1,5 @@
 """What a warm interpreter does before it is cloned: everything that its clones then find done."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import contextvars

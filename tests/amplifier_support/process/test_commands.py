@@ -1,7 +1,5 @@
 """The process runner with real processes: nothing that a command starts gets away."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

@@ -1,7 +1,5 @@
 """The kernel layer alone, with real commands: what it refuses, and that ordinary work goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The namespace layer with real commands."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pwd

@@ -1,7 +1,5 @@
 """The policy of a sandbox as written in a plan, and what it becomes on macOS."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The folder for the temporary files of a session's commands."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

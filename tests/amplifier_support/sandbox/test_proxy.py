@@ -1,7 +1,5 @@
 """The network by host name: the proxy by itself, and commands that use it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

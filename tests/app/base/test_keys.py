@@ -1,7 +1,5 @@
 """Stored keys: for their owner alone, never lost, never seen, and used like variables that are set."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

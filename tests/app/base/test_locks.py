@@ -1,7 +1,5 @@
 """Locks of settings and caches: one process at a time, and an error where there can be none."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Stored logins: found by server and URL, replaced by one process at a time, and never variables."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

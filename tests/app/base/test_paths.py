@@ -1,7 +1,5 @@
 """Which folder is the project's: what is found from where, and where the search ends."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Signals during a turn."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Writing the answer: together what arrives together, in order, and never later than anything else."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

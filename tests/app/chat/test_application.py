@@ -1,7 +1,5 @@
 """The application that reads the keyboard: the answer of the terminal to a question, and the editor of the user."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Generator

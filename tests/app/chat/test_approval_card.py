@@ -1,7 +1,5 @@
 """Answering the question about a tool call."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import select

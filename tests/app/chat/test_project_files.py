@@ -1,7 +1,5 @@
 """Files in prompts: which are offered, which are added, and which are refused."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The mode of the terminal while the chat reads keys."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Values that the completion offers, and what it never does."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

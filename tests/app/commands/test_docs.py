@@ -1,7 +1,5 @@
 """`amplifier docs`: the pages that ship with the program, as real processes show them."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib.metadata import entry_points

@@ -1,7 +1,5 @@
 """`amplifier doctor` as a real process: it reports problems with a fix and changes nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

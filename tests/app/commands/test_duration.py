@@ -1,7 +1,5 @@
 """Durations on the command line."""
 
-from __future__ import annotations
-
 import pytest
 
 from amplifier_app.base.errors import UsageError

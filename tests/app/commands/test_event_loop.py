@@ -1,7 +1,5 @@
 """The event loop of a run ends, whatever modules leave in it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import AsyncGenerator, Callable

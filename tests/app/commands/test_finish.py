@@ -1,7 +1,5 @@
 """How a command ends: exit code, line on stderr, JSON."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Help pages and usage errors: readable on every width, with examples and a next step."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """`amplifier init` without a terminal: everything by options, never a question, all or nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

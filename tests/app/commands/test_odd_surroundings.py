@@ -1,7 +1,5 @@
 """Disks that take nothing, files that are pipes, and input that no one meant to give."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """`amplifier plugin`, with real folders and real git repositories."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`amplifier profile list|show|use` as real processes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

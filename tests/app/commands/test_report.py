@@ -1,7 +1,5 @@
 """`amplifier report` as its users meet it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

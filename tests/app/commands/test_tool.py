@@ -1,7 +1,5 @@
 """`amplifier tool`: list, describe and run the tools of a plan without a model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

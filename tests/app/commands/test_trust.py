@@ -1,7 +1,5 @@
 """`amplifier trust` and runs in projects that are trusted, as real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import py_compile

@@ -1,7 +1,5 @@
 """Plans as real files in a home of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The plan a sub-agent runs: an agent on top of the plan it gets its task in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

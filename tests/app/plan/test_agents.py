@@ -1,7 +1,5 @@
 """Agents of a plan: in every form, from every place, as one mapping by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a document may cost: hostile YAML is refused at once, with its line and the limit."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Bundles: documents that include others, in YAML and in Markdown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

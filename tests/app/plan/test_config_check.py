@@ -1,7 +1,5 @@
 """Configs of modules against their schemas: what is said, and at which line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

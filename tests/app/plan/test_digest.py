@@ -1,7 +1,5 @@
 """The digest of a plan: the same for the same configuration, wherever it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

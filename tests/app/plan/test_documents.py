@@ -1,7 +1,5 @@
 """Profiles by name, plans by path, and chains of `extends`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Changing one value of a file: that value changes, and every other byte stays."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """`@file` lines in instructions."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Variables of the environment inside plans."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Malformed plans, settings, agents, includes and Markdown: each has its own clear error at its place."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

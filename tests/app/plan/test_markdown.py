@@ -1,7 +1,5 @@
 """Plans, profiles and what they extend as Markdown with front matter."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is hidden of a plan that is shown."""
 
-from __future__ import annotations
-
 import pytest
 
 from amplifier_app.plan.masking import masked_tree

@@ -1,7 +1,5 @@
 """Merging a plan over the plan it extends."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plan that commands get: mount plan, origins, conditions, overrides, YAML."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

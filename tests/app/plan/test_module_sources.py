@@ -1,7 +1,5 @@
 """Every module that a plan can come to use, with its source as it may stand in a lock."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The YAML of the pages: a plan that a reader copies has no fault but the files, variables and hosts that only the reader has."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

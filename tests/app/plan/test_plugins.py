@@ -1,7 +1,5 @@
 """Plugins: what becomes of the files of one in a plan."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

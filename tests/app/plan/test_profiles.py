@@ -1,7 +1,5 @@
 """The profiles that ship."""
 
-from __future__ import annotations
-
 import pytest
 
 from amplifier_app.base.paths import bundled_profiles_dir

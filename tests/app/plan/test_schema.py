@@ -1,7 +1,5 @@
 """`amplifier plan schema`: what it accepts and refuses."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -1,7 +1,5 @@
 """Settings of a user and of a project on top of profiles, and who comes before whom."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a profile leaves out stays out, whatever settings say of it; a condition can be taken away."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

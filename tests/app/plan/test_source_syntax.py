@@ -1,7 +1,5 @@
 """What source texts mean, and which are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

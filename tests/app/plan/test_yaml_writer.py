@@ -1,7 +1,5 @@
 """YAML that we write is the same data for PyYAML, by either of its parsers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

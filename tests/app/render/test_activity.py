@@ -1,7 +1,5 @@
 """Lines of running tool calls and sub-agents."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lines with colour sequences, folded to rows."""
 
-from __future__ import annotations
-
 import pytest
 
 from amplifier_app.render.ansi import cells, fold, plain

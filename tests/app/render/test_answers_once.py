@@ -1,7 +1,5 @@
 """Whatever a loop reports, and however a provider fails or starts again: each text is shown once, and none is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

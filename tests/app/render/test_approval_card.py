@@ -1,7 +1,5 @@
 """What a card shows of a call that needs approval."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tool calls where nothing is redrawn: `--plain`, and stderr of a run whose stdout is redirected."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Diffs with line numbers and colours."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 import pytest

@@ -1,7 +1,5 @@
 """Markdown on a terminal keeps all text, and looks the same however it arrives."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Images in terminals with the graphics protocol of kitty."""
 
-from __future__ import annotations
-
 import base64
 import re
 import struct

@@ -1,7 +1,5 @@
 """Reports of checks as text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The live region below the scrollback, on an emulated terminal."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import struct

@@ -1,7 +1,5 @@
 """Window title, links to files, and a bell or notification after long turns."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The status line, from wide to narrow."""
 
-from __future__ import annotations
-
 import os
 from decimal import Decimal
 from pathlib import Path

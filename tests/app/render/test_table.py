@@ -1,7 +1,5 @@
 """Tables fit the terminal, and are whole in a pipe."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The terminal renderer: what is on the screen at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Output of a run whose stdout is a pipe or a file."""
 
-from __future__ import annotations
-
 import pytest
 
 from amplifier_app.render import text

@@ -1,7 +1,5 @@
 """Approval: by the user on a terminal, otherwise by the policy, otherwise denied."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

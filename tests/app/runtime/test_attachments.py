@@ -1,7 +1,5 @@
 """Files that go with a prompt."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """The checks of a plan."""
 
-from __future__ import annotations
-
 import pytest
 
 from amplifier_app.base.errors import ConfigError

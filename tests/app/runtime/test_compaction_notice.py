@@ -1,7 +1,5 @@
 """What is shown when messages no longer fit."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is sent to go on with a prompt that ended too early."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

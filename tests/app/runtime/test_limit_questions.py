@@ -1,7 +1,5 @@
 """A limit of the budget in the chat: a warning before it, a question at it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

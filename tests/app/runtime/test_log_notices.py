@@ -1,7 +1,5 @@
 """Log messages of modules become notices: held while modules mount, then shown once."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The files that `@NAME:path` refers to, as published tools and hooks look them up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The modes that a module defines."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A module that hangs while it is imported or mounted is stopped and named."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

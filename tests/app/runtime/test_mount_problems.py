@@ -1,7 +1,5 @@
 """A run whose modules cannot be mounted names the lines of the plan to change."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

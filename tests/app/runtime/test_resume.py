@@ -1,7 +1,5 @@
 """A resumed session is as it was, and each difference is one line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """An open session: capabilities, turns, saving, resuming, third-party orchestrators."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Messages for a running turn, with orchestrators that support them to different degrees."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import pytest

@@ -1,7 +1,5 @@
 """`session.spawn` and `session.resume`: what a sub-session inherits, shares, saves and returns."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

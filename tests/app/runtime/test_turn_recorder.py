@@ -1,7 +1,5 @@
 """The record of a turn, from events of bundled and third-party orchestrators."""
 
-from __future__ import annotations
-
 import asyncio
 from decimal import Decimal
 from typing import Any

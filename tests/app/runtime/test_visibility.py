@@ -1,7 +1,5 @@
 """Which blocks of an answer are shown, streamed or not, and the remaining text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Kills a process at random moments of what it does to the store."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """The lock of a session, and processes that only look whether it is held."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A repository and a folder with a module; the home and the imports of a test are its own."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

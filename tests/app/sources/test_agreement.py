@@ -1,7 +1,5 @@
 """Modules of one session that require the same package: a real uv, wheels in a folder."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Archives by path and by URL, from a real server on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """What modules require, installed by a real uv from a folder of wheels."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

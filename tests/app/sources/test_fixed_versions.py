@@ -1,7 +1,5 @@
 """Which installed packages keep their version, against what the code really imports."""
 
-from __future__ import annotations
-
 import re
 import sys
 from functools import cache

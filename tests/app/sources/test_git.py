@@ -1,7 +1,5 @@
 """Fetching real repositories."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Fetching from a real server over smart HTTP and TLS."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import select

@@ -1,7 +1,5 @@
 """The hash of a module's files."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

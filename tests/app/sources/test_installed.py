@@ -1,7 +1,5 @@
 """Modules that are there already."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

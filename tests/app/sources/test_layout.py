@@ -1,7 +1,5 @@
 """Where a module is in a folder."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

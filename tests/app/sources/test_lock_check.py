@@ -1,7 +1,5 @@
 """A resolver that is held to a lock gives what is locked, or nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

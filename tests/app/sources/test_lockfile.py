@@ -1,7 +1,5 @@
 """The lock file: it is read back as written, and invalid files are reported."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hints for modules that miss a package, or use another version of one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

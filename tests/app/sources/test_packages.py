@@ -1,7 +1,5 @@
 """Packages from an index in a folder, fetched by a real uv."""
 
-from __future__ import annotations
-
 import subprocess
 from importlib import metadata
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The one order in which a module is looked for."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The resolver, alone and under the kernel's own loader."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folders for what is being put together: removed in the end, also those of killed processes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

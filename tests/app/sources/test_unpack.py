@@ -1,7 +1,5 @@
 """Hostile and damaged archives."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma

@@ -1,7 +1,5 @@
 """What trust in a project covers, and which changes its hash detects."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A process imports from a project only what was hashed; each test in a process of its own."""
 
-from __future__ import annotations
-
 import py_compile
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a project's modules require from this machine is covered by trust, or does not run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

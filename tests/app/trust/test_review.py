@@ -1,7 +1,5 @@
 """What a person is shown: all of it, and nothing that acts on the terminal."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

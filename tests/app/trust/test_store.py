@@ -1,7 +1,5 @@
 """The record of trust: kept whole, kept private, and never taken for trust when in doubt."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

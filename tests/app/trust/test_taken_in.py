@@ -1,7 +1,5 @@
 """What the documents of a project take in from elsewhere is covered by trust as they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the nodes of a cluster get."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

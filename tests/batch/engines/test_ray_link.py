@@ -1,7 +1,5 @@
 """A link to an actor, with a Ray of a few lines."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The driver's side of a worker on a node."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

@@ -1,7 +1,5 @@
 """The rows of a worker on a node, with the driver's side in this process."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a row would have written to stderr is in its results."""
 
-from __future__ import annotations
-
 from amplifier_batch.execution.worker import Notices
 
 

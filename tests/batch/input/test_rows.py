@@ -1,7 +1,5 @@
 """Inputs of a batch become rows, or one clear error with its line."""
 
-from __future__ import annotations
-
 import bz2
 import glob
 import gzip

@@ -1,7 +1,5 @@
 """Which part of the rows a job has."""
 
-from __future__ import annotations
-
 import pytest
 
 from amplifier_app.base.errors import UsageError

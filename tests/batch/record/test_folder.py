@@ -1,7 +1,5 @@
 """The folder of a batch knows how far it is, whatever was interrupted."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """Batches of shards put together."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tracemalloc

@@ -1,7 +1,5 @@
 """The record of a batch at a URL. Most of it needs fsspec, which CI installs for this file."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Copies of a row's folders on another machine."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import json

@@ -1,7 +1,5 @@
 """Reports show how a batch went, whatever is in its rows and answers."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -6,8 +6,6 @@ prints how often intervals contain the true difference, with 2,000 comparisons o
 save that stop as soon as they are decided.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Intervals that hold at any time, and the rows they save."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

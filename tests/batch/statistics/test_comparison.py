@@ -1,7 +1,5 @@
 """Two batches are compared row by row, and chance is not called a difference."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

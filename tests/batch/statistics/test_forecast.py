@@ -1,7 +1,5 @@
 """What a whole batch will cost and how long it will take, from its first rows."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

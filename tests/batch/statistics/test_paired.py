@@ -1,7 +1,5 @@
 """Exact tests of paired differences, their intervals, and the rows that a comparison needs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

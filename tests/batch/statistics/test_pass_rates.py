@@ -1,7 +1,5 @@
 """Pass rates of a batch and their intervals."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

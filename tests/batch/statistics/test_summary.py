@@ -1,7 +1,5 @@
 """The exit code of a batch whose rows have all ended, and its cost."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 

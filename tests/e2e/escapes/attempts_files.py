@@ -1,7 +1,5 @@
 """Changing files outside the writable folders."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import socket

@@ -1,7 +1,5 @@
 """Changing what is mounted, or what the root directory is."""
 
-from __future__ import annotations
-
 import os
 
 from catalogue import Refused, Situation, any_of, attempt, checked, libc, syscall

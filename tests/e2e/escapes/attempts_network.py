@@ -1,7 +1,5 @@
 """Sending something to a listener outside, or to the world."""
 
-from __future__ import annotations
-
 import array
 import os
 import socket

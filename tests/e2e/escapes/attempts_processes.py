@@ -1,7 +1,5 @@
 """Reaching processes outside: their memory, descriptors, limits and signals."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -1,7 +1,5 @@
 """Planting what runs later, outside of the sandbox: in the repository and its settings."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

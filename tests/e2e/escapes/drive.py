@@ -6,8 +6,6 @@ prints what came of it as JSON. As root it is started in mount, pid, network and
 its own, so that an attempt which succeeds cannot harm the machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

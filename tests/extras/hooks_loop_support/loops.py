@@ -1,7 +1,5 @@
 """Orchestrators that know nothing of budgets and fallbacks, as other authors write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Budgets and fallbacks of plans whose orchestrator supports neither."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """An OTLP/HTTP collector on loopback that decodes what it is sent, or misbehaves."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import threading

@@ -1,7 +1,5 @@
 """The hook in the running program: what is delivered by its end, and how long that may take."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -1,7 +1,5 @@
 """The spans of a session, over a real loopback receiver that decodes them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

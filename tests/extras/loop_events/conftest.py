@@ -1,7 +1,5 @@
 """loop-events with two real providers, each asking a scripted server of its own."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any

@@ -1,7 +1,5 @@
 """What handlers decide about each request, each tool call and each answer."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The handlers of the README do what it says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

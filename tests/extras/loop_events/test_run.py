@@ -1,7 +1,5 @@
 """loop-events as the program runs it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Plans and steps."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

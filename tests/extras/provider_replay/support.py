@@ -1,7 +1,5 @@
 """Recording providers on a coordinator, and replaying them on another."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

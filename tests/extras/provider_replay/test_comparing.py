@@ -1,7 +1,5 @@
 """Which requests count as the same, and how a difference is reported."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Several providers, several sessions, and what a plan may say."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What was recorded is answered again: chunks, answers, errors and events."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

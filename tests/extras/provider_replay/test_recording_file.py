@@ -1,7 +1,5 @@
 """The file: whose it is, what it holds and keeps out, and files that are none."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

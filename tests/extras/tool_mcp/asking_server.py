@@ -4,8 +4,6 @@ With the name of a file as argument it ends at once if the file is missing, and 
 again uses an older protocol.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated, Literal

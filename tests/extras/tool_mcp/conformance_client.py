@@ -8,8 +8,6 @@ It logs in as `amplifier mcp login` does, with a browser that confirms everythin
 scopes. Then it calls every tool, and loads every skill.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -10,8 +10,6 @@ has 200 tools of 1.4 KB each that echo; with `first=FILE`, the first tool has th
 Skills in a folder `unlisted` are not listed. Every call that arrives becomes a line of the file CALLS, if that is set.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

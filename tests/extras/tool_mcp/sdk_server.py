@@ -3,8 +3,6 @@
 python sdk_server.py, which speaks over stdio; `support.serve_http` serves it over HTTP.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Sessions with MCP servers that are real processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -1,7 +1,5 @@
 """200 tools of a real server: requests carry their names, and the schemas that the model has searched for."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Questions of servers to the user: forms, pages to open, and no one who could answer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable

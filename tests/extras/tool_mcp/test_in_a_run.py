@@ -1,7 +1,5 @@
 """Servers inside the real program: what the model gets, and that nothing of them is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

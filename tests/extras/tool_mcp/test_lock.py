@@ -1,7 +1,5 @@
 """The tools of servers in the lock of a plan."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

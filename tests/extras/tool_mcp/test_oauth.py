@@ -1,7 +1,5 @@
 """Servers that require tokens: logging in, renewing logins, credentials of programs, and what is kept secret."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

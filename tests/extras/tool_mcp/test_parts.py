@@ -1,7 +1,5 @@
 """Names of tools, and answers that servers seldom give."""
 
-from __future__ import annotations
-
 import base64
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Servers made with the SDK, as processes of ours and over HTTP: everything they can offer."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Servers as processes: how they start, are lost, come back and end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Skills that a real server offers: listed, loaded, verified, and refused once they have changed."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

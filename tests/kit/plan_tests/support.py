@@ -1,7 +1,5 @@
 """Tests of plans, run in this process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Test files: which are found, what they contain, and their problems with lines."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

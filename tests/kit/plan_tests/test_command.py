@@ -1,7 +1,5 @@
 """`amplifier test` as its users meet it: lines, exit codes, reports; and no sockets."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

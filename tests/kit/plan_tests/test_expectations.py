@@ -1,7 +1,5 @@
 """What each expectation accepts, and what it reports otherwise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

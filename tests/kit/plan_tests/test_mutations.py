@@ -1,7 +1,5 @@
 """The example of the page, whose tests pass (`test_command.py`), catches what changes in its plan: a tool removed, a rule loosened, a budget raised …"""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

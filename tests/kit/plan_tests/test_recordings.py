@@ -1,7 +1,5 @@
 """Tests with recordings: recorded with --update, replayed by structure or exactly, with recorded tools."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

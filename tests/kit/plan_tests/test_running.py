@@ -1,7 +1,5 @@
 """How a test runs: in a folder of its own, with stubs, without network."""
 
-from __future__ import annotations
-
 import gc
 import os
 from pathlib import Path

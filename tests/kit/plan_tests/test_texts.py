@@ -1,7 +1,5 @@
 """Conditions for a text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

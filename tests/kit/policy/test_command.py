@@ -1,7 +1,5 @@
 """Rules for tool calls in the plan: testing, replaying and suggesting them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

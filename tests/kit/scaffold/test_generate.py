@@ -1,7 +1,5 @@
 """`amplifier module new`: what it makes works, for every kind, in real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

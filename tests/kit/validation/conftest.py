@@ -1,7 +1,5 @@
 """The fixtures of modules' sources serve here as well."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A valid module of each kind, small, to be spoiled in one place by the tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

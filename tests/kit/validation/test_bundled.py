@@ -1,7 +1,5 @@
 """Every bundled module keeps the contract of its kind, its behaviour included."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

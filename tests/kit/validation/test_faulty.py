@@ -3,8 +3,6 @@
 The default run has one module for each check, and a thorough one all.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

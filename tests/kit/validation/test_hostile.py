@@ -1,7 +1,5 @@
 """Hostile modules: each gets a finding, and nothing is left running."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

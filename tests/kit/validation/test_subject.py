@@ -1,7 +1,5 @@
 """What `amplifier module validate` is pointed at: a path, a source, or an id."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

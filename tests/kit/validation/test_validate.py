@@ -1,7 +1,5 @@
 """Validating good modules in real child processes, and what surrounds them."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

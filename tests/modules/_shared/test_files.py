@@ -1,7 +1,5 @@
 """The path guard: 0 escapes in a corpus of paths and links, and while things are renamed."""
 
-from __future__ import annotations
-
 import os
 import time
 from itertools import product

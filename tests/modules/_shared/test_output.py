@@ -1,7 +1,5 @@
 """Output of any length: what is kept, what is spilled, and where it is cut."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """context-persistent in real runs of the program, alongside the session's own transcript."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

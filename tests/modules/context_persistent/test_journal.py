@@ -1,7 +1,5 @@
 """The file of a conversation: what it gives back, what it repairs, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

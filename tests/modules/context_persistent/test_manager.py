@@ -1,7 +1,5 @@
 """The conversation in a file: what a session begins with, and what it leaves behind."""
 
-from __future__ import annotations
-
 import json
 import os
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Mounting context-simple on a real coordinator, and the suites every context has to pass."""
 
-from __future__ import annotations
-
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_modules import context_simple
 from amplifier_modules.context_simple.manager import SimpleContextManager

@@ -1,7 +1,5 @@
 """Which commands are plain, and which of them a pattern means."""
 
-from __future__ import annotations
-
 import pytest
 
 from amplifier_modules.hooks_approval.commands import Unclear, matches, may_run, split_words

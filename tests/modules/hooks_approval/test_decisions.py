@@ -1,7 +1,5 @@
 """What the hook decides, remembers and writes down."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

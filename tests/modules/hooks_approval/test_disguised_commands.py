@@ -1,7 +1,5 @@
 """No way to write a command passes a rule that denies it."""
 
-from __future__ import annotations
-
 import os
 import random
 import shlex

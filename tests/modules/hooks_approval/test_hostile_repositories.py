@@ -1,7 +1,5 @@
 """No repository runs a program through a git command that needs no approval."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The hook inside the real program: without a terminal, by policy, and with a user to ask."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

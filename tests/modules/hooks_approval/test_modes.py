@@ -1,7 +1,5 @@
 """Which calls a mode allows, asks about and denies, and changing it while a session runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

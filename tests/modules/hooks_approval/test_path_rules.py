@@ -1,7 +1,5 @@
 """Rules for paths hold for commands: by what they name, and by what the sandbox hides."""
 
-from __future__ import annotations
-
 import os
 import random
 import shlex

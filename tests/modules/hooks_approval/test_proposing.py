@@ -1,7 +1,5 @@
 """The mode `propose`: nothing changes before the user accepts a proposal."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Files that shell commands name are put back as well; what they change unnamed is not seen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

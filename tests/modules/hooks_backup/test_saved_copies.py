@@ -1,7 +1,5 @@
 """How copies are kept: for the user alone, not without bounds, and never in the way of a tool."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

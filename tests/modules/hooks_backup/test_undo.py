@@ -1,7 +1,5 @@
 """Undo restores what tools changed: by turns, file by file, and only where nothing is lost."""
 
-from __future__ import annotations
-
 import os
 import stat
 import time

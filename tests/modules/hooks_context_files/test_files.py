@@ -1,7 +1,5 @@
 """Which files are found, what they include, and what they cannot reach."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """What becomes of the files in a conversation: given once, renewed, resumed, cleared."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

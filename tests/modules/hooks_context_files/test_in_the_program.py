@@ -1,7 +1,5 @@
 """The hook in the running program: over HTTP, resumed, and in an untrusted directory."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

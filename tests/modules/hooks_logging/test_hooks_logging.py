@@ -1,7 +1,5 @@
 """hooks-logging writes what happened, safely, and never gets in the way."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import json

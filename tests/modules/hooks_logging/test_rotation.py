@@ -1,7 +1,5 @@
 """Levels, and files that are put aside: nothing is lost or split while others write or read."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """hooks-redaction keeps secrets out of events, and what runs on them as it was."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No planted secret comes out of the running program, and everything in it still works."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Wherever a model's text is cut into pieces, no part of a secret is shown."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Everything a command prints is an answer or reported as invalid; nothing is a yes by accident."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

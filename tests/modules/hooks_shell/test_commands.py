@@ -1,7 +1,5 @@
 """Commands on events, as real processes: what they are given, what they answer, how they fail."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Hooks written for Claude Code and Codex, in a real run: they refuse, change and add what they did there."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The commands in the running program: on every side of a turn, and when it is killed."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Repositories that name programs wherever git looks for them, and that reach for other folders."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

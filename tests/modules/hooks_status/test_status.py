@@ -1,7 +1,5 @@
 """The status sent with each request, over real repositories, also hostile ones."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """Runs tests of the provider with each of its HTTP clients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

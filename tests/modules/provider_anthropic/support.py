@@ -1,7 +1,5 @@
 """A provider mounted onto a scripted server."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """Every fault a service can have, counted at the service."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

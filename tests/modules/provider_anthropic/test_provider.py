@@ -1,7 +1,5 @@
 """Everything but the conversation: mounting, settings, models, counting, costs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from decimal import Decimal

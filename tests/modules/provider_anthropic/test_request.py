@@ -1,7 +1,5 @@
 """The body that goes out for a request and a config."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

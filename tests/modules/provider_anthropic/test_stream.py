@@ -1,7 +1,5 @@
 """Answers as they come: chunks, and the message they make."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

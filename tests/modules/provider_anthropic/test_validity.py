@@ -1,7 +1,5 @@
 """Whatever a conversation went through, the service accepts the request."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Wheels built by hand, and a package index on loopback that serves them as slowly as a test needs."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import zipfile

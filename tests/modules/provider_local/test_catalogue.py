@@ -1,7 +1,5 @@
 """The shipped catalogue: what is in it, what it says of licences, how a model is named."""
 
-from __future__ import annotations
-
 import re
 from importlib import resources
 

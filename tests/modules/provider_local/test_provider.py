@@ -1,7 +1,5 @@
 """The provider around the engine: a scripted server replaces the model, over real HTTP."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

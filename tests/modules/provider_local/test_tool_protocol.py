@@ -1,7 +1,5 @@
 """Tools by constrained output: the prompt for the model, and the reading of its output."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

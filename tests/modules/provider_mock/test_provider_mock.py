@@ -1,7 +1,5 @@
 """provider-mock plays its script, streamed or whole, with all that real services do to a caller."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The provider as a plan mounts it, in front of a scripted server."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any

@@ -1,7 +1,5 @@
 """Faults: one owner of retries, exact numbers of attempts, nothing truncated called success."""
 
-from __future__ import annotations
-
 import pytest
 
 from amplifier_core import llm_errors as errors

@@ -1,7 +1,5 @@
 """Mounting: keys, addresses, environment and config, and what the provider says of itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from decimal import Decimal

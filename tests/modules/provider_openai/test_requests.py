@@ -1,7 +1,5 @@
 """What is sent: every field of a request in the API's own words, valid for a strict server."""
 
-from __future__ import annotations
-
 import pytest
 
 from amplifier_core.llm_errors import InvalidRequestError

@@ -1,7 +1,5 @@
 """What comes back from the Responses API: answers, cut answers, failures, faults."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

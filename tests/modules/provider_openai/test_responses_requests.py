@@ -1,7 +1,5 @@
 """What is sent to the Responses API, and reasoning kept from one answer to the next."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

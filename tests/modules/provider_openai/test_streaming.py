@@ -1,7 +1,5 @@
 """What comes back: chunks as they arrive, the whole answer last, whatever the server's habits."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Background commands: reading their output, waiting for them and killing them by id."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

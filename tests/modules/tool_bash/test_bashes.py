@@ -1,7 +1,5 @@
 """`/bashes`: what a person sees of background commands, and how to end one."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the sandbox kept a command from, as the model, events and the result report it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

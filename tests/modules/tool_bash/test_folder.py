@@ -1,7 +1,5 @@
 """Where commands start: where the last one ended, if that is allowed."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

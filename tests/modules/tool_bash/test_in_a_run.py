@@ -1,7 +1,5 @@
 """The tool inside the real program."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

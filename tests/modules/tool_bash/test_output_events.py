@@ -1,7 +1,5 @@
 """Output events while a command runs never split text where a secret could be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The tool `bash`: what the model gets, and what a command can and cannot do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

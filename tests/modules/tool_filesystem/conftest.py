@@ -1,7 +1,5 @@
 """The mounted tools over a real folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

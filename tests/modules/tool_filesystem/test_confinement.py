@@ -1,7 +1,5 @@
 """No tool reads or changes anything outside the allowed folders, whatever path it is given."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Edits: several at once, errors, and the resulting changes."""
 
-from __future__ import annotations
-
 import subprocess
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Images read from real files: valid ones are shown, others are refused with a reason."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

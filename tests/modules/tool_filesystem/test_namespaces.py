@@ -1,7 +1,5 @@
 """Files of the plan's namespaces, named as `@NAME:path`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The four tools on real files: what the model gets, and what happens on disk."""
 
-from __future__ import annotations
-
 import asyncio
 import codecs
 import os

@@ -1,7 +1,5 @@
 """Both engines on real files: what they find and skip, and how a search ends."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """Skills: found, offered to the model, and loaded."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

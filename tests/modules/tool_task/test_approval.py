@@ -1,7 +1,5 @@
 """A task needs no approval, because what its agent does is decided on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tool in any app: its calls of `session.spawn`, and what the model sees."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Any

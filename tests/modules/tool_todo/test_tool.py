@@ -1,7 +1,5 @@
 """The list a model keeps: what it gets back, what others see, what a resumed session has."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

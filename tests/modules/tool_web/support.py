@@ -1,7 +1,5 @@
 """A session with the web tools, and loopback servers that count who connects."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which addresses are asked: none of this machine or of private networks, however they are written."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

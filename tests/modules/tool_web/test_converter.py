@@ -1,7 +1,5 @@
 """HTML as Markdown: what a reader would see, with addresses that lead somewhere."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

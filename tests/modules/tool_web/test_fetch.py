@@ -1,7 +1,5 @@
 """What a model reads of a page, over real loopback servers."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

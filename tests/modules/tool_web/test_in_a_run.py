@@ -1,7 +1,5 @@
 """The tool inside the real program, asked by a model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Searching through services that answer with JSON, each in its own way."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,8 +1,6 @@
 """A client of the Agent Client Protocol, as an editor is one. Every message it gets is checked with the models
 of the protocol's SDK."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import queue

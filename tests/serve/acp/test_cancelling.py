@@ -1,7 +1,5 @@
 """Prompts that an editor cancels, and editors that are gone."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Files that are open in the editor: what is not saved there counts."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 from typing import Any

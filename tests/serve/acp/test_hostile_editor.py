@@ -1,7 +1,5 @@
 """Messages that are wrong, too long or out of order, and directories that are not trusted."""
 
-from __future__ import annotations
-
 import json
 import random
 import string

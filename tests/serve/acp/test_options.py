@@ -1,7 +1,5 @@
 """Settings and slash commands of a session, offered in the editor; and MCP servers that it brings."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

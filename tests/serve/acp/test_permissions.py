@@ -1,7 +1,5 @@
 """Questions for approval, asked in the editor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions of an editor: opened, prompted, listed, loaded again and deleted."""
 
-from __future__ import annotations
-
 import base64
 import os
 import signal

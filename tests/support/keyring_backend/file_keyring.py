@@ -4,8 +4,6 @@ The child needs this folder on PYTHONPATH, PYTHON_KEYRING_BACKEND=file_keyring.F
 FILE_KEYRING naming a file. It is locked while a file of that name with `.locked` exists.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

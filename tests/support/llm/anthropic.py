@@ -1,7 +1,5 @@
 """Anthropic's Messages API: answers in its shape, streamed and whole."""
 
-from __future__ import annotations
-
 import secrets
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rules of Anthropic's Messages API that a client can break, with the messages it answers."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Thinking blocks: signed when they are sent, and recognised when they come back."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -4,8 +4,6 @@
 answered by the script of the server, like one that came alone.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

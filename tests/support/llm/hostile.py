@@ -15,8 +15,6 @@ test fails. The ids that a server makes up differ between runs, and nothing else
 To add a case, put a `Reply` into `CASES`; `changed`, `every_event` and `with_usage` make its `edit`.
 """
 
-from __future__ import annotations
-
 import copy
 import gzip
 import itertools

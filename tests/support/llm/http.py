@@ -1,7 +1,5 @@
 """Just enough HTTP/1.1 on asyncio streams: requests in, fixed and chunked responses out."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """OpenAI's Chat Completions: answers in its shape, streamed and whole."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from typing import Any

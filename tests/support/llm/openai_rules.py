@@ -1,7 +1,5 @@
 """The rules of OpenAI's Chat Completions that a client can break, with the messages it answers."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -5,8 +5,6 @@ with ScriptedLLM.running([limit], repeat_last=True) as server: ...
 assert limit.most_in_a_window() <= 20
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

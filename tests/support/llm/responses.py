@@ -1,7 +1,5 @@
 """OpenAI's Responses API: answers in its shape, streamed and whole."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import secrets

@@ -1,7 +1,5 @@
 """The rules of OpenAI's Responses API that a client can break, with the messages it answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container
 from typing import Any

@@ -1,7 +1,5 @@
 """What both dialects' rules are written with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

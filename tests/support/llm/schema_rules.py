@@ -1,7 +1,5 @@
 """The schemas of answers that the vendors enforce, and how they refuse others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

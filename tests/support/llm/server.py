@@ -1,7 +1,5 @@
 """The server: takes requests, checks them, and plays the script."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

@@ -5,8 +5,6 @@ audit hook sees what patching `socket` would miss and costs nothing to import; i
 out again, so `allowed` opens it for the tests that are marked for it.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

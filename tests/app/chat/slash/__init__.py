@@ -1,7 +1,5 @@
 """Slash commands: what they show."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

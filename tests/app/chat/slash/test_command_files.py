@@ -1,7 +1,5 @@
 """Slash commands that a module reads from files."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`/init`, `/memory`, `/review`, and commands in Markdown files of one's own, in a chat."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Layouts of command output."""
 
-from __future__ import annotations
-
 from amplifier_app.chat.slash.layout import Lines, Rows, wrapped_source
 from tests.app.chat.slash import read_text
 

@@ -1,7 +1,5 @@
 """Recognizing slash commands, and answers to questions."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from types import SimpleNamespace

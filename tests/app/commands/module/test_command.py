@@ -1,7 +1,5 @@
 """`amplifier module validate|list` as real processes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`amplifier module add|remove|override`, in the real program: what is in the settings after it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`amplifier module show`, as a real process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

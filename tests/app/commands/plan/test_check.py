@@ -1,7 +1,5 @@
 """`amplifier plan check` and `run --dry-run`: everything but the model, every problem at once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

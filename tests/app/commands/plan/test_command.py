@@ -1,7 +1,5 @@
 """`amplifier plan show|explain|diff` as real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What `plan check` and `run` report of modules that are wrong: what happened to what, and what next."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`amplifier provider` as real processes against a real server on loopback."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`amplifier provider prices` as a real process, with tables from a real server on loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

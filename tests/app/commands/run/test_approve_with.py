@@ -1,7 +1,5 @@
 """`--approve-with`: a program answers in the user's place."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

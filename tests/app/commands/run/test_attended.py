@@ -1,7 +1,5 @@
 """A terminal that watches a detached run never delays it."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator

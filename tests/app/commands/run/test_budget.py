@@ -1,7 +1,5 @@
 """Budgets on the command line: exit code 7, the message, and resuming."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

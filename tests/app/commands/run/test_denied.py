@@ -1,7 +1,5 @@
 """`denied` of the result: the refused calls of every kind of tool, also those of sub-agents."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Modules that fail during a turn: the message names the module, the line and what to do."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

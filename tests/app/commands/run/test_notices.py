@@ -1,7 +1,5 @@
 """Notices on stderr: each retry once, uncut unless stderr is a terminal."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

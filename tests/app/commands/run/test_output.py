@@ -1,7 +1,5 @@
 """The output of `run`: the answer on stdout, everything else on stderr."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which session `run` resumes, and with which plan."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

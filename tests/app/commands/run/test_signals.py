@@ -1,7 +1,5 @@
 """Interrupted runs: exit code, an intact session that can be resumed, an answer for every call."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """How `run` uses stdin: data is added to the prompt, an idle pipe is not waited for forever."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

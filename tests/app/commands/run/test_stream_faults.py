@@ -1,7 +1,5 @@
 """A model service that fails mid-stream: no text twice, no success for a partial answer."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

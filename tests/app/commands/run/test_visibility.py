@@ -1,7 +1,5 @@
 """Which marked blocks are shown on stdout, in JSON, on a terminal and in `session show`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

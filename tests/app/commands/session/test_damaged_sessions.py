@@ -1,7 +1,5 @@
 """One damaged session never hides the others, and no command fails for it without saying why."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

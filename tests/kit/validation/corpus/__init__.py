@@ -1,7 +1,5 @@
 """Broken modules: a valid one of its kind (`samples`) with one thing spoiled each."""
 
-from __future__ import annotations
-
 from tests.kit.validation.corpus.behaviour import SUITE
 from tests.kit.validation.corpus.case import Case
 from tests.kit.validation.corpus.mounting import FOLDER, IMPORT, MOUNT

@@ -1,7 +1,5 @@
 """Modules whose behaviour is not that of their kind."""
 
-from __future__ import annotations
-
 from tests.kit.validation.corpus.case import BEHAVIOUR, Case
 
 SUITE = [

@@ -1,7 +1,5 @@
 """What a broken module is and what has to be found in it."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from tests.kit.validation.samples import PROJECT

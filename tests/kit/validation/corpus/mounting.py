@@ -1,7 +1,5 @@
 """Folders, imports and mounts that fail."""
 
-from __future__ import annotations
-
 from tests.kit.validation.corpus.case import MOUNT_TOOL, MOUNTED_TOOL, TYPE, Case, project
 
 IMPORT = [

@@ -1,7 +1,5 @@
 """Members of mounted objects that are missing or of another form; `test_validators` has one for each check."""
 
-from __future__ import annotations
-
 from tests.kit.validation.corpus.case import Case
 
 PROTOCOL = [

@@ -1,7 +1,5 @@
 """Schemas that are none, and what is left at the end."""
 
-from __future__ import annotations
-
 from tests.kit.validation.corpus.case import MOUNT_TOOL, MOUNTED_TOOL, Case
 
 SCHEMA = [

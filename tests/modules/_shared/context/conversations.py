@@ -1,7 +1,5 @@
 """Conversations for the tests of context managers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

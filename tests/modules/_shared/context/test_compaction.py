@@ -1,7 +1,5 @@
 """What a compacted view keeps, whatever the conversation and the budget."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from amplifier_core.message_models import Message, TextBlock

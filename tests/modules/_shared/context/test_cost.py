@@ -1,7 +1,5 @@
 """What a context looks at: costs counted in looks, not in seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

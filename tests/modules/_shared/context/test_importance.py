@@ -1,7 +1,5 @@
 """The strategy `importance`: what of the older messages a view keeps."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

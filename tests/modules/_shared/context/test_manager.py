@@ -1,7 +1,5 @@
 """The five methods, budgets, usage and events of context-simple."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import threading

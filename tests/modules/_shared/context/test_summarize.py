@@ -1,7 +1,5 @@
 """The strategy `summarize`: when the model is asked, for what, and what becomes of its answer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What holds of every view, whatever the conversation, the strategy and the budget."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a strict vendor accepts as a conversation, written without looking at the normaliser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

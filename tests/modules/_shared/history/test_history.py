@@ -1,7 +1,5 @@
 """The history normaliser: each rule by example, then random histories against a strict checker."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterable

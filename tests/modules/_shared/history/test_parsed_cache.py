@@ -1,7 +1,5 @@
 """Parsed messages are cached between requests, without any effect on the requests."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The kernel's models as plain data: what `model_dump` gives."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The transport under the shared HTTP client; httpx's own is the oracle for what it makes of bytes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

@@ -1,7 +1,5 @@
 """Merged chunks are the same body, and what is wrong with it is still noticed; judged by h11."""
 
-from __future__ import annotations
-
 import itertools
 
 import h11

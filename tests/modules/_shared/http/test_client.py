@@ -1,7 +1,5 @@
 """The shared HTTP client, against real sockets on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import subprocess

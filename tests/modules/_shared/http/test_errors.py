@@ -1,7 +1,5 @@
 """What a service's refusal becomes: the class says what to do about it."""
 
-from __future__ import annotations
-
 import time
 from email.utils import formatdate
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from amplifier_extras.loop_events.turn import EventsOrchestrator

@@ -1,7 +1,5 @@
 """A session in small: the real coordinator and hooks, provider-mock, and a context that is a list."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any

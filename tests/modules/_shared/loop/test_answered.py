@@ -1,7 +1,5 @@
 """The model that answered a step: recorded with every answer, and reported when it changes."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Budgets: what a session may use over all its turns, shared with sub-agents."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random trees of sessions on one budget: counts add up, limits hold, no request waits forever."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 

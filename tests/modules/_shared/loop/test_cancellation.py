@@ -1,7 +1,5 @@
 """However a turn is stopped, every call is answered, every bracket closed, nothing is left running."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of modules, and what is said about wrong ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Who did what inside what: ids on every event of a turn, and one end for every tool call."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Any

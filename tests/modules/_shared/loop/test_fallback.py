@@ -1,7 +1,5 @@
 """Fallbacks: who is asked while a provider is not available."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any

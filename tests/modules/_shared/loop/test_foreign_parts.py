@@ -1,7 +1,5 @@
 """Contexts, providers, tools and hooks written to other conventions than ours."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 from typing import Any

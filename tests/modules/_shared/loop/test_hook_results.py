@@ -1,7 +1,5 @@
 """What hooks answer is honoured at every step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

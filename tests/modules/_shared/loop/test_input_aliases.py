@@ -1,7 +1,5 @@
 """A parameter with two names: hooks see both, the tool gets its own, and the two never disagree."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tool inputs are checked as jsonschema would, mostly without it."""
 
-from __future__ import annotations
-
 import json
 import logging
 from types import SimpleNamespace

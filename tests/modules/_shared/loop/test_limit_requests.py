@@ -1,7 +1,5 @@
 """A hook may raise a limit that is reached; the turn continues where it was."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A call that is stopped or cut off after the service has counted its input is billed, so it counts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Any

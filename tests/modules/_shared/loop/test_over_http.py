@@ -1,7 +1,5 @@
 """The loops with the HTTP providers against a strict server: valid requests, whatever happened."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """A request that is too long for the model is made shorter, once, and never sent again as it was."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any

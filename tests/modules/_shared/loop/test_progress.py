@@ -1,7 +1,5 @@
 """A model that repeats itself is warned, then stopped."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Stand-ins that behave like the families of published modules, with each loop and each context."""
 
-from __future__ import annotations
-
 import copy
 import json
 import logging

@@ -1,7 +1,5 @@
 """The loops inside a real session: loaded by id, with the bundled context, provider and log."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

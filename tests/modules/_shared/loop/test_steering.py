@@ -1,7 +1,5 @@
 """What is said to a turn while it runs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """loop-streaming: chunks become events as they come; the last one is the answer."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock

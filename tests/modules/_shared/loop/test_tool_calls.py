@@ -1,7 +1,5 @@
 """Tool calls: run side by side, answered in order, and never twice."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Deferrable tools: offered by name only, until the model searches for them or calls them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.modules._shared.loop.rig import FunctionTool, Rig, call, calls, echo_tool, shout

@@ -1,7 +1,5 @@
 """The course of a turn: requests, stored messages, events and the returned text."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

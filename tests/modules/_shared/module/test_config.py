@@ -1,7 +1,5 @@
 """Defaults are taken without a validator, and mean the same as with one."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import pytest

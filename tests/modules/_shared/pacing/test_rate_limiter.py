@@ -1,7 +1,5 @@
 """The pace of requests with one key: what is sent stays within what a strict service takes."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import itertools

@@ -1,7 +1,5 @@
 """What all HTTP providers share, with a provider whose attempts are written down."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests that providers get answered in batches, and the batches of both vendors."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

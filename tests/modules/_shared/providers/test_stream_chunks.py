@@ -1,7 +1,5 @@
 """Deltas that arrive together become one event; what a provider says does not change by that."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Estimates of tokens and what usage reports teach."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
