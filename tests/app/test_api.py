@@ -22,7 +22,7 @@ from amplifier_app import api
 from amplifier_app.render import event_types
 from amplifier_app.sessions.store import SessionStore
 from amplifier_batch.record.folder import is_running
-from tests.support.cli import child_environment, run_amplifier, run_python
+from tests.support.cli import child_environment, run_amplifier, run_python, succeed
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.plans import held_plan, mock_plan, module_folder
 from tests.support.waiting import eventually
@@ -213,7 +213,7 @@ async def test_sessions_in_two_folders_work_at_once_each_in_its_own(tmp_path: Pa
         (project / ".amplifier").mkdir(parents=True)
         (project / "AGENTS.md").write_text(f"The rule of {name}.")
         (project / "name.txt").write_text(f"content of {name}")
-    assert run_amplifier("trust", "--yes", cwd=tmp_path / "trusted").code == 0
+    succeed("trust", "--yes", cwd=tmp_path / "trusted")
     both = asyncio.Barrier(2)
 
     async def work(request: Request) -> Reply:
@@ -331,7 +331,7 @@ async def test_a_plan_has_the_project_of_its_working_directory(tmp_path: Path) -
     # Trust in one project is none in another.
     with pytest.raises(api.ConfigError, match=r"project .*/b is not trusted"):
         await api.run(plan, "hello", save=False, workdir=tmp_path / "b")
-    assert run_amplifier("trust", "--yes", cwd=tmp_path / "b").code == 0
+    succeed("trust", "--yes", cwd=tmp_path / "b")
     other = plan.in_folder(tmp_path / "b")
     assert other.digest != plan.digest
     assert (await api.run(other, "hello", save=False)).is_ok

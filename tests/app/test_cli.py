@@ -16,14 +16,13 @@ from amplifier_app.commands.group import amplifier_command as root_command
 from amplifier_app.commands.run import launch
 from amplifier_app.commands.run.request import Request, read_words
 from tests.meta import help_pages
-from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.cli import run_amplifier, start_amplifier, succeed
 from tests.support.schemas import RESULT
 
 
 @pytest.mark.parametrize("argv", [["version"], ["--version", "run"]])
 def test_the_version_is_one_line(argv: list[str]) -> None:
-    done = run_amplifier(*argv)
-    assert done.code == 0
+    done = succeed(*argv)
     assert done.stdout.startswith("amplifier ")
     assert done.stdout.count("\n") == 1
 

@@ -19,7 +19,7 @@ from tests.support.cli import amplifier_command, child_environment, run_amplifie
 from tests.support.plans import mock_plan
 from tests.support.processes import is_alive
 from tests.support.screen import Emulator
-from tests.support.terminal import CTRL_C, ENTER, UP, Terminal
+from tests.support.terminal import CTRL_C, ENTER, UP, Chat, Terminal
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -104,10 +104,8 @@ def test_a_card_fits_the_screen_and_its_diff_is_shown_once(tmp_path: Path) -> No
 
 
 def test_the_keys_stay_when_a_chat_is_resized(tmp_path: Path) -> None:
-    with Terminal("run", "-f", plan(tmp_path, EDIT), cwd=tmp_path, size=(100, 30)) as terminal:
-        terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until("[?] more")
+    with Chat("-f", plan(tmp_path, EDIT), cwd=tmp_path, size=(100, 30)) as terminal:
+        terminal.enter("go", "[?] more")
         emulator = Emulator(100, 30)
         emulator.feed(before := terminal.raw)
         emulator.resize(40, 30)
@@ -166,8 +164,7 @@ def test_a_call_whose_terminal_vanishes_was_not_denied(tmp_path: Path) -> None:
     arguments = ("run", "-f", plan(tmp_path, EDIT), "--session", "s1")
     with Terminal(*arguments, cwd=tmp_path) as terminal:
         terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until("[?] more")
+        terminal.enter("go", "[?] more")
         pid = terminal.process.pid
         assert pid is not None
         terminal.process.ptyproc.fileobj.close()  # pyright: ignore[reportAttributeAccessIssue]
@@ -226,8 +223,7 @@ def test_a_denial_can_tell_the_model_why(tmp_path: Path) -> None:
         terminal.until("t no, because …")
         terminal.type("t")
         terminal.until("No. Instead:")
-        terminal.type("use make" + ENTER)
-        terminal.until("done here")
+        terminal.enter("use make", "done here")
         assert terminal.finish() == 8
     lines = terminal.lines()
     assert lines.count("  No. Instead: use make") == 1, "what was sent stays"
@@ -252,10 +248,8 @@ def test_escape_denies_and_ctrl_c_stops_the_turn(tmp_path: Path, key: str, code:
 
 
 def test_ctrl_c_at_a_question_is_no_answer_to_it(tmp_path: Path) -> None:
-    with Terminal("run", "-f", plan(tmp_path, CHAIN), cwd=tmp_path, size=(80, 30)) as terminal:
-        terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until("[?] more")
+    with Chat("-f", plan(tmp_path, CHAIN), cwd=tmp_path, size=(80, 30)) as terminal:
+        terminal.enter("go", "[?] more")
         terminal.type(CTRL_C)
         terminal.until("✗ 1 bash echo one >> log; echo two >> log · not run\r?\n")
         terminal.until("the prompt was stopped before this call")
@@ -350,9 +344,7 @@ def test_plain_output_has_the_same_card_in_lines_that_stay(tmp_path: Path, how: 
     env = {"TERM": "dumb"} if is_dumb else {}
     with Terminal(*arguments, cwd=tmp_path, env=env) as terminal:
         terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until(r"3 -         return None")
-        terminal.until("[?] more")
+        terminal.enter("go", r"3 -         return None", "[?] more")
         terminal.type("t")
         terminal.until("No. Instead: ")
         terminal.type("\x1b")  # goes back
@@ -363,8 +355,7 @@ def test_plain_output_has_the_same_card_in_lines_that_stay(tmp_path: Path, how: 
         terminal.until("No. Instead: ")
         terminal.type("leave")
         terminal.type(UP)
-        terminal.type(" it" + ENTER)
-        terminal.until("2 of 3.*[?] more")
+        terminal.enter(" it", "2 of 3.*[?] more")
         terminal.type("what ")
         terminal.until("ignored 'what '")
         terminal.type("y")
@@ -389,8 +380,7 @@ def test_plain_output_has_the_same_card_in_lines_that_stay(tmp_path: Path, how: 
 def test_a_letter_or_a_word_and_enter_is_an_answer(tmp_path: Path, option: tuple[str, ...]) -> None:
     calls = [{"name": "bash", "input": {"command": f"touch made-{n}; true"}} for n in range(3)]
     file = plan(tmp_path, *calls)
-    with Terminal("run", "-f", file, *option, cwd=tmp_path, size=(80, 50)) as terminal:
-        terminal.prompt()
+    with Chat("-f", file, *option, cwd=tmp_path, size=(80, 50)) as terminal:
         terminal.type("go" + ENTER)
         for number, answer in enumerate(("Yes", "no", "yess")):
             terminal.until(f"{number + 1} of 3")
@@ -399,9 +389,7 @@ def test_a_letter_or_a_word_and_enter_is_an_answer(tmp_path: Path, option: tuple
                 terminal.type(key)
                 time.sleep(0.25 if answer == "no" else 0)  # as a person types
         terminal.until("ignored")
-        terminal.type("y" + ENTER)
-        terminal.until("done here")
-        terminal.prompt()
+        terminal.ask("y", "done here")
         terminal.type("/quit" + ENTER)
         terminal.finish()
     assert sorted(path.name for path in tmp_path.glob("made-*")) == ["made-0", "made-2"]

@@ -23,7 +23,7 @@ from amplifier_app.base.keys import Address, KeyStore
 from amplifier_batch.input import compute_digest
 from amplifier_batch.record.folder import fixed_facts
 from tests.support.batches import KEY, Batches, blocks_of, small_plan, texts_of
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.conditions import Conditions
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall, Usage
 from tests.support.plans import mock_plan, module_folder
@@ -318,12 +318,11 @@ def test_a_cost_limit_is_accepted_for_the_model_of_the_orchestrator(tmp_path: Pa
             "config": {"default_model": "claude-sonnet-4-5"},
         }
         (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
-        check = run_amplifier(
+        succeed(
             *("plan", "check", "-f", "plan.yaml", "--set", "session.budget.max_cost=1"),
             cwd=tmp_path,
             env=KEY,
         )
-        assert check.code == 0, check.stderr
         done = batches("run", "--max-cost", "1")
         assert (done.code, len(server.completions)) == (0, 1), done.stderr
         assert server.completions[0].body["model"] == "claude-sonnet-4-5"
@@ -341,8 +340,7 @@ def test_commands_of_rows_do_not_get_the_address_of_a_stored_key(tmp_path: Path)
         )
         arguments = batches.arguments("run", "--max-cost", "1")
         # With a worker that is started; elsewhere they are forked, with the state of the driver.
-        done = run_amplifier(*arguments, cwd=tmp_path, cold=True)
-        assert done.code == 0, done.stderr
+        succeed(*arguments, cwd=tmp_path, cold=True)
         sent = str(server.completions[1].body)
     assert "PATH=" in sent
     assert "BASE_URL" not in sent
@@ -411,11 +409,9 @@ def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
         for name in ("a.py", "b.py"):
             (files / name).touch()
         what = ("batch", "run", "mock", "files", "-o", "out", "--prompt", "{name} {x} {{name}}")
-        done = run_amplifier(*what, cwd=tmp_path / checkout)
-        assert done.code == 0, done.stderr
+        done = succeed(*what, cwd=tmp_path / checkout)
         assert done.stderr.count("warning: {name} in the prompt is sent as it is") == 1
-    done = run_amplifier("compare", "one/out", "two/out", cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    done = succeed("compare", "one/out", "two/out", cwd=tmp_path)
     assert "(2 rows" in done.stdout
     # Earlier versions named the files in the digest as the user did.
     monkeypatch.chdir(tmp_path / "one")
@@ -428,8 +424,7 @@ def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
     begun["facts"] = fixed_facts(facts)
     Path("out/journal.jsonl").write_text(json.dumps(begun) + "\n" + "".join(rest))
     Path("out/status.json").unlink()
-    done = run_amplifier("batch", "resume", "out", cwd=tmp_path / "one")
-    assert done.code == 0, done.stderr
+    done = succeed("batch", "resume", "out", cwd=tmp_path / "one")
 
 
 def test_a_batch_continued_without_its_key_names_it(batches: Batches) -> None:
@@ -458,8 +453,7 @@ def test_a_refused_key_stops_the_batch_at_once(tmp_path: Path) -> None:
 
 def test_resume_refuses_what_has_changed_and_names_it(batches: Batches) -> None:
     batches.rows(2)
-    locked = run_amplifier("plan", "lock", "-f", "plan.yaml", cwd=batches.folder)
-    assert locked.code == 0, locked.stderr
+    succeed("plan", "lock", "-f", "plan.yaml", cwd=batches.folder)
     (lock,) = batches.folder.glob("*.lock*")
     assert batches("run", "--locked").code == 0
     for changed, file, old, new in (
@@ -490,8 +484,7 @@ def test_a_disk_that_takes_no_more_loses_nothing(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     before = (tmp_path / "out" / "results.jsonl").read_bytes()
     assert 0 < before.count(b"\n") < rows
-    done = run_amplifier("batch", "resume", "out", cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    done = succeed("batch", "resume", "out", cwd=tmp_path)
     after = (tmp_path / "out" / "results.jsonl").read_bytes()
     assert after.startswith(before)
     found = [json.loads(line)["row"] for line in after.splitlines()]
@@ -504,13 +497,11 @@ def test_an_input_on_stdin_is_private_and_moves_with_the_folder(tmp_path: Path) 
     invalid = run_amplifier(*run, cwd=tmp_path, stdin='{"t": 1')
     assert "invalid JSON" in invalid.stderr
     assert list((tmp_path / "out").iterdir()) == []
-    done = run_amplifier(*run, cwd=tmp_path, stdin='{"id": 1, "t": "one"}\n{"id": 2, "t": "two"}')
-    assert done.code == 0, done.stderr
+    succeed(*run, cwd=tmp_path, stdin='{"id": 1, "t": "one"}\n{"id": 2, "t": "two"}')
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "out").iterdir()} == {0}
     (tmp_path / "out").rename(tmp_path / "moved")
     (tmp_path / "elsewhere").mkdir()
-    resumed = run_amplifier("batch", "resume", "../moved", cwd=tmp_path / "elsewhere")
-    assert resumed.code == 0, resumed.stderr
+    resumed = succeed("batch", "resume", "../moved", cwd=tmp_path / "elsewhere")
     assert "2 of 2 rows passed" in resumed.stderr
 
 
@@ -552,8 +543,7 @@ def test_limits_are_changed_while_the_batch_runs(tmp_path: Path) -> None:
 def test_a_prompt_too_long_for_the_model_is_noted_in_the_results(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps({"id": "a", "prompt": "x " * 450_000}))
     plan = mock_plan(tmp_path, ["short"])
-    done = run_amplifier("batch", "run", plan, "rows.jsonl", "-o", "out", cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("batch", "run", plan, "rows.jsonl", "-o", "out", cwd=tmp_path)
     (result,) = map(json.loads, (tmp_path / "out" / "results.jsonl").read_text().splitlines())
     (notice,) = result["notices"]
     assert notice.startswith("context compacted: 225k → "), notice

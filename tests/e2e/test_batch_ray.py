@@ -23,7 +23,7 @@ import pytest
 from amplifier_batch.engines.ray import RayWorker
 from tests.e2e.test_batch_e2e import counting
 from tests.support.batches import KEY, Batches
-from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.cli import Finished, run_amplifier, start_amplifier, succeed
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.ray_cluster import AUTHENTICATED, TOKEN, Cluster
 from tests.support.small_disk import can_mount
@@ -128,11 +128,9 @@ def test_ray_shards_and_this_machine_give_the_same_results(
     shards = [("part-1", "1/4"), ("part-2", "2/4"), ("part-3", "3/4"), ("part-4", "4/4")]
     for name, shard in (*shards, ("here", "1/1")):
         what = [name if word == "out" else word for word in batches.arguments("run")]
-        done = run_amplifier(*what, "--shard", shard, cwd=batches.folder, env=KEY)
-        assert done.code == 0, done.stderr
+        done = succeed(*what, "--shard", shard, cwd=batches.folder, env=KEY)
     parts = [name for name, _ in shards]
-    done = run_amplifier("batch", "merge", *parts, "-o", "all", cwd=batches.folder)
-    assert done.code == 0, done.stderr
+    done = succeed("batch", "merge", *parts, "-o", "all", cwd=batches.folder)
     first, *others = (comparable(batches.folder / name) for name in ("out", "here", "all"))
     assert len(first) == 8
     assert others == [first, first]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.batches import KEY, Batches, blocks_of, texts_of
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall, Usage
 from tests.support.thorough import Scale
 
@@ -104,10 +104,8 @@ def test_rows_of_a_comparison_wait_and_go_on_with_the_same_command(batch: Batch)
     assert "not compared: 1 row " in ran.stdout
     for side in ("out/a", "out/b"):
         assert f"amplifier batch approve {side}" in ran.stderr
-        approved = run_amplifier("batch", "approve", side, "--all", "--allow", cwd=batch.folder)
-        assert approved.code == 0, approved.stderr
-    ran = run_amplifier(*words, cwd=batch.folder, env=KEY)
-    assert ran.code == 0, ran.stderr
+        succeed("batch", "approve", side, "--all", "--allow", cwd=batch.folder)
+    ran = succeed(*words, cwd=batch.folder, env=KEY)
     assert "(2 rows, " in ran.stdout
     assert batch.effects() == {"r1": 2}
 
@@ -174,12 +172,11 @@ def test_answers_to_no_row_are_errors_and_those_of_session_approve_count(batch: 
         assert (done.code, message in done.stderr) == (code, True), done.stderr
     assert batch.status()["questions"][0]["questions"][0]["state"] == "waiting"
     [waits] = [result for result in batch.results() if result["outcome"] == "waiting"]
-    answered = run_amplifier(
+    answered = succeed(
         *("session", "approve", waits["session_id"], "--allow"),
         cwd=batch.folder,
         env={"AMPLIFIER_SESSIONS": "out/sessions"},
     )
-    assert answered.code == 0, answered.stderr
     assert f"amplifier batch resume {batch.folder / 'out'}" in answered.stderr
     assert batch("resume").code == 0
     assert batch.effects() == {"r1": 1}

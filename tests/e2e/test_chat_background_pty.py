@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.plans import mock_plan
-from tests.support.terminal import ENTER, Terminal
+from tests.support.terminal import Chat, Terminal
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -23,8 +23,7 @@ def test_it_runs_until_it_is_stopped_or_the_chat_ends(tmp_path: Path) -> None:
             ("hello", "You said: hello"),
         ):
             terminal.prompt()
-            terminal.type(line + ENTER)
-            terminal.until(shown)
+            terminal.enter(line, shown)
         assert process(tmp_path / "two").exists()
         assert not process(tmp_path / "one").exists()
         terminal.prompt()
@@ -37,8 +36,6 @@ def process(file: Path) -> Path:
 
 
 def test_without_tool_bash_it_is_an_error(tmp_path: Path) -> None:
-    with Terminal("run", "-f", mock_plan(tmp_path, ["hi"]), cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", mock_plan(tmp_path, ["hi"]), cwd=tmp_path) as terminal:
         terminal.ask("!sleep 100 &", "no module of this session runs background commands")
-        terminal.type(r"!printf '%s|' a \& ; false && echo b &&true" + ENTER)
-        terminal.until(r"a\|&\|")
+        terminal.enter(r"!printf '%s|' a \& ; false && echo b &&true", r"a\|&\|")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.plans import mock_plan, module_folder
-from tests.support.terminal import Terminal
+from tests.support.terminal import Chat
 
 COMMANDS = """
 from types import SimpleNamespace
@@ -35,8 +35,7 @@ def test_a_command_from_a_file_is_listed_and_sends_its_prompt(tmp_path: Path) ->
     source = str(module_folder(tmp_path, COMMANDS, "amplifier_module_hooks_commands"))
     hooks = [{"module": "hooks-commands", "source": source}]
     plan = mock_plan(tmp_path, ["explained"], hooks=hooks)
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.ask("/help", r"/explain \[topic\] +Explain a topic \(user\)")
         terminal.ask("/explain caches", "Explain caches", "explained")
         session_id = leave(terminal)

@@ -12,7 +12,7 @@ from amplifier_app.sessions.store import SessionStore
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.cli import child_environment, run_amplifier
 from tests.support.plans import mock_plan, module_folder
-from tests.support.terminal import CTRL_C, ENTER, UP, Terminal
+from tests.support.terminal import CTRL_C, ENTER, UP, Chat, Terminal
 
 OVERLOADED = {"error": {"type": "ProviderUnavailableError", "message": "M", "status_code": 529}}
 
@@ -50,8 +50,7 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         approvals=[{"action": "allow", "tool": "*_file"}],
         agents={"reviewer": {"description": "Reviews changes"}},
     )
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.ask("/clear now", "✗ /clear takes no argument, got 'now'")
         terminal.ask("/why", "No tool calls yet")
         terminal.ask("/diff", "No file changes")
@@ -84,10 +83,8 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         terminal.type(CTRL_C)
         terminal.ask("", "› third", "after the error")
         terminal.ask("/compact", r"Nothing to compact: .* about \d+ tokens")
-        terminal.type("/model" + ENTER)
-        terminal.until(r"▸ \* mock-model +200k tokens.*type to filter")
-        terminal.type("nothing" + ENTER)
-        terminal.until("no model matches")
+        terminal.enter("/model", r"▸ \* mock-model +200k tokens.*type to filter")
+        terminal.enter("nothing", "no model matches")
         terminal.type("\x1b")
         terminal.prompt()
         terminal.ask("/provider spare", r"provider: spare \(was mock\)")
@@ -133,8 +130,7 @@ def test_an_interrupt_while_another_model_is_opened_ends_the_chat(tmp_path: Path
         "config": {"mounted": str(tmp_path / "mounted")},
     }
     plan = mock_plan(tmp_path, ["one", "two"], tools=[module])
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.ask("first", "one")
         terminal.type("/model other" + ENTER)
         assert terminal.finish() == 130

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 from tests.support.plans import mock_plan
 from tests.support.processes import processes_in
-from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, Terminal
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, Chat, Terminal
 from tests.support.warm_interpreter import is_available
 
 pytestmark = pytest.mark.thorough
@@ -103,8 +103,7 @@ def test_a_chat_ends_whatever_it_gets(tmp_path: Path, end: str) -> None:
         replies = rng.sample(REPLIES, len(REPLIES))
         plan = mock_plan(folder, replies, mock={"chunk_delay": 0.01, "on_end": "cycle"}, **MODULES)
         plain = ["--plain"] if seed % 3 == 0 else []
-        with Terminal("run", "-f", plan, "--session", "s", *plain, cwd=folder) as terminal:
-            terminal.prompt()
+        with Chat("-f", plan, "--session", "s", *plain, cwd=folder) as terminal:
             modes = termios.tcgetattr(terminal.process.child_fd) if plain else None
             chat = _Chat(terminal)
             chat.play(rng)
@@ -121,5 +120,4 @@ def test_a_chat_ends_whatever_it_gets(tmp_path: Path, end: str) -> None:
         while left := processes_in(folder):
             assert time.monotonic() < deadline, (seed, left)
             time.sleep(0.05)
-    checked = run_amplifier("session", "verify")
-    assert checked.code == 0, checked
+    succeed("session", "verify")

@@ -16,6 +16,7 @@ from tests.support.terminal import (
     PASTE,
     TAB,
     UP,
+    Chat,
     Terminal,
 )
 
@@ -75,8 +76,7 @@ def test_shell_output_after_a_folded_paste_begins_on_a_line_of_its_own(tmp_path:
         terminal.prompt()
         terminal.type(PASTE.format(pasted))
         terminal.until("pasted 12 lines")
-        terminal.type("!echo out" + ENTER)
-        terminal.until("output of `echo out`")
+        terminal.enter("!echo out", "output of `echo out`")
         terminal.ask("why?", "ok")
         assert prompts(leave(terminal)) == [f"{pasted}\n$ echo out\nout\n[exit code 0]\nwhy?"]
 
@@ -85,10 +85,8 @@ def test_a_folded_text_comes_back_folded_and_is_sent_whole(tmp_path: Path) -> No
     rows = "\n".join(f"row {number}" for number in range(200))
     text, shown = f"see {rows} please", "see [pasted 200 lines] please"
     plan = held_plan(tmp_path, ["never", "ok", "ok"], (0,))
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until(OUTPUT_MARK)
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
+        terminal.enter("go", OUTPUT_MARK)
         terminal.type(f"see {PASTE.format(rows)} please" + ENTER)
         terminal.until_lines(shows("queued for the next step: see"))
         terminal.type(CTRL_C)
@@ -129,17 +127,14 @@ def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Pat
     editor.chmod(0o755)
     plan = mock_plan(tmp_path, [{"text": "ok", "delay": 2}, "ok", "ok"])
     env = {"EDITOR": f"{editor} --wait"}
-    with Terminal("run", "-f", plan, cwd=project, env=env) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=project, env=env) as terminal:
         terminal.type("what is @prs")
         terminal.until_lines(shows(r"src/parse\.py +14 B"))
-        terminal.type(TAB + ":2-3 ?" + ENTER)
-        terminal.until(r"added src/parse\.py: 2 lines, about \d+ tokens")
+        terminal.enter(TAB + ":2-3 ?", r"added src/parse\.py: 2 lines, about \d+ tokens")
         # The same works for a message to the running turn.
         terminal.type("and @src/par")
         terminal.until_lines(shows(r"src/parse\.py +14 B"))
-        terminal.type(TAB + ENTER)
-        terminal.until(r"added src/parse\.py: 3 lines")
+        terminal.enter(TAB, r"added src/parse\.py: 3 lines")
         terminal.type("!echo meanwhile" + ENTER)
         terminal.until_lines(line_is("[output of `echo meanwhile`, 1 line]"))
         terminal.type("\x7f")
@@ -166,8 +161,7 @@ def test_a_prompt_with_a_missing_file_comes_back_to_the_input_line(
 ) -> None:
     (tmp_path / "notes.md").write_text("the notes\n")
     plan = mock_plan(tmp_path, ["ok"], mock={"on_end": "repeat"})
-    with Terminal("run", *(["--plain"] if plain else []), "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat(*(["--plain"] if plain else []), "-f", plan, cwd=tmp_path) as terminal:
         terminal.type("sum up @note.md" + ENTER)
         terminal.until(r"note\.md was not added: it does not exist")
         terminal.until(r"not sent.*sum up @note\.md")
@@ -180,8 +174,7 @@ def test_a_prompt_with_a_missing_file_comes_back_to_the_input_line(
         terminal.until("added notes.md: 1 line")
         terminal.until("ok")
         terminal.prompt()
-        terminal.type("what is @other.md?" + ENTER)
-        terminal.until(r"not sent.*what is @other\.md\?")
+        terminal.enter("what is @other.md?", r"not sent.*what is @other\.md\?")
         terminal.type(ENTER)
         terminal.until("ok")
         terminal.prompt()
@@ -198,10 +191,7 @@ def test_the_editor_of_the_project_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "its-editor").write_text("#!/bin/sh\ntouch ran\n")
     (tmp_path / "its-editor").chmod(0o755)
     plan = mock_plan(tmp_path, ["ok"])
-    with Terminal(
-        "run", "-f", plan, cwd=tmp_path, env={"EDITOR": "its-editor", "VISUAL": None}
-    ) as term:
-        term.prompt()
+    with Chat("-f", plan, cwd=tmp_path, env={"EDITOR": "its-editor", "VISUAL": None}) as term:
         term.type("text" + CTRL_X_CTRL_E)
         term.until_lines(shows(r"\$EDITOR is set to 'its-editor', which is not on PATH"))
         term.type(CTRL_C + CTRL_D)
@@ -214,8 +204,7 @@ def test_vi_keys_are_a_setting(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "settings.yaml").write_text("display:\n  keys: vi\n")
-    with Terminal("run", "-f", plan, cwd=tmp_path, home=home) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path, home=home) as terminal:
         terminal.type("one two three")
         terminal.until_lines(line_is("one two three"))
         terminal.type(ESC)

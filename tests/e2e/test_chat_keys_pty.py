@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.plans import mock_plan, module_folder
 from tests.support.processes import is_alive
-from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, UP, Terminal
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, UP, Chat, Terminal
 
 CTRL_R, CTRL_V, ESC, SHIFT_TAB = "\x12", "\x16", "\x1b", "\x1b[Z"
 
@@ -60,8 +60,7 @@ def test_history_search_completion_and_clearing(tmp_path: Path) -> None:
         terminal.until_lines(shows(r"/think +\[on\|off\] +Show or hide"))
         terminal.type(TAB + " o")
         terminal.until_lines(shows(r"(?m)^ ?on *$"))
-        terminal.type(TAB + ENTER + ENTER)
-        terminal.until("Thinking is shown")
+        terminal.enter(TAB + ENTER, "Thinking is shown")
         # Twice at an empty line leaves; anything typed in between cancels that, and other notes are no first time.
         terminal.prompt()
         terminal.type(CTRL_V)
@@ -81,10 +80,8 @@ def test_history_search_completion_and_clearing(tmp_path: Path) -> None:
 )
 def test_a_streaming_answer_stops_at_once_and_can_be_continued(tmp_path: Path, key: str) -> None:
     plan = mock_plan(tmp_path, [LONG, "the rest"], mock=STREAM)
-    with Terminal("run", "-f", plan, "--session", "s1", cwd=tmp_path) as terminal:
-        terminal.prompt()
-        terminal.type("hi" + ENTER)
-        terminal.until("word word word")
+    with Chat("-f", plan, "--session", "s1", cwd=tmp_path) as terminal:
+        terminal.enter("hi", "word word word")
         terminal.type("half a th")
         terminal.type(key)
         terminal.until("stopped; Enter on an empty line continues")
@@ -103,10 +100,8 @@ def test_a_running_tool_is_waited_for_and_killed_on_request(tmp_path: Path) -> N
 
     replies = [call("sleep 2; touch done"), call("sleep 3600"), "never"]
     plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-bash"}])
-    with Terminal("run", "-f", plan, "--session", "s1", cwd=tmp_path) as terminal:
-        terminal.prompt()
-        terminal.type("one" + ENTER)
-        terminal.until("bash sleep 2")
+    with Chat("-f", plan, "--session", "s1", cwd=tmp_path) as terminal:
+        terminal.enter("one", "bash sleep 2")
         terminal.type(ESC)
         terminal.until(
             r"stopping after `sleep 2; touch done` \([\d.]+ m?s\) · press again to kill it"
@@ -116,8 +111,7 @@ def test_a_running_tool_is_waited_for_and_killed_on_request(tmp_path: Path) -> N
         terminal.until("✓ .*stopped")
         assert (tmp_path / "done").exists()
         terminal.prompt()
-        terminal.type("two" + ENTER)
-        terminal.until("bash sleep 3600")
+        terminal.enter("two", "bash sleep 3600")
         terminal.until_lines(shows(r"bash sleep 3600.* Esc stop · type to steer$"))
         terminal.type(CTRL_C)
         terminal.until("press again to kill it")
@@ -129,8 +123,7 @@ def test_a_running_tool_is_waited_for_and_killed_on_request(tmp_path: Path) -> N
 
 def test_long_pastes_are_folded_and_sent_whole(tmp_path: Path) -> None:
     text = "\n".join(f"row {number}" for number in range(200))
-    with Terminal("run", "-f", mock_plan(tmp_path, ["ok", "ok"]), cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", mock_plan(tmp_path, ["ok", "ok"]), cwd=tmp_path) as terminal:
         terminal.type("see " + PASTE.format(text))
         terminal.until_lines(line_is("see [pasted 200 lines]"))
         terminal.type("\x7f")  # Backspace removes it as a whole
@@ -171,8 +164,7 @@ def test_the_line_is_there_before_the_session_and_keeps_what_is_typed(tmp_path: 
 
 
 def test_the_process_is_suspended_and_continued_and_follows_the_size(tmp_path: Path) -> None:
-    with Terminal("run", "-f", mock_plan(tmp_path, ["ok"]), cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", mock_plan(tmp_path, ["ok"]), cwd=tmp_path) as terminal:
         terminal.type("half")
         terminal.until_lines(line_is("half"))
         terminal.process.setwinsize(20, 40)
@@ -191,10 +183,8 @@ def test_the_process_is_suspended_and_continued_and_follows_the_size(tmp_path: P
 
 
 def test_a_terminal_that_vanishes_ends_the_chat(tmp_path: Path) -> None:
-    with Terminal("run", "-f", mock_plan(tmp_path, [LONG], mock=STREAM), cwd=tmp_path) as terminal:
-        terminal.prompt()
-        terminal.type("hi" + ENTER)
-        terminal.until("word word")
+    with Chat("-f", mock_plan(tmp_path, [LONG], mock=STREAM), cwd=tmp_path) as terminal:
+        terminal.enter("hi", "word word")
         pid = terminal.process.pid
         assert pid is not None
         terminal.process.ptyproc.fileobj.close()  # pyright: ignore[reportAttributeAccessIssue]
@@ -212,12 +202,10 @@ def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
     words = "a sentence whose words are wrapped where the terminal ends, not inside of them. " * 3
     replies = [{"tool_calls": [{"name": "bash", "input": {"command": "seq 1 30"}}]}, words]
     plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-bash"}])
-    with Terminal("run", "-f", plan, cwd=tmp_path, size=(columns, 30)) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path, size=(columns, 30)) as terminal:
         terminal.ask("go", "wrapped")
         for command in ("/verbose on", "/help", "/status"):
-            terminal.type(command + ENTER)
-            terminal.prompt()
+            terminal.ask(command)
         terminal.type("an input line that is longer than forty columns, for sure")
         # The status line is painted after the input line, perhaps in another read.
         lines = terminal.until_lines(shows(r"for sure$(.|\n)*mock-model.*\Z"))
@@ -252,8 +240,7 @@ async def mount(coordinator, config=None):
 def test_a_mode_that_cannot_be_switched_is_reported(tmp_path: Path) -> None:
     source = str(module_folder(tmp_path, FAILING_MODES, "amplifier_module_hooks_modes"))
     plan = mock_plan(tmp_path, ["ok"], hooks=[{"module": "hooks-modes", "source": source}])
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.type(SHIFT_TAB)
         terminal.until_lines(shows(r"(?m)^✗ .*the modes are locked"))
         terminal.quit()
@@ -262,8 +249,7 @@ def test_a_mode_that_cannot_be_switched_is_reported(tmp_path: Path) -> None:
 
 def test_shift_tab_cycles_the_modes_but_never_reaches_auto(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["ok"], hooks=[{"module": "hooks-approval"}])
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.until_lines(shows("(?m)^ ask · "))
         for mode in ("edits", "propose", "read-only", "ask", "edits"):
             terminal.type(SHIFT_TAB)

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 from tests.e2e.test_chat_pty import leave, prompts
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.module_modes import MODES_MODULE
 from tests.support.plans import mock_plan, module_folder
-from tests.support.terminal import ENTER, Terminal
+from tests.support.terminal import ENTER, Chat, Terminal
 
 
 def plan_with_modes(tmp_path: Path, modes: dict[str, str]) -> Path:
@@ -29,8 +29,7 @@ def plan_with_modes(tmp_path: Path, modes: dict[str, str]) -> Path:
 
 def test_a_mode_of_a_module_is_switched_used_and_resumed(tmp_path: Path) -> None:
     plan = plan_with_modes(tmp_path, {"brainstorm": "Explore first", "plan": "Only plan"})
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.ask("/modes", r"\* ask +reading needs", r"  brainstorm +Explore first \(kit\)")
         terminal.ask(
             "/mode nonsense",
@@ -79,29 +78,24 @@ def test_a_prompt_can_be_sent_in_a_mode_of_a_module(tmp_path: Path) -> None:
 
 def test_both_modes_are_kept_with_another_model(tmp_path: Path) -> None:
     plan = plan_with_modes(tmp_path, {"brainstorm": "Explore first"})
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         # Before the first prompt nothing is saved.
         terminal.ask("/mode read-only", "mode read-only: ")
         terminal.ask("/brainstorm", "mode brainstorm: ")
-        terminal.type("/model second" + ENTER)
-        terminal.until("read-only · brainstorm · second")
+        terminal.enter("/model second", "read-only · brainstorm · second")
         terminal.ask("go", "answered")
         terminal.ask("/mode edits", "mode edits: ")
         terminal.ask("/brainstorm", "mode brainstorm is off")
-        terminal.type("/model third" + ENTER)
-        terminal.until(r"model: third \(was second\).*edits · third")
+        terminal.enter("/model third", r"model: third \(was second\).*edits · third")
         terminal.quit()
 
 
 def test_a_mode_that_no_longer_exists_is_reported(tmp_path: Path) -> None:
     plan = plan_with_modes(tmp_path, {"brainstorm": "Explore first"})
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.ask("/brainstorm go", "answered")
         session_id = leave(terminal)
     plan = plan_with_modes(tmp_path, {})
-    done = run_amplifier("run", "--resume", session_id, "-f", plan, "go", cwd=tmp_path)
-    assert done.code == 0
+    done = succeed("run", "--resume", session_id, "-f", plan, "go", cwd=tmp_path)
     text = "the session continues without its mode 'brainstorm': there is no mode 'brainstorm'"
     assert text in done.stderr

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from amplifier_app.sessions.store import SessionStore
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 from tests.support.plans import mock_plan, module_folder
 from tests.support.terminal import (
     ALT_ENTER,
@@ -18,6 +18,7 @@ from tests.support.terminal import (
     ENTER,
     PASTE,
     UP,
+    Chat,
     Terminal,
 )
 
@@ -42,16 +43,14 @@ def leave(terminal: Terminal) -> str:
 
 def test_several_turns_on_one_session_then_the_resume_line_works(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["first answer", "second answer", "third answer"])
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.ask("one", "first answer")
         terminal.ask("two", "second answer")
         session_id = leave(terminal)
     assert prompts(session_id) == ["one", "two"]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with Terminal("run", "--resume", session_id, cwd=elsewhere) as terminal:
-        terminal.prompt()
+    with Chat("--resume", session_id, cwd=elsewhere) as terminal:
         terminal.type("three" + ENTER)
         terminal.until("first answer")  # the script restarts with the process
         terminal.prompt()
@@ -69,8 +68,7 @@ def test_no_control_character_of_the_model_reaches_the_terminal(tmp_path: Path) 
         mock={"chunk_size": 1},
         tools=[{"module": "tool-filesystem"}],
     )
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.ask("hi", "end")
         leave(terminal)
     assert "title" not in terminal.shown
@@ -81,8 +79,7 @@ def test_no_control_character_of_the_model_reaches_the_terminal(tmp_path: Path) 
 
 def test_lines_are_typed_pasted_and_cleared(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["ok"], mock={"on_end": "repeat"})
-    with Terminal("run", "-f", plan) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan) as terminal:
         for key in (CTRL_J, ALT_ENTER):
             terminal.ask("line one" + key + "line two", "ok")
         terminal.ask(PASTE.format("def f():\n    return 1\n"), "ok")
@@ -115,8 +112,7 @@ def test_slash_commands_are_run_and_never_sent(tmp_path: Path) -> None:
         tools=[{"module": "tool-filesystem"}],
         hooks=[{"module": "hooks-weather", "source": source}],
     )
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         for command, shown in (
             ("/help", r"/forecast +Forecast for a city.*Ctrl-D +Leave the chat"),
             ("/tools", "read_file"),
@@ -129,8 +125,7 @@ def test_slash_commands_are_run_and_never_sent(tmp_path: Path) -> None:
             ("/cost", "total tokens"),
         ):
             terminal.ask(command, shown)
-        terminal.type("/quit" + ENTER)
-        terminal.until(RESUME_LINE + r"\r?\n")
+        terminal.enter("/quit", RESUME_LINE + r"\r?\n")
         assert terminal.finish() == 0
     found = re.search(RESUME_LINE, terminal.shown)
     assert found
@@ -139,8 +134,7 @@ def test_slash_commands_are_run_and_never_sent(tmp_path: Path) -> None:
 
 def test_clear_empties_the_context_and_keeps_the_instruction(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["one", "two"], instruction="be brief")
-    with Terminal("run", "-f", plan, "--session", "s1") as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, "--session", "s1") as terminal:
         terminal.ask("first", "one")
         terminal.ask("/clear", "Context cleared")
         terminal.ask("second", "two")
@@ -153,8 +147,7 @@ def test_clear_empties_the_context_and_keeps_the_instruction(tmp_path: Path) -> 
 
 
 def test_leaving_without_a_prompt_saves_nothing(tmp_path: Path) -> None:
-    with Terminal("run", "-f", mock_plan(tmp_path, ["ok"])) as terminal:
-        terminal.prompt()
+    with Chat("-f", mock_plan(tmp_path, ["ok"])) as terminal:
         terminal.quit()
     assert "--resume" not in terminal.shown
     assert not list((Path(os.environ["AMPLIFIER_HOME"]) / "sessions").iterdir())
@@ -163,8 +156,7 @@ def test_leaving_without_a_prompt_saves_nothing(tmp_path: Path) -> None:
 def test_an_edited_prompt_replaces_the_one_that_failed(tmp_path: Path) -> None:
     failing = {"error": {"type": "InvalidRequestError", "message": "refused"}}
     plan = mock_plan(tmp_path, [failing, "one answer", failing, "another answer"])
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.ask("first", "Up edits it")
         terminal.type(UP)
         terminal.until("first")
@@ -178,10 +170,7 @@ def test_an_edited_prompt_replaces_the_one_that_failed(tmp_path: Path) -> None:
 
 def test_an_answer_that_was_cut_off_is_continued_in_the_chat(tmp_path: Path) -> None:
     cut_off = [{"text": f"part {n}", "finish_reason": "length"} for n in (1, 2)]
-    with Terminal(
-        "run", "-f", mock_plan(tmp_path, [*cut_off, "the rest"]), cwd=tmp_path
-    ) as terminal:
-        terminal.prompt()
+    with Chat("-f", mock_plan(tmp_path, [*cut_off, "the rest"]), cwd=tmp_path) as terminal:
         terminal.type("go" + ENTER)
         shown = terminal.until("Enter on an empty line continues")
         assert "Resume with" not in shown
@@ -201,8 +190,7 @@ def test_a_reached_budget_is_reported_and_can_be_raised_on_resume(tmp_path: Path
             ("three", r"Step budget reached: used 2, limit 2\. Continue .*Deny"),
         ):
             terminal.prompt()
-            terminal.type(prompt + ENTER)
-            terminal.until(answer)
+            terminal.enter(prompt, answer)
         terminal.type("n")
         terminal.until("step budget reached: used 2, limit 2")
         terminal.until(r"--set\s+session.budget.max_steps=N")
@@ -210,8 +198,7 @@ def test_a_reached_budget_is_reported_and_can_be_raised_on_resume(tmp_path: Path
         session_id = leave(terminal)
     assert prompts(session_id) == ["one", "two"], "an unanswered prompt is not saved"
     more = ("--set", "session.budget.max_steps=3")
-    done = run_amplifier("run", "--resume", session_id, *more, "three", cwd=tmp_path)
-    assert done.code == 0
+    succeed("run", "--resume", session_id, *more, "three", cwd=tmp_path)
 
 
 def test_a_fallback_provider_is_reported(tmp_path: Path) -> None:
@@ -222,8 +209,7 @@ def test_a_fallback_provider_is_reported(tmp_path: Path) -> None:
     document["providers"][0]["config"]["priority"] = 1
     document["fallbacks"] = ["spare"]
     plan.write_text(yaml.safe_dump(document))
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.ask("one", "mock is not available: down; using spare instead", "from it")
         leave(terminal)
 
@@ -240,8 +226,7 @@ def test_tool_calls_are_lines_and_long_results_are_folded(tmp_path: Path) -> Non
     pager.write_text('#!/bin/sh\ngrep -n "row 99"\nread line </dev/tty; echo "PAGED $line"\n')
     pager.chmod(0o755)
     environment = {"AMPLIFIER_PAGER": str(pager)}
-    with Terminal("run", "-f", plan, cwd=tmp_path, env=environment) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path, env=environment) as terminal:
         terminal.ask(
             "read",
             r"✓ 1 read_file long\.txt · \d+ ms · 100 lines",
@@ -250,8 +235,7 @@ def test_tool_calls_are_lines_and_long_results_are_folded(tmp_path: Path) -> Non
             "done",
         )
         assert "row 99" not in terminal.shown
-        terminal.type("/show 1" + ENTER)
-        terminal.until("row 99")
+        terminal.enter("/show 1", "row 99")
         terminal.type("q\n")
         terminal.until("PAGED q")
         terminal.prompt()
@@ -280,8 +264,7 @@ def test_a_pasted_line_is_no_command_in_plain_mode(tmp_path: Path) -> None:
 
 
 def test_pasted_commands_are_all_kept_in_plain_mode(tmp_path: Path) -> None:
-    with Terminal("run", "-f", mock_plan(tmp_path, []), "--plain", cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", mock_plan(tmp_path, []), "--plain", cwd=tmp_path) as terminal:
         terminal.type("!echo first\n!echo second\n")
         terminal.until(r"Not run yet \(.*\):\s+!echo first\s+!echo second\s+> ")
         terminal.type(CTRL_C)
@@ -292,10 +275,8 @@ def test_pasted_commands_are_all_kept_in_plain_mode(tmp_path: Path) -> None:
 
 def test_plain_mode_has_no_live_region_and_no_styles(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [{"thinking": "hm", "text": "**as written**"}])
-    with Terminal("run", "-f", plan, "--plain") as terminal:
-        terminal.prompt()
-        terminal.type("hi" + ENTER)
-        terminal.until(re.escape("**as written**"))
+    with Chat("-f", plan, "--plain") as terminal:
+        terminal.enter("hi", re.escape("**as written**"))
         answer_ends = len(terminal.raw)
         terminal.prompt()
         leave(terminal)
@@ -332,8 +313,7 @@ def test_approval_is_requested_on_the_terminal(tmp_path: Path) -> None:
         {"name": "write_file", "input": {"path": name, "content": "x"}, "id": name}
         for name in ("allowed", "denied")
     ]
-    with Terminal("run", "-f", asking(tmp_path, ASKING_HOOK, *calls), cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", asking(tmp_path, ASKING_HOOK, *calls), cwd=tmp_path) as terminal:
         terminal.type("write" + ENTER)
         for answer in ("y", "deny" + ENTER):
             terminal.until(re.escape("Write [bold]it[/bold]?"))
@@ -359,8 +339,7 @@ def test_an_answer_that_chooses_nothing_is_told_what_to_type(tmp_path: Path) -> 
         for expected in questions:
             for answer in ("", "maybe"):
                 terminal.until("(?:Deny|Green)[^\n]*:")
-                terminal.type(answer + ENTER)
-                terminal.until(re.escape(expected))
+                terminal.enter(answer, re.escape(expected))
             terminal.until("(?:Deny|Green)[^\n]*:")
             # A single key is an answer where it can be one.
             terminal.type("1" + ENTER if "Red" in questions[expected] else "n")

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.plans import mock_plan, module_folder
 from tests.support.processes import processes_in
-from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Chat, Terminal
 
 BLOCKING_HOOK = """
 import asyncio
@@ -119,8 +119,7 @@ def test_a_signal_ends_the_chat_without_waiting_for_a_tool_or_an_answer(
     replies = [{"tool_calls": [call]}, "never"]
     plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-bash"}], **modules)
     options = ["--plain"] if screen == "plain" else []
-    with Terminal("run", "-f", plan, *options, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, *options, cwd=tmp_path) as terminal:
         terminal.type("go" + ENTER)
         if asks:
             terminal.until("[?] more")
@@ -141,8 +140,7 @@ def test_a_signal_while_the_history_is_read_ends_the_chat_without_a_message(
     home, project = tmp_path / "home", tmp_path / "project"
     project.mkdir()
     plan = mock_plan(tmp_path, ["ok"])
-    with Terminal("run", "-f", plan, cwd=project, home=home) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=project, home=home) as terminal:
         terminal.type(CTRL_D)
         terminal.finish()
     (history,) = (home / "history").iterdir()
@@ -156,10 +154,8 @@ def test_a_signal_while_the_history_is_read_ends_the_chat_without_a_message(
 
 def test_ctrl_c_that_discards_a_line_does_not_block_a_plain_chat(tmp_path: Path) -> None:
     plan = blocking_plan(tmp_path, "request")
-    with Terminal("run", "-f", plan, "--plain", cwd=tmp_path) as terminal:
-        terminal.prompt()
-        terminal.type("first" + ENTER)
-        terminal.until("first")
+    with Chat("-f", plan, "--plain", cwd=tmp_path) as terminal:
+        terminal.enter("first", "first")
         terminal.type("discarded" + ENTER)
         wait_for_block(tmp_path)
         terminal.type(CTRL_C)
@@ -170,8 +166,7 @@ def test_ctrl_c_that_discards_a_line_does_not_block_a_plain_chat(tmp_path: Path)
 
 def test_what_is_typed_while_a_plain_chat_closes_is_ignored(tmp_path: Path) -> None:
     plan = blocking_plan(tmp_path, "close")
-    with Terminal("run", "-f", plan, "--plain", cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, "--plain", cwd=tmp_path) as terminal:
         terminal.ask("first", "answered")
         terminal.type(CTRL_D)
         wait_for_block(tmp_path)
@@ -191,8 +186,7 @@ def test_a_signal_while_the_chat_leaves_the_terminal_leaves_it_as_it_was(
     source = module_folder(tmp_path, INTERRUPTING_HOOK, "amplifier_module_hooks_interrupting")
     config = {"at": at, "sequence": sequence}
     hook = {"module": "hooks-interrupting", "source": str(source), "config": config}
-    with Terminal("run", "-f", mock_plan(tmp_path, [], hooks=[hook]), cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", mock_plan(tmp_path, [], hooks=[hook]), cwd=tmp_path) as terminal:
         terminal.type(CTRL_D)
         assert terminal.finish() == 143
     assert_is_as_it_was(terminal.raw)
@@ -202,8 +196,7 @@ def test_a_second_signal_leaves_the_terminal_and_the_disk_as_they_were(tmp_path:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     plan, env = blocking_plan(tmp_path, "end"), {"TMPDIR": str(temporary)}
-    with Terminal("run", "-f", plan, cwd=tmp_path, env=env) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path, env=env) as terminal:
         terminal.ask("go", "answered")
         assert [*temporary.iterdir()]
         send(terminal, signal.SIGTERM)

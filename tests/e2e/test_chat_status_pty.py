@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.support.cli import run_amplifier
-from tests.support.terminal import ENTER, Terminal
+from tests.support.terminal import ENTER, Chat, Terminal
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -68,8 +68,7 @@ def test_a_command_of_a_project_runs_only_after_its_review(tmp_path: Path) -> No
     project = tmp_path / "project"
     project.mkdir()
     set_status({"command": f"touch {ran}; echo of the project"}, project / ".amplifier")
-    with Terminal("run", "-P", "mock", "--no-project", cwd=project) as terminal:
-        terminal.prompt()
+    with Chat("-P", "mock", "--no-project", cwd=project) as terminal:
         terminal.ask("hello", "You said: hello")
         terminal.quit()
     assert not ran.exists()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 from tests.support.plans import mock_plan
 from tests.support.screen import Emulator
-from tests.support.terminal import CTRL_C, ENTER, Terminal
+from tests.support.terminal import CTRL_C, ENTER, Chat, Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
@@ -31,8 +31,7 @@ def ask_after(terminal: Terminal, keys: str) -> str:
         assert terminal.read() is None
     terminal.prompt()
     start = len(terminal.raw)
-    terminal.type(keys + "hello" + ENTER)
-    terminal.until("You said: hello, hello")
+    terminal.enter(keys + "hello", "You said: hello, hello")
     return terminal.raw[start:]
 
 
@@ -81,8 +80,7 @@ def test_every_colour_is_one_of_the_theme(tmp_path: Path) -> None:
         cells = [cell for row in rows for cell in row.values()]
         colours.update(colour for cell in cells for colour in (cell.fg, cell.bg))
 
-    with Terminal("run", "-f", plan, cwd=tmp_path, env=COLOURS) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path, env=COLOURS) as terminal:
         for keys, pattern in (
             ("/sta", "Session, profile"),
             (CTRL_C + "write" + ENTER, "y yes"),
@@ -109,8 +107,7 @@ def test_the_terminal_is_not_asked_without_colours(tmp_path: Path) -> None:
         ([], {**COLOURS, "TERM": "dumb"}),
     ]
     for arguments, env in cases:
-        with Terminal("run", "-P", "mock", *arguments, cwd=tmp_path, env=env) as terminal:
-            terminal.prompt()
+        with Chat("-P", "mock", *arguments, cwd=tmp_path, env=env) as terminal:
             terminal.ask("hello", "You said: hello")
             terminal.quit()
         assert QUERY not in terminal.raw
@@ -127,10 +124,8 @@ def test_a_theme_of_the_settings_asks_nothing(
     settings(f"display: {{theme: {theme}}}\n")
     home = Path(os.environ["AMPLIFIER_HOME"])
     (home / "mine.yaml").write_text("base: light\nmessage: 7 on 99\n")
-    with Terminal("run", "-P", "mock", cwd=tmp_path, env=COLOURS) as terminal:
-        terminal.prompt()
-        terminal.type("hello" + ENTER)
-        terminal.until("You said: hello")
+    with Chat("-P", "mock", cwd=tmp_path, env=COLOURS) as terminal:
+        terminal.enter("hello", "You said: hello")
     assert QUERY not in terminal.raw
     assert bool(SHADE.search(terminal.raw)) is (shade is not None)
     assert shade is None or shade in terminal.raw
@@ -150,4 +145,4 @@ def test_a_theme_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
         with Terminal("run", "-P", "mock", cwd=tmp_path, size=(200, 30)) as terminal:
             terminal.until(problem)
             assert terminal.finish() == 78
-    assert run_amplifier("run", "-P", "mock", "hello", cwd=tmp_path).code == 0
+    succeed("run", "-P", "mock", "hello", cwd=tmp_path)

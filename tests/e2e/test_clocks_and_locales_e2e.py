@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.plans import mock_plan
 from tests.support.thorough import Scale
 
@@ -158,10 +158,7 @@ def test_a_run_in_a_latin_1_locale_keeps_all_characters(tmp_path: Path) -> None:
     plan = mock_plan(folder, replies, tools=tools)
     common: dict[str, Any] = {"home": tmp_path / "home", "cwd": folder}
     prompt = os.fsdecode("grüße".encode("latin-1"))
-    done = run_amplifier(
-        "run", "-f", plan, prompt, "--output", "json", env=env, cold=True, **common
-    )
-    assert done.code == 0, done.stderr
+    done = succeed("run", "-f", plan, prompt, "--output", "json", env=env, cold=True, **common)
     result = json.loads(done.stdout)
     assert result["response"] == "Schön: 5 €"
     assert (folder / os.fsdecode("grün".encode("latin-1"))).read_text("utf-8") == "süß 5 €\n"

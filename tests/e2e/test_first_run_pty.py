@@ -91,8 +91,7 @@ def test_the_chat_follows_the_setup_of_a_server(tmp_path: Path) -> None:
         terminal.until(r"Testing the server … works")
         terminal.until("is ready")
         terminal.until("/help for commands")
-        terminal.type("hi" + ENTER)
-        terminal.until("hello")
+        terminal.enter("hi", "hello")
         terminal.quit()
     (entry,) = yaml.safe_load((home() / "settings.yaml").read_text())["providers"]
     assert entry["config"]["model"] == "llama"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
 WRITE = Reply("Now write.", [ToolCall("write_file", {"path": "b.txt", "content": "one\n"})])
@@ -33,8 +33,7 @@ def test_a_fork_goes_on_from_a_step(project: Path) -> None:
     with ScriptedLLM.running([WRITE, EDIT, "All done.", "Another way.", "Once more."]) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         allowed = ("run", "--approve", "allow")
-        first = run_amplifier(*allowed, "--session", "s1", "write", cwd=project, env=env)
-        assert first.code == 0, first.stderr
+        first = succeed(*allowed, "--session", "s1", "write", cwd=project, env=env)
         store = SessionStore(first.home / "sessions")
         sent = [request.body["messages"] for request in server.completions]
 
@@ -76,7 +75,7 @@ def test_files_are_restored_or_listed_with_the_reason(project: Path) -> None:
     with ScriptedLLM.running([WRITE, EDIT, "All done."]) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         started = ("run", "--approve", "allow", "--session", "s1", "write")
-        assert run_amplifier(*started, cwd=project, env=env).code == 0
+        succeed(*started, cwd=project, env=env)
     (project / "c.txt").write_text("mine\n")
     needs_step = fork(project, "--files")
     assert (needs_step.code, needs_step.stdout) == (2, "")

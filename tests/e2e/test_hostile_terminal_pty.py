@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 from tests.support.hostile_terminal import (
     ATTACK,
     ATTACKS,
@@ -26,10 +26,9 @@ def project(tmp_path: Path) -> Path:
 
 def run_once(project: Path) -> str:
     """Run the plan and save a session; its id."""
-    done = run_amplifier(
+    done = succeed(
         *("run", "-f", "plan.yaml", "--approve", "allow", "--session", "s1", ATTACK), cwd=project
     )
-    assert done.code == 0, done.stderr
     for text in (done.stdout, done.stderr):
         assert "\x1b" not in text
         assert not any("\x80" <= one <= "\x9f" for one in text)
@@ -60,8 +59,7 @@ def test_a_chat_and_its_commands_show_texts_without_their_effects(project: Path)
     with Terminal("-f", "plan.yaml", "--approve", "allow", "--plain", cwd=project) as terminal:
         terminal.prompt()
         # Typed as text: keys that mean something to the line editor are left out.
-        terminal.type("hello" + ENTER)
-        terminal.until("The end.")
+        terminal.enter("hello", "The end.")
         for command in commands:
             terminal.prompt()
             terminal.type(command.replace("\x1b", "").replace("\x9b", "") + ENTER)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 from tests.support.images import RED_PNG
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
 
@@ -35,8 +35,7 @@ def project(tmp_path: Path) -> Path:
 
 def run(server: ScriptedLLM, service: Any, project: Path, *arguments: str) -> str:
     home = project.parent / "home"
-    done = run_amplifier("run", *arguments, home=home, cwd=project, env=service(server))
-    assert done.code == 0, done.stderr
+    done = succeed("run", *arguments, home=home, cwd=project, env=service(server))
     assert server.rejections == []
     return done.stdout
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
-from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.cli import Finished, run_amplifier, start_amplifier, succeed
 from tests.support.conditions import Conditions
 from tests.support.kill_points import Steps
 from tests.support.plans import mock_plan
@@ -110,8 +110,7 @@ def test_an_interrupt_during_compaction_leaves_the_conversation_as_it_was(
     more: dict[str, Any] = {"session": session, "hooks": hooks, "mock": mock}
     plan = mock_plan(tmp_path, ["first", "second"], **more)
     for words in ("--session", "--resume"):
-        done = run_amplifier("run", "-f", plan, "word " * 2000, words, "s", "--output", "json")
-        assert done.code == 0, done.stderr
+        succeed("run", "-f", plan, "word " * 2000, words, "s", "--output", "json")
     before = messages()
     events = Path(os.environ["AMPLIFIER_HOME"]) / "sessions" / "s" / "events.jsonl"
     known = events.read_text().count("context:summary")

@@ -114,8 +114,7 @@ def test_a_line_typed_in_streamed_text_leaves_no_empty_line(run: Run) -> None:
         terminal.until(CAN_TYPE)
         run.let_go(1)
         terminal.until("some words")
-        terminal.type("be brief" + ENTER)
-        terminal.until("queued for the next step")
+        terminal.enter("be brief", "queued for the next step")
         assert "be brief\r\namplifier: queued" in terminal.shown
         terminal.type(CTRL_C)
 
@@ -127,8 +126,7 @@ def test_a_line_is_a_message_for_the_next_step(run: Run) -> None:
     assert stat.S_IMODE(run.session.stat().st_mode) == 0o700
     with run.join() as terminal:
         terminal.until(CAN_TYPE)
-        terminal.type("be brief" + ENTER)
-        terminal.until("queued for the next step")
+        terminal.enter("be brief", "queued for the next step")
         run.let_go(1, 2)
         terminal.until("all done")
         assert terminal.finish() == 0
@@ -249,8 +247,7 @@ def test_messages_that_are_not_used_are_shown(run: Run) -> None:
     run.detach([call("echo one >> made")], "--approve", "allow", "--max-steps", "1")
     with run.join() as terminal:
         terminal.until(CAN_TYPE)
-        terminal.type("too late" + ENTER)
-        terminal.until("queued for the next step")
+        terminal.enter("too late", "queued for the next step")
         run.let_go(1)
         terminal.until("not used by the run: too late")
         terminal.finish()

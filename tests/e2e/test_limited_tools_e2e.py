@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tests.e2e.agent_scripts import LEAD, plan_of, requests_of, running_agents, task
-from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.cli import run_amplifier, start_amplifier, succeed
 from tests.support.llm_server import Reply, ScriptedLLM
 from tests.support.plans import mock_plan
 
@@ -30,8 +30,7 @@ def test_sub_agents_get_no_more_than_the_named_tools(tmp_path: Path) -> None:
         plan = plan_of(tmp_path, server, {"worker": {}})
         options = ("--tools", "task,bash", "--approve", "allow")
         env = {"ANTHROPIC_API_KEY": "test-key"}
-        done = run_amplifier("run", "-f", plan, *options, "go", cwd=tmp_path, env=env)
-        assert done.code == 0, done.stderr
+        succeed("run", "-f", plan, *options, "go", cwd=tmp_path, env=env)
         (request,) = requests_of(server, "worker")
     assert {tool["name"] for tool in request["tools"]} <= {"task", "bash"}
 

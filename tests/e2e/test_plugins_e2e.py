@@ -12,7 +12,7 @@ from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.module_repositories import Repository
 from tests.support.plans import mock_plan
 from tests.support.plugins import write_plugin
-from tests.support.terminal import Terminal
+from tests.support.terminal import Chat
 
 PLAN = """
 extends: default
@@ -99,8 +99,7 @@ def test_its_commands_are_slash_commands_of_the_chat(tmp_path: Path) -> None:
         ["read it", "read it again"],
         plugins=[{"source": str(one), **only}, {"source": str(two), **only}],
     )
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=tmp_path) as terminal:
         terminal.ask("/review-file src/a.py", "read it")
         terminal.ask("/two-review-file src/b.py", "read it again")
         session = leave(terminal)

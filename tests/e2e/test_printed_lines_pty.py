@@ -68,8 +68,7 @@ def chat(folder: Path, *options: str) -> Terminal:
 
 def stop(terminal: Terminal) -> None:
     terminal.prompt()
-    terminal.type("go" + ENTER)
-    terminal.until("second line")
+    terminal.enter("go", "second line")
     terminal.type(CTRL_C)
     terminal.until("press again to kill it")
     terminal.type(CTRL_C)

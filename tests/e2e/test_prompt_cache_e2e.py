@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 
 
@@ -26,8 +26,7 @@ def test_the_default_profile_reads_what_it_has_cached(tmp_path: Path) -> None:
     with ScriptedLLM.running([*calls, "done", "more"]) as server:
         env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
         for arguments in (("--session", "one", "read them"), ("--resume", "one", "and then?")):
-            done = run_amplifier("run", "--trust", *arguments, cwd=tmp_path, env=env)
-            assert done.code == 0, done.stderr
+            succeed("run", "--trust", *arguments, cwd=tmp_path, env=env)
         requests = [blocks_of(request) for request in server.completions]
     assert len(requests) == 7
     assert all("hooks-status" in request[-1][1] for request in requests)

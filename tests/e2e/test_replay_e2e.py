@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm_server import Item, Reply, ScriptedLLM, Status, ToolCall
 from tests.support.plans import mock_plan
 
@@ -97,8 +97,7 @@ def test_a_run_is_the_same_again_without_server_or_key(
     assert json.loads(first.stdout)["response"] == "Both say hello."
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert KEY not in file.read_text(encoding="utf-8")
-    again = run_amplifier(*arguments, "--replay", file, cwd=tmp_path)
-    assert again.code == 0, again.stderr
+    again = succeed(*arguments, "--replay", file, cwd=tmp_path)
     assert reported(again) == reported(first)
     assert events_of(again) == events_of(first)
     # the plan that is saved does not record or replay again
@@ -183,9 +182,8 @@ def test_a_locked_plan_is_recorded_and_replayed_and_a_dry_run_records_nothing(
     plan, file = mock_plan(tmp_path, ["done"]), tmp_path / "rec.jsonl"
     dry = run_amplifier("run", "-f", plan, "--record", file, "--dry-run", "go", cwd=tmp_path)
     assert (dry.code, file.exists()) == (0, False), dry.stderr
-    assert run_amplifier("plan", "lock", "-f", plan, cwd=tmp_path).code == 0
+    succeed("plan", "lock", "-f", plan, cwd=tmp_path)
     for option in ("--record", "--replay"):
         run = run_amplifier("run", "-f", plan, "--locked", option, file, "go", cwd=tmp_path)
         assert (run.code, run.stdout) == (0, "done\n"), run.stderr
-    dry = run_amplifier("run", "-f", plan, "--replay", file, "--dry-run", "go", cwd=tmp_path)
-    assert dry.code == 0, dry.stderr
+    dry = succeed("run", "-f", plan, "--replay", file, "--dry-run", "go", cwd=tmp_path)

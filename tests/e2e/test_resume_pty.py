@@ -9,9 +9,9 @@ import yaml
 
 from amplifier_app.sessions.store import SessionStore
 from tests.support.batches import small_plan
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
-from tests.support.terminal import CTRL_C, ENTER, TAB, Terminal
+from tests.support.terminal import CTRL_C, ENTER, TAB, Chat, Terminal
 from tests.support.waiting import wait_until
 
 CTRL_F, CTRL_R, CTRL_X = "\x06", "\x12", "\x18"
@@ -38,9 +38,9 @@ def project(tmp_path: Path, env: dict[str, str]) -> Path:
     plan = tmp_path / "task.yaml"
     plan.write_text(yaml.safe_dump(small_plan({"module": "provider-anthropic"})))
     started = ("run", "-f", plan, "--session", "20260101-000000-aaaaaa", "Review it")
-    assert run_amplifier(*started, cwd=tmp_path, env=env).code == 0
+    succeed(*started, cwd=tmp_path, env=env)
     resumed = ("run", "--resume", "aaaaaa", "Look again")
-    assert run_amplifier(*resumed, cwd=tmp_path, env=env).code == 0
+    succeed(*resumed, cwd=tmp_path, env=env)
     store = SessionStore()
     store.create("20260102-000000-bbbbbb", project=str(tmp_path), title="Another one").close()
     store.create("20260103-000000-cccccc", project="/elsewhere", title="Far away").close()
@@ -82,13 +82,11 @@ def test_a_chat_switches_to_a_fork_and_back(project: Path, env: dict[str, str]) 
     whole = (store.root / "20260101-000000-aaaaaa" / "transcript.jsonl").read_bytes()
     with Terminal("resume", "aaaaaa", cwd=project, env=env) as terminal:
         terminal.until("2 prompts.*1 earlier prompt")
-        terminal.type("/resume nosuch" + ENTER)
-        terminal.until("there is no session 'nosuch'")
+        terminal.enter("/resume nosuch", "there is no session 'nosuch'")
         terminal.ask(
             "/fork 1", r'Forked "Fork at step \d: Review it" · 1 prompt · just now · plan task'
         )
-        terminal.type("go on" + ENTER)
-        terminal.until(r"After\.")
+        terminal.enter("go on", r"After\.")
         terminal.ask("/resume aaaaaa", "2 prompts.*Look again.*1 earlier prompt")
         terminal.quit()
     assert (store.root / "20260101-000000-aaaaaa" / "transcript.jsonl").read_bytes() == whole
@@ -111,8 +109,7 @@ def test_a_chat_lists_the_other_sessions_to_choose_from(project: Path, env: dict
             terminal.prompt()
         terminal.ask("/fork 1", r'Forked "Fork at step \d: Review it" · 1 prompt ')
         for key, expected in ((ENTER, "Resumed"), (CTRL_F, "Forked")):
-            terminal.type("/resume" + ENTER)
-            terminal.until("type to filter")
+            terminal.enter("/resume", "type to filter")
             terminal.type("review" + key)
             terminal.until(rf'{expected} "(Fork at step \d: )?Review it" · . prompt')
             terminal.prompt()
@@ -141,8 +138,7 @@ def test_a_failed_prompt_is_sent_to_another_model(tmp_path: Path, is_saved: bool
         server.title = '"Explain it".\n'
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         options = [] if is_saved else ["--no-save"]
-        with Terminal("run", *options, cwd=tmp_path, env=env) as terminal:
-            terminal.prompt()
+        with Chat(*options, cwd=tmp_path, env=env) as terminal:
             terminal.ask("what is this", "Your prompt is kept.*/model")
             terminal.type("/model claude-haiku-4-5" + ENTER)
             if is_saved:
@@ -176,8 +172,7 @@ def test_a_title_is_requested_again_after_a_command_that_was_faster(
     with ScriptedLLM.running(["One.", "Two.", "Three."]) as server:
         server.title = Reply("Too late", delay=60)
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
-        with Terminal("run", "--session", "s1", cwd=tmp_path, env=env) as terminal:
-            terminal.prompt()
+        with Chat("--session", "s1", cwd=tmp_path, env=env) as terminal:
             terminal.ask("what is this", "One")
             wait_until(lambda: len(server.titles) == 1)
             terminal.ask(command, "claude-")
@@ -195,8 +190,7 @@ def test_a_resumed_chat_sends_its_last_prompt_again_with_its_files(tmp_path: Pat
     (tmp_path / "a.txt").write_text("content of a\n")
     with ScriptedLLM.running(["One.", "Two."]) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
-        with Terminal("run", "--session", "s1", cwd=tmp_path, env=env) as terminal:
-            terminal.prompt()
+        with Chat("--session", "s1", cwd=tmp_path, env=env) as terminal:
             terminal.ask("read @a.txt ", "One")
             terminal.quit()
         with Terminal("resume", "s1", cwd=tmp_path, env=env) as terminal:
@@ -215,7 +209,7 @@ def test_files_changed_since_are_listed(tmp_path: Path) -> None:
     ]
     with ScriptedLLM.running([Reply("Now write.", calls), "Done."]) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
-        assert run_amplifier("run", "--approve", "allow", "go", cwd=tmp_path, env=env).code == 0
+        succeed("run", "--approve", "allow", "go", cwd=tmp_path, env=env)
         with Terminal("resume", cwd=tmp_path, env=env) as terminal:
             assert "changed since" not in "".join(terminal.until_lines(shows("type to filter")))
             terminal.quit()
@@ -233,12 +227,9 @@ def test_files_changed_since_are_listed(tmp_path: Path) -> None:
 def test_plain_output_asks_for_a_number(project: Path, env: dict[str, str]) -> None:
     with Terminal("resume", "--plain", cwd=project, env=env) as terminal:
         terminal.until(r"1  just now.*Another one.*2  just now.*Review it.*Resume which one\?")
-        terminal.type("2" + ENTER)
-        terminal.until('Resumed "Review it"')
-        terminal.type("/resume" + ENTER)
-        terminal.until("bbbbbb +just now +Another one")
-        terminal.type("/model" + ENTER)
-        terminal.until(r"\* claude-sonnet-5-5.*Switch with: /model NAME")
+        terminal.enter("2", 'Resumed "Review it"')
+        terminal.enter("/resume", "bbbbbb +just now +Another one")
+        terminal.enter("/model", r"\* claude-sonnet-5-5.*Switch with: /model NAME")
         terminal.quit()
     # Without a terminal there is a hint.
     done = run_amplifier("resume", cwd=project)

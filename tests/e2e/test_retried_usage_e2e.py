@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.llm_server import Cut, Reply, ScriptedLLM, Usage
 
 KEYS: dict[str, str | None] = {"ANTHROPIC_API_KEY": "test-key", "OPENAI_API_KEY": "test-key"}
@@ -45,8 +45,7 @@ def test_attempts_before_an_answer_count_everywhere(
         (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
         home = tmp_path / "home"
         line = ("run", "-f", "plan.yaml", "go", "--output", "json")
-        done = run_amplifier(*line, cwd=tmp_path, home=home, env=KEYS)
-        assert done.code == 0, done.stderr
+        done = succeed(*line, cwd=tmp_path, home=home, env=KEYS)
         assert len(server.completions) == 3
     result = json.loads(done.stdout)
     total = result["usage"]["total_tokens"]

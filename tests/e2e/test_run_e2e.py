@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
 
 
@@ -37,10 +37,7 @@ def test_the_default_profile_asks_and_without_a_terminal_denies(tmp_path: Path) 
 def test_the_model_can_be_chosen(tmp_path: Path) -> None:
     with ScriptedLLM.running(["hi"]) as server:
         env = provider_environment(server, "ANTHROPIC")
-        done = run_amplifier(
-            "run", "-P", "minimal", "-m", "claude-test", "hi", env=env, cwd=tmp_path
-        )
-        assert done.code == 0, done.stderr
+        succeed("run", "-P", "minimal", "-m", "claude-test", "hi", env=env, cwd=tmp_path)
         assert server.completions[-1].body["model"] == "claude-test"
 
 

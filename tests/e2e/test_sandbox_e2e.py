@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from amplifier_support.sandbox import available
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.conditions import Conditions
 
 pytestmark = pytest.mark.skipif(
@@ -222,11 +222,10 @@ def test_settings_set_it_and_an_untrusted_project_does_not(project: Project) -> 
 
     def attempt(*options: str) -> bool:
         outside.unlink(missing_ok=True)
-        done = run_amplifier(
+        succeed(
             *("run", "--approve", "allow", "-p", "mock", *options, "go"),
             cwd=project.work, home=home, env=project.env, conditions=WITHOUT_NAMESPACES,
         )  # fmt: skip
-        assert done.code == 0, done.stderr
         return outside.exists()
 
     settings = {"providers": [mock]}

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from amplifier_support.sandbox import available
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.http_server import QuietHandler
 from tests.support.plans import mock_plan
-from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.terminal import CTRL_D, ENTER, Chat, Terminal
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drives a pseudo-terminal"),
@@ -81,18 +81,15 @@ def test_a_host_is_allowed_once_then_for_the_session(tmp_path: Path, host: str) 
         # After a no, the same is not asked again.
         ask(terminal, 3, None, "the sandbox refused")
         terminal.prompt()
-        terminal.type("/sandbox" + ENTER)
-        terminal.until("network: none")
+        terminal.enter("/sandbox", "network: none")
         terminal.type(CTRL_D)
         terminal.finish()
     with Terminal("run", "-f", file, cwd=tmp_path, size=(120, 40)) as terminal:
         ask(terminal, 1, "p", f"Allow for this session: {host}.*the page")
         ask(terminal, 2, None, "the page")
         terminal.prompt()
-        terminal.type("/sandbox" + ENTER)
-        terminal.until(f"network: {host}")
-        terminal.type("/sandbox workspace" + ENTER)
-        terminal.until("From the next command on: .*network: none")
+        terminal.enter("/sandbox", f"network: {host}")
+        terminal.enter("/sandbox workspace", "From the next command on: .*network: none")
         ask(terminal, 3, "y", "the page")
 
 
@@ -114,13 +111,11 @@ def test_a_host_is_allowed_for_later_sessions_of_the_folder(tmp_path: Path, host
     with Terminal("run", "-f", file, cwd=tmp_path, size=(120, 40)) as terminal:
         ask(terminal, 1, "P", "the page")
         terminal.prompt()
-        terminal.type("/sandbox" + ENTER)
-        terminal.until("hosts that are always allowed are in .*sandbox-hosts.json")
+        terminal.enter("/sandbox", "hosts that are always allowed are in .*sandbox-hosts.json")
     stored = Path(os.environ["AMPLIFIER_HOME"], "sandbox-hosts.json")
     assert json.loads(stored.read_text()) == {str(tmp_path): [host]}
     assert stored.stat().st_mode & 0o777 == 0o600
-    again = run_amplifier("run", "-f", file, "go", "--output", "json", cwd=tmp_path)
-    assert again.code == 0
+    again = succeed("run", "-f", file, "go", "--output", "json", cwd=tmp_path)
     assert host in str(json.loads(again.stdout)["sandbox"])
     elsewhere = run_amplifier("run", "-f", file, "go", "--output", "json", cwd=other)
     assert host not in str(json.loads(elsewhere.stdout)["sandbox"])
@@ -134,10 +129,8 @@ def test_a_host_is_allowed_for_later_sessions_of_the_folder(tmp_path: Path, host
 def test_outside_and_several_hosts_are_questions_of_their_own(tmp_path: Path, host: str) -> None:
     second = host.replace("127.0.0.2", "127.0.0.3")
     file = plan(tmp_path, get(host, second), get(host))
-    with Terminal("run", "-f", file, cwd=tmp_path, size=(120, 40)) as terminal:
-        terminal.prompt()
-        terminal.type("prompt 1" + ENTER)
-        terminal.until(rf"it wants {host}, .*[?] more")
+    with Chat("-f", file, cwd=tmp_path, size=(120, 40)) as terminal:
+        terminal.enter("prompt 1", rf"it wants {host}, .*[?] more")
         terminal.type("y")
         terminal.until(rf"it wants {second}, .*[?] more")
         terminal.type("n")
@@ -189,5 +182,4 @@ def test_the_changed_policy_applies_to_the_next_command(tmp_path: Path) -> None:
                 terminal.until(f"answer {number}")
             assert outside.exists() is exists
             terminal.prompt()
-            terminal.type("/sandbox off" + ENTER)
-            terminal.until("without a sandbox")
+            terminal.enter("/sandbox off", "without a sandbox")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.commands import Furnished, commands_with_lines, every_command, furnished
 from tests.support.conditions import Conditions
 
@@ -112,4 +112,4 @@ def test_every_command_ends_as_documented(
             written += 1
             assert "pipe" not in done.stderr
     assert bool(written) == (streams.code != 0)
-    assert run_amplifier("session", "verify", home=place.home).code == 0
+    succeed("session", "verify", home=place.home)

@@ -56,8 +56,7 @@ def waits(state: str, text: str) -> str:
 def begin(terminal: Terminal, prompt: str = "go") -> None:
     """Send the prompt and wait until its turn runs."""
     terminal.prompt()
-    terminal.type(prompt + ENTER)
-    terminal.until(rf"{OUTPUT_MARK}|{prompt}\r?\n(?!.*›)")
+    terminal.enter(prompt, rf"{OUTPUT_MARK}|{prompt}\r?\n(?!.*›)")
 
 
 @plain
@@ -135,8 +134,7 @@ def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
     # The first request is stopped before it is answered.
     with chat(tmp_path, ["second"], plain=plain) as terminal:
         begin(terminal)
-        terminal.type("rather this" + ENTER)
-        terminal.until(waits("queued for the next step", "rather this"))
+        terminal.enter("rather this", waits("queued for the next step", "rather this"))
         terminal.type("and th")
         terminal.until("and th")
         terminal.type(CTRL_C)
@@ -162,8 +160,7 @@ def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
 def test_a_stopped_prompt_is_sent_again_with_the_messages_to_it(tmp_path: Path) -> None:
     with chat(tmp_path, ["fine"], held=(0, 1)) as terminal:
         terminal.prompt()
-        terminal.type("go" + ENTER + "and this" + ENTER)
-        terminal.until("› and this")
+        terminal.enter("go" + ENTER + "and this", "› and this")
         terminal.type(CTRL_C)
         terminal.until("stopped before an answer; Enter on an empty line sends the prompt again")
         terminal.prompt()
@@ -181,10 +178,8 @@ def test_files_are_added_once_to_what_is_sent_again(tmp_path: Path) -> None:
     file = '\n\n<file path="a.txt">\nsee @a.txt\n</file>'
     with chat(tmp_path, ["one", "two"]) as terminal:
         terminal.prompt()
-        terminal.type("what is @a.txt ?" + ENTER)
-        terminal.until("added a.txt")
-        terminal.type("and @a.txt ?" + ENTER)
-        terminal.until(waits("queued for the next step", "and @a.txt"))
+        terminal.enter("what is @a.txt ?", "added a.txt")
+        terminal.enter("and @a.txt ?", waits("queued for the next step", "and @a.txt"))
         terminal.type(CTRL_C)
         terminal.until("Enter on an empty line sends the prompt again")
         terminal.prompt()
@@ -204,8 +199,7 @@ def test_a_turn_that_failed_after_a_message_was_answered_is_continued(tmp_path: 
     replies = [{"tool_calls": [LISTING]}, failing, "fine"]
     with chat(tmp_path, replies, **FILES) as terminal:
         begin(terminal)
-        terminal.type("be brief" + ENTER)
-        terminal.until(waits("queued for the next step", "be brief"))
+        terminal.enter("be brief", waits("queued for the next step", "be brief"))
         let_go(tmp_path)
         terminal.until("Enter on an empty line tries again")
         terminal.prompt()
@@ -219,8 +213,7 @@ def test_a_failed_turn_returns_queued_lines(tmp_path: Path) -> None:
     failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}}
     with chat(tmp_path, [failing, "fine"]) as terminal:
         begin(terminal)
-        terminal.type("hello?" + ENTER)
-        terminal.until(waits("queued for the next step", "hello"))
+        terminal.enter("hello?", waits("queued for the next step", "hello"))
         let_go(tmp_path)
         terminal.until("no such model")
         terminal.until(r"› hello\?")
@@ -234,14 +227,11 @@ def test_a_failed_plain_turn_is_sent_again_before_queued_lines(tmp_path: Path) -
     failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}}
     with chat(tmp_path, [failing, "fine"], plain=True) as terminal:
         begin(terminal)
-        terminal.type("hello?" + ENTER)
-        terminal.until(waits("queued for the next step", "hello"))
+        terminal.enter("hello?", waits("queued for the next step", "hello"))
         let_go(tmp_path)
         terminal.until("/retry tries again")
         terminal.until(r"Not sent yet.*hello\?")
-        terminal.type("/retry" + ENTER)
-        terminal.until("fine")
-        terminal.until(r"Not sent yet.*hello\?")
+        terminal.enter("/retry", "fine", r"Not sent yet.*hello\?")
         assert prompts(leave(terminal)) == ["go"]
     assert "Enter on an empty line" not in terminal.shown
 
@@ -253,8 +243,7 @@ def test_at_the_limit_of_a_turn_the_line_is_the_next_prompt(tmp_path: Path) -> N
     }
     with chat(tmp_path, ["first", "second"], session=session) as terminal:
         begin(terminal)
-        terminal.type("go on" + ENTER)
-        terminal.until(waits("queued for the next step", "go on"))
+        terminal.enter("go on", waits("queued for the next step", "go on"))
         let_go(tmp_path)
         terminal.until("first")
         terminal.until("› go on")
@@ -329,8 +318,7 @@ def test_without_steering_the_line_is_the_next_prompt(tmp_path: Path, plain: boo
     }
     with chat(tmp_path, ["first", "second"], plain=plain, session=session) as terminal:
         begin(terminal)
-        terminal.type("what now?" + ENTER)
-        terminal.until(waits("will run when it finishes", r"what now\?"))
+        terminal.enter("what now?", waits("will run when it finishes", r"what now\?"))
         let_go(tmp_path)
         terminal.until("first")
         terminal.until(r"[›>] what now\?")
@@ -398,8 +386,7 @@ def test_a_loop_that_lists_no_messages_shows_them_once_it_has_used_them(
     replies = ["first", "second"]
     with chat(tmp_path, replies, plain=plain, held=(), session=steered(tmp_path)) as terminal:
         begin(terminal)
-        terminal.type("be brief" + ENTER)
-        terminal.until(waits("queued for the next step", "be brief"))
+        terminal.enter("be brief", waits("queued for the next step", "be brief"))
         assert not re.search(r"[›>] be brief\s*\n", terminal.shown[terminal.shown.rindex("go") :])
         let_go(tmp_path)
         terminal.until("[›>] be brief")
@@ -413,8 +400,7 @@ def test_a_loop_that_lists_no_messages_shows_them_once_it_has_used_them(
 def test_ctrl_c_returns_lines_that_the_loop_would_drop(tmp_path: Path, plain: bool) -> None:
     with chat(tmp_path, ["fine"], plain=plain, held=(), session=steered(tmp_path)) as terminal:
         begin(terminal)
-        terminal.type("rather this" + ENTER)
-        terminal.until(waits("queued for the next step", "rather this"))
+        terminal.enter("rather this", waits("queued for the next step", "rather this"))
         terminal.type(CTRL_C)
         key = "/retry" if plain else "Enter on an empty line"
         terminal.until(f"stopped before an answer; {key} sends")
@@ -453,8 +439,7 @@ def test_a_message_that_the_loop_has_not_used_is_the_prompt_in_the_background(
     session = steered(tmp_path, LATE_LOOP)
     with chat(tmp_path, ["fine"], held=(), session=session) as terminal:
         begin(terminal)
-        terminal.type("rather this" + ENTER)
-        terminal.until(waits("queued for the next step", "rather this"))
+        terminal.enter("rather this", waits("queued for the next step", "rather this"))
         terminal.type(CTRL_B)
         terminal.until("going to the background")
         let_go(tmp_path)
@@ -488,8 +473,7 @@ def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain
         terminal.until("[›>] afterw")
         if not plain:
             terminal.until("afterw")
-        terminal.type("ards" + ENTER)
-        terminal.until(waits("queued for the next step", "afterwards"))
+        terminal.enter("ards", waits("queued for the next step", "afterwards"))
         let_go(tmp_path, 1)
         terminal.until("second")
         terminal.prompt()
@@ -501,8 +485,7 @@ def test_a_narrower_terminal_shows_the_live_region_once(tmp_path: Path) -> None:
     with chat(tmp_path, ["done"]) as terminal:
         begin(terminal)
         terminal.until("waiting")
-        terminal.type("later" + ENTER)
-        terminal.until("queued for the next step: later")
+        terminal.enter("later", "queued for the next step: later")
         before = len(terminal.raw)
         terminal.process.setwinsize(30, 40)
         terminal.until("queued for the next step: later")

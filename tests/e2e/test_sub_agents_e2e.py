@@ -18,7 +18,7 @@ from tests.e2e.agent_scripts import (
     task,
     tasks,
 )
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
 from tests.support.plans import mock_plan, module_folder
 from tests.support.schemas import RESULT, STREAM
@@ -50,8 +50,7 @@ def to_result(done: Finished, code: int = 0) -> dict[str, Any]:
 
 
 def saved(session_id: str) -> dict[str, Any]:
-    shown = run_amplifier("session", "show", session_id, "--output", "json")
-    assert shown.code == 0, shown.stderr
+    shown = succeed("session", "show", session_id, "--output", "json")
     return json.loads(shown.stdout)
 
 
@@ -109,8 +108,7 @@ def test_a_fork_continues_the_agents_of_its_source(folder: Path) -> None:
         before = (SessionStore().root / child.id / "transcript.jsonl").read_bytes()
 
         def fork(*arguments: str) -> str:
-            done = run_amplifier("session", "fork", *arguments, cwd=folder)
-            assert done.code == 0, done.stderr
+            done = succeed("session", "fork", *arguments, cwd=folder)
             return done.stdout.strip()
 
         early, late = fork("s1", "--at", "1"), fork("s1")

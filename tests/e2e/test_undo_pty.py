@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.plans import mock_plan
-from tests.support.terminal import CTRL_D, Terminal
+from tests.support.terminal import CTRL_D, Chat
 
 BACKED_UP = {"tools": [{"module": "tool-filesystem"}], "hooks": [{"module": "hooks-backup"}]}
 
@@ -33,8 +33,7 @@ def test_undo_reverts_turn_by_turn_even_after_resume(project: Path, tmp_path: Pa
         "second done",
     ]
     plan = mock_plan(tmp_path, replies, **BACKED_UP)
-    with Terminal("run", "-f", plan, cwd=project) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=project) as terminal:
         terminal.ask("/undo", "No file changes to undo")
         terminal.ask("do the first thing", "first done")
         terminal.ask("do the second thing", "second done")
@@ -50,8 +49,7 @@ def test_undo_reverts_turn_by_turn_even_after_resume(project: Path, tmp_path: Pa
         assert terminal.finish() == 0
     session = re.search(r"run --resume (\S+)", terminal.shown)
     assert session
-    with Terminal("run", "--resume", session[1], cwd=project) as terminal:
-        terminal.prompt()
+    with Chat("--resume", session[1], cwd=project) as terminal:
         terminal.ask("/undo", "Undone: do the first thing")
         assert (project / "a.txt").read_text() == "zero\n"
         terminal.ask("/undo", "No file changes to undo")
@@ -60,8 +58,7 @@ def test_undo_reverts_turn_by_turn_even_after_resume(project: Path, tmp_path: Pa
 def test_files_changed_since_are_skipped_without_force(project: Path, tmp_path: Path) -> None:
     replies = [call("edit_file", path="a.txt", old_string="zero", new_string="one"), "done"]
     plan = mock_plan(tmp_path, replies, **BACKED_UP)
-    with Terminal("run", "-f", plan, cwd=project) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=project) as terminal:
         terminal.ask("go", "done")
         (project / "a.txt").write_text("mine\n")
         terminal.ask("/undo", "Use /undo force to restore the skipped files")
@@ -89,8 +86,7 @@ def test_changes_of_a_sub_agent_are_undone_with_the_turn(project: Path, tmp_path
             }
         },
     )
-    with Terminal("run", "-f", plan, cwd=project) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=project) as terminal:
         terminal.ask("let it be changed", "all done")
         assert (project / "a.txt").read_text() == "one\n"
         terminal.ask("/undo", r"Undone: let it be changed .*restored +a\.txt")
@@ -99,6 +95,5 @@ def test_changes_of_a_sub_agent_are_undone_with_the_turn(project: Path, tmp_path
 
 def test_without_the_module_undo_says_how_to_add_it(project: Path, tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["ok"])
-    with Terminal("run", "-f", plan, cwd=project) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, cwd=project) as terminal:
         terminal.ask("/undo", "amplifier module add hooks-backup")

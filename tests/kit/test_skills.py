@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.modules.tool_skills.test_tool import add_skill
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.plugins import write_plugin
 
 
@@ -24,7 +24,7 @@ def test_skills_are_listed_and_shown(tmp_path: Path) -> None:
 
 def test_skills_of_plugins_are_listed_and_shown(tmp_path: Path) -> None:
     plugin = write_plugin(tmp_path / "plugin")
-    assert run_amplifier("plugin", "add", plugin, "--yes", cwd=tmp_path).code == 0
+    succeed("plugin", "add", plugin, "--yes", cwd=tmp_path)
     listed = json.loads(run_amplifier("skill", "list", "--output", "json", cwd=tmp_path).stdout)
     assert [(skill["name"], skill["origin"]) for skill in listed] == [("triage", "review")]
     assert "Read each issue twice." in run_amplifier("skill", "show", "triage", cwd=tmp_path).stdout

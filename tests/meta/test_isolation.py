@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import cli
-from tests.support.cli import child_environment, run_amplifier, start_amplifier
+from tests.support.cli import child_environment, start_amplifier, succeed
 from tests.support.fixtures import scrubbed
 from tests.support.network_guard import sitecustomize as network
 from tests.support.network_guard.sitecustomize import NetworkForbidden, is_loopback
@@ -94,8 +94,7 @@ def test_git_needs_no_settings_of_the_user(tmp_path: Path) -> None:
 
 
 def test_the_program_runs_as_installed(tmp_path: Path) -> None:
-    finished = run_amplifier("--version", home=tmp_path / "home")
-    assert finished.code == 0
+    finished = succeed("--version", home=tmp_path / "home")
     assert finished.stdout.strip()
     assert finished.home == tmp_path / "home"
 

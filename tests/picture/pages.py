@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from tests.picture.chat import ANSWER, EDIT, FILES, QUESTION, SEARCH
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.plans import mock_plan
 
 SESSION, REPORT = (Path(__file__).with_name(f"{name}.svg") for name in ("session", "report"))
@@ -124,8 +124,7 @@ def batch_report() -> str:
 
 
 def _run(*arguments: str, cwd: Path, home: Path) -> str:
-    done = run_amplifier(*arguments, cwd=cwd, home=home)
-    assert done.code == 0, done.stderr
+    done = succeed(*arguments, cwd=cwd, home=home)
     return done.stdout
 
 

@@ -19,7 +19,7 @@ from amplifier_app.sessions.store import SessionStore
 from tests.bench.peers import CODEX_CONFIG
 from tests.serve.test_mcp_http import TOKEN
 from tests.serve.test_mcp_http import serving as serving_mcp
-from tests.support.cli import amplifier_command, child_environment, run_amplifier
+from tests.support.cli import amplifier_command, child_environment, succeed
 from tests.support.http_server import serving
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.plans import mock_plan
@@ -263,13 +263,11 @@ def test_harbor_accepts_trajectories(tmp_path: Path) -> None:
     task = {"name": "task", "input": {"agent": "helper", "instruction": "look"}}
     plan = mock_plan(tmp_path, [{"tool_calls": [task]}, "seen"], tools=["tool-task"], agents=agents)
     for words in (("--session", "one", "begin"), ("--fork", "one", "go on")):
-        done = run_amplifier("run", "-f", plan, *words, cwd=tmp_path)
-        assert done.code == 0, done.stderr
+        succeed("run", "-f", plan, *words, cwd=tmp_path)
     texts = ""
     for session in ("one", SessionStore().latest(str(tmp_path)).id):
         file = tmp_path / f"{session}.json"
-        done = run_amplifier("session", "export", session, "--atif", "--to", file, cwd=tmp_path)
-        assert done.code == 0, done.stderr
+        succeed("session", "export", session, "--atif", "--to", file, cwd=tmp_path)
         checked = run(tmp_path, [str(python), "-m", "harbor.utils.trajectory_validator", str(file)])
         assert checked.returncode == 0, checked.stdout + checked.stderr
         texts += file.read_text()

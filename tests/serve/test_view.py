@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import httpx2
 import pytest
 
-from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.cli import run_amplifier, start_amplifier, succeed
 from tests.support.packages import wheel
 from tests.support.plans import held_plan, let_go, mock_plan
 from tests.support.waiting import wait_until
@@ -48,8 +48,7 @@ def browser(address: str) -> Generator[httpx2.Client]:
 def test_sessions_are_listed_and_shown_without_secrets(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
     prompt = f"<script>alert(1)</script> {SECRET}"
-    done = run_amplifier("run", "-f", plan, "--session", "one", prompt, cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("run", "-f", plan, "--session", "one", prompt, cwd=tmp_path)
     with viewing() as address, browser(address) as client:
         pages = [client.get(path).text for path in ("/", "/session/one", "/session/one/page")]
         assert '<a href="/session/one">' in pages[0]
@@ -81,8 +80,7 @@ def test_a_page_changes_with_its_session(tmp_path: Path) -> None:
 def test_a_batch_has_a_page_that_changes_with_it(tmp_path: Path) -> None:
     (tmp_path / "rows.txt").write_text(f"one {SECRET}\ntwo\n")
     plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
-    done = run_amplifier("batch", "run", plan, "rows.txt", "-o", "out", cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("batch", "run", plan, "rows.txt", "-o", "out", cwd=tmp_path)
     with viewing("out", cwd=tmp_path) as address, browser(address) as client:
         assert "/folder?token=" in address
         assert 'src="/folder/page"' in client.get("/folder").text
@@ -91,8 +89,7 @@ def test_a_batch_has_a_page_that_changes_with_it(tmp_path: Path) -> None:
         assert SECRET not in page
         assert "Scores" not in page
         score = ("batch", "score", "out", "--score", "size=echo 3")
-        done = run_amplifier(*score, cwd=tmp_path)
-        assert done.code == 0, done.stderr
+        succeed(*score, cwd=tmp_path)
         assert client.get("/folder/version").text != version
         assert "Scores" in client.get("/folder/page").text
         assert client.get("/folder/other").status_code == 404
@@ -134,8 +131,7 @@ def test_a_broken_page_of_a_package_is_named_and_harms_no_other(tmp_path: Path) 
         archive.extractall(tmp_path / "site")
     (tmp_path / "rows.txt").write_text("one")
     plan = mock_plan(tmp_path, ["x"])
-    done = run_amplifier("batch", "run", plan, "rows.txt", "-o", "out", cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("batch", "run", plan, "rows.txt", "-o", "out", cwd=tmp_path)
     options: dict[str, Any] = {"cwd": tmp_path, "env": {"PYTHONPATH": str(tmp_path / "site")}}
     warning = "cannot load the page broken:fail: ValueError: no licence"
     with viewing("out", warning=warning, **options) as address, browser(address) as client:

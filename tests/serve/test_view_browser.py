@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.serve.test_view import viewing
-from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.cli import start_amplifier, succeed
 from tests.support.plans import held_plan, let_go, mock_plan
 from tests.support.waiting import wait_until
 
@@ -125,8 +125,7 @@ def test_nothing_of_a_session_runs_or_changes_the_page(tmp_path: Path) -> None:
     call = {"name": "bash", "input": {"command": f"cat bad.html; : {HOSTILE!r}"}}
     replies = [{"text": HOSTILE, "tool_calls": [call]}, HOSTILE]
     plan = mock_plan(tmp_path, replies, tools=["tool-bash"])
-    done = run_amplifier("run", "-f", plan, "--session", "bad", HOSTILE, cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("run", "-f", plan, "--session", "bad", HOSTILE, cwd=tmp_path)
     with viewing("bad") as address, browsing(tmp_path, address) as browser:
         browser.wait_for(f"{FRAME}?.body?.innerText.includes('onerror')")
         browser.wait_for("known !== undefined")

@@ -213,3 +213,10 @@ def run_amplifier(
         (stderr or b"").decode("utf-8", "replace"),
         home,
     )
+
+
+def succeed(*arguments: str | Path, **options: Any) -> Finished:
+    """Runs `run_amplifier` with these arguments, which has to end with exit code 0."""
+    finished = run_amplifier(*arguments, **options)
+    assert finished.code == 0, finished.stderr
+    return finished

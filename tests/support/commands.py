@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import click
 
 from amplifier_app.commands.group import amplifier_command
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 from tests.support.module_repositories import write_files
 from tests.support.plans import mock_plan, module_folder
 from tests.support.plugins import write_plugin
@@ -256,18 +256,15 @@ def furnished(folder: Path, *, with_batch: bool = True) -> Furnished:
     ids = ("20260101-000000-aaaaaa", "20260102-000000-bbbbbb")
     bundle = out / "saved.tar.gz"
     for session in ids:
-        done = run_amplifier("run", "hi", "-f", plan, "--session", session, home=home, cwd=work)
-        assert done.code == 0, done.stderr
-    done = run_amplifier("session", "export", ids[0], "--bundle", "-o", bundle, home=home, cwd=work)
-    assert done.code == 0, done.stderr
-    done = run_amplifier(
+        succeed("run", "hi", "-f", plan, "--session", session, home=home, cwd=work)
+    succeed("session", "export", ids[0], "--bundle", "-o", bundle, home=home, cwd=work)
+    succeed(
         *("init", "--provider", "anthropic", "--model", "m", "--no-test"),
         *("--key-stdin", "--key-in", "file"),
         home=home,
         cwd=work,
         stdin="not-a-real-key\n",
     )
-    assert done.code == 0, done.stderr
     (work / "rows.txt").write_text("hi\n", encoding="utf-8")
     tests = work / "hi.test.yaml"
     tests.write_text(
@@ -275,8 +272,7 @@ def furnished(folder: Path, *, with_batch: bool = True) -> Furnished:
     )
     batch = out / "batch"
     if with_batch:
-        done = run_amplifier("batch", "run", plan, "rows.txt", "-o", batch, home=home, cwd=work)
-        assert done.code == 0, done.stderr
+        succeed("batch", "run", plan, "rows.txt", "-o", batch, home=home, cwd=work)
     scorer = work / "scorer.py"
     scorer.write_text("def size(answer, row, result):\n    return len(answer)\n", encoding="utf-8")
     write_files(folder / "project", {".amplifier/settings.yaml": "profile: mock\n"})

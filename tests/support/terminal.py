@@ -194,11 +194,15 @@ class Terminal:
     def type(self, keys: str) -> None:
         self.process.send(keys)
 
-    def ask(self, text: str, *shown: str) -> None:
-        """Send a line to the chat; wait until each pattern appears, then for the next prompt."""
+    def enter(self, text: str, *shown: str) -> None:
+        """Send a line; wait until each pattern appears."""
         self.type(text + ENTER)
         for pattern in shown:
             self.until(pattern)
+
+    def ask(self, text: str, *shown: str) -> None:
+        """Send a line to the chat; wait until each pattern appears, then for the next prompt."""
+        self.enter(text, *shown)
         self.prompt()
 
     def quit(self) -> None:
@@ -212,3 +216,18 @@ class Terminal:
         self.raw += self.process.before or ""
         self.process.close()
         return self.process.exitstatus if self.process.exitstatus is not None else -1
+
+
+class Chat(Terminal):
+    """`amplifier run` on a terminal, which waits for a prompt when the block of its `with` begins."""
+
+    def __init__(self, *arguments: str | Path, **options: Any) -> None:
+        super().__init__("run", *arguments, **options)
+
+    def __enter__(self) -> Self:
+        try:
+            self.prompt()
+        except BaseException:
+            self.process.close(force=True)
+            raise
+        return self

@@ -13,7 +13,7 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import Address, Environment, KeyStore, environment, fill_environment
-from tests.support.cli import run_amplifier, run_python, start_python
+from tests.support.cli import run_amplifier, run_python, start_python, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.small_disk import file_size_limit
 from tests.support.terminal import Terminal
@@ -298,8 +298,7 @@ def test_a_plan_that_needs_a_key_of_a_locked_keyring_stops(keyring_file: Path) -
     assert "locked" in done.stderr
     assert "Unlock the keyring, or set ANTHROPIC_API_KEY." in done.stderr
     # … and no obstacle where it is not needed.
-    done = run_amplifier("run", "--profile", "mock", "hi", env=env)
-    assert done.code == 0, done.stderr
+    done = succeed("run", "--profile", "mock", "hi", env=env)
     assert "the collection is locked" in done.stderr
     # A variable that is set does without the keyring.
     with ScriptedLLM.running(["hello"]) as server:
@@ -440,8 +439,7 @@ def test_a_stored_key_is_visible_to_its_provider_only(tmp_path: Path, home: Path
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ODD_COPY": "x"}
         address = Address("ANTHROPIC_BASE_URL", server.base_url)
         KeyStore().store("ANTHROPIC_API_KEY", KEY, address=address)
-        done = run_amplifier("run", "--approve", "allow", "go", cwd=tmp_path, env=env)
-        assert done.code == 0, done.stderr
+        done = succeed("run", "--approve", "allow", "go", cwd=tmp_path, env=env)
         (sent,) = (
             block
             for block in server.completions[1].body["messages"][-1]["content"]

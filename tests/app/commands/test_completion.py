@@ -9,7 +9,7 @@ from pathlib import Path
 
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.commands.completion import complete
-from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.cli import run_amplifier, start_amplifier, succeed
 from tests.support.module_repositories import write_files
 
 
@@ -65,7 +65,7 @@ def test_words_are_completed() -> None:
 
 
 def test_saved_sessions_are_offered() -> None:
-    assert run_amplifier("run", "--profile", "mock", "hi").code == 0
+    succeed("run", "--profile", "mock", "hi")
     (session,) = completed("amplifier session show ")
     assert completed(f"amplifier run --resume {session[:8]}") == [session]
     assert completed(f"amplifier resume {session[:8]}") == [session]
@@ -75,7 +75,7 @@ def test_a_project_is_read_only_if_it_is_trusted(tmp_path: Path) -> None:
     files = {".amplifier/profiles/ours.yaml": "extends: default\n", "amplifier.py": "1 / 0"}
     project = write_files(tmp_path / "project", files)
     assert completed("amplifier run --profile ou", project) == []
-    assert run_amplifier("trust", "--yes", cwd=project).code == 0
+    succeed("trust", "--yes", cwd=project)
     assert completed("amplifier run --profile ou", project) == ["ours"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.terminal import Terminal
 
 SRC = Path(__file__).parents[3] / "src"
@@ -49,8 +49,7 @@ def test_every_page_of_the_program_can_be_shown() -> None:
 
 
 def test_a_page_in_a_pipe_is_its_markdown() -> None:
-    run = run_amplifier("docs", "trust")
-    assert run.code == 0
+    run = succeed("docs", "trust")
     assert run.stdout == (SRC / "amplifier_app" / "trust" / "README.md").read_text()
 
 
@@ -72,8 +71,7 @@ def test_a_page_on_a_terminal_is_rendered() -> None:
 
 
 def test_a_search_names_topic_and_line() -> None:
-    run = run_amplifier("docs", "--search", "EXIT CODES")
-    assert run.code == 0
+    run = succeed("docs", "--search", "EXIT CODES")
     found = re.search(r"^output:(\d+): ## Exit codes$", run.stdout, re.MULTILINE)
     assert found is not None
     page = (SRC / "amplifier_app" / "render" / "README.md").read_text().splitlines()
@@ -111,8 +109,7 @@ def test_an_unknown_topic_is_a_usage_error_with_a_hint(topic: str, hint: str) ->
 
 
 def _json(*arguments: str) -> str:
-    run = run_amplifier(*arguments, "--output", "json")
-    assert run.code == 0, run.stderr
+    run = succeed(*arguments, "--output", "json")
     return run.stdout
 
 

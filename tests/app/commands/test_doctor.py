@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from amplifier_app.base.keys import KeyStore
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm_server import ScriptedLLM
 
 KEY = "sk-secret-0123456789abcdef"
@@ -212,8 +212,7 @@ def test_linked_sessions_fail_and_readable_ones_are_a_warning(home: Path, tmp_pa
 
 
 def test_saved_sessions_and_the_cache_are_counted(home: Path) -> None:
-    done = run_amplifier("run", "--profile", "mock", "hi")
-    assert done.code == 0, done.stderr
+    succeed("run", "--profile", "mock", "hi")
     (home / "cache").mkdir(exist_ok=True)
     (home / "cache" / "model").write_bytes(b"x" * 3_000_000)
     found = diagnosed()

@@ -15,6 +15,7 @@ from tests.support.cli import (
     Finished,
     run_amplifier,
     start_amplifier,
+    succeed,
 )
 from tests.support.llm_server import ScriptedLLM, Status, closed_port
 
@@ -345,10 +346,10 @@ def test_the_one_that_was_set_up_last_is_asked_first() -> None:
         url = ("--base-url", server.base_url, "--no-test", "-m", "m")
         for name, path in (("openai", "chat/completions"), ("anthropic", "messages")):
             assert init("-p", name, *url).code == 0
-            assert run_amplifier("run", "hi").code == 0
+            succeed("run", "hi")
             assert server.completions[-1].path.endswith(path)
         assert init("-p", "openai", key=None).code == 0
-        assert run_amplifier("run", "hi").code == 0
+        succeed("run", "hi")
         assert server.completions[-1].path.endswith("chat/completions")
 
 
@@ -356,8 +357,7 @@ def test_a_profile_that_leaves_providers_out_still_does() -> None:
     with ScriptedLLM.running(["from the server"]) as server:
         options = ("--base-url", server.base_url, "-m", "m", "--no-test")
         assert init("-p", "openai", *options).code == 0
-        done = run_amplifier("run", "--profile", "mock", "hi")
-        assert done.code == 0, done.stderr
+        succeed("run", "--profile", "mock", "hi")
         assert server.requests == []
 
 

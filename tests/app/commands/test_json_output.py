@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import amplifier_app
 from amplifier_app.base.json_text import json_line, json_text
 from amplifier_app.sessions.store import SessionStore
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 from tests.support.plans import mock_plan
 
 
@@ -47,8 +47,7 @@ def test_commands_print_json_whatever_the_numbers(tmp_path: Path) -> None:
         ("session", "export", "s1", "--json"): '"-inf"',
     }
     for line, text in lines.items():
-        done = run_amplifier(*line, home=home, cwd=tmp_path)
-        assert done.code == 0, done.stderr
+        done = succeed(*line, home=home, cwd=tmp_path)
         strict(done.stdout)
         assert text in done.stdout, line
 

@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_app.base.file_writing import write_whole
 from amplifier_app.sessions.store import SessionStore
-from tests.support.cli import run_amplifier, run_python, start_amplifier
+from tests.support.cli import run_amplifier, run_python, start_amplifier, succeed
 from tests.support.conditions import Conditions
 from tests.support.plans import mock_plan
 
@@ -79,7 +79,7 @@ def test_a_home_that_cannot_be_written_to_exits_with_6_and_a_hint() -> None:
         "amplifier: cannot create /proc/home/sessions: No such file or directory",
         "  Fix its permissions, or set AMPLIFIER_HOME to a folder of your own.",
     ]
-    assert run_amplifier("run", "-P", "mock", "--no-save", "hi", home=Path("/proc/home")).code == 0
+    succeed("run", "-P", "mock", "--no-save", "hi", home=Path("/proc/home"))
 
 
 def test_a_home_that_is_a_file_is_reported(tmp_path: Path) -> None:
@@ -125,8 +125,7 @@ def test_a_folder_whose_name_is_not_text_is_a_project(tmp_path: Path) -> None:
     ]
     tools = [{"module": "tool-filesystem"}, {"module": "tool-search"}]
     plan = mock_plan(tmp_path, [{"tool_calls": calls}, "done"], tools=tools)
-    first = run_amplifier("run", "-f", plan, "--session", "s", "hello", cwd=Path(folder))
-    assert first.code == 0, first.stderr
+    first = succeed("run", "-f", plan, "--session", "s", "hello", cwd=Path(folder))
     transcript = (first.home / "sessions/s/transcript.jsonl").read_text()
     assert transcript.count("udce9.txt") >= 2
     for arguments in (

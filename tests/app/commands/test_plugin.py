@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm_server import ScriptedLLM
 from tests.support.module_repositories import Repository, git, write_files
 from tests.support.plugins import SKILL, write_plugin
@@ -23,10 +23,7 @@ def plugin(home: Path, *words: str, **more: Any) -> Finished:
 
 def skills(home: Path) -> list[str]:
     """The folders of skills that plugins add to the mock profile."""
-    shown = run_amplifier(
-        "plan", "show", "-P", "mock", "--output", "json", home=home, cwd=home.parent
-    )
-    assert shown.code == 0, shown.stderr
+    shown = succeed("plan", "show", "-P", "mock", "--output", "json", home=home, cwd=home.parent)
     tools = json.loads(shown.stdout)["plan"]["tools"]
     [config] = [tool.get("config", {}) for tool in tools if tool["module"] == "tool-skills"]
     return [folder for folders in config.get("plugins", {}).values() for folder in folders]
@@ -269,8 +266,7 @@ def test_a_plugin_of_this_project_only_is_listed_and_shown(home: Path) -> None:
     write_plugin(project / "review")
     (project / ".amplifier").mkdir()
     run_amplifier("trust", "--yes", home=home, cwd=project)
-    added = run_amplifier("plugin", "add", "review", "--yes", home=home, cwd=project)
-    assert added.code == 0, added.stderr
+    succeed("plugin", "add", "review", "--yes", home=home, cwd=project)
     assert (project / ".amplifier/settings.local.yaml").exists()
     listed = run_amplifier("plugin", "list", "--output", "json", home=home, cwd=project)
     assert [plugin["name"] for plugin in json.loads(listed.stdout)] == ["review"]
@@ -283,7 +279,7 @@ def test_an_untrusted_project_adds_no_plugin(home: Path) -> None:
     write_files(project, {".amplifier/settings.yaml": "plugins: [../review]\n"})
     shown = run_amplifier("plugin", "list", home=home, cwd=project)
     assert "No plugins" in shown.stderr
-    assert run_amplifier("trust", "--yes", home=home, cwd=project).code == 0
+    succeed("trust", "--yes", home=home, cwd=project)
     trusted = run_amplifier(
         "plan", "show", "-P", "mock", "--output", "json", home=home, cwd=project
     )
@@ -303,7 +299,7 @@ def test_a_run_leaves_plugins_or_skills_out(home: Path) -> None:
 
     def offered(*options: str) -> str:
         with ScriptedLLM.running(["fine"]) as server:
-            done = run_amplifier(
+            succeed(
                 *(
                     "run",
                     "-p",
@@ -317,7 +313,6 @@ def test_a_run_leaves_plugins_or_skills_out(home: Path) -> None:
                 cwd=home.parent,
                 env={"ANTHROPIC_API_KEY": "sk-test"},
             )
-            assert done.code == 0, done.stderr
             return json.dumps(server.completions[0].body["tools"])
 
     assert "triage" in offered()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.module_repositories import write_files
 
 MOCK = "extends: mock\ndescription: {}\n"
@@ -24,13 +24,12 @@ def repo(tmp_path: Path, home: Path) -> Path:
     folder = tmp_path / "repo"
     (folder / ".amplifier" / "profiles").mkdir(parents=True)
     (folder / ".amplifier" / "profiles" / "team.yaml").write_text(MOCK.format("the team's"))
-    assert run_amplifier("trust", "--yes", home=home, cwd=folder).code == 0
+    succeed("trust", "--yes", home=home, cwd=folder)
     return folder
 
 
 def listed(home: Path, cwd: Path) -> dict[str, dict[str, Any]]:
-    done = run_amplifier("profile", "list", "--output", "json", home=home, cwd=cwd)
-    assert done.code == 0, done.stderr
+    done = succeed("profile", "list", "--output", "json", home=home, cwd=cwd)
     return {row["name"]: row for row in json.loads(done.stdout)}
 
 
@@ -64,8 +63,7 @@ def test_profiles_are_listed_the_users_own_in_front_of_the_bundled(home: Path) -
             "profiles/broken.yaml": "tolls: []\n",
         },
     )
-    done = run_amplifier("profile", "list", "--output", "json", home=home)
-    assert done.code == 0, done.stderr
+    done = succeed("profile", "list", "--output", "json", home=home)
     rows = {row["name"]: row for row in json.loads(done.stdout)}
     assert rows["default"]["scope"] == "user"
     assert rows["minimal"]["scope"] == "bundled"
@@ -82,8 +80,7 @@ def test_profiles_of_an_untrusted_project_are_left_out_and_that_is_said(
     folder = tmp_path / "repo" / ".amplifier" / "profiles"
     folder.mkdir(parents=True)
     (folder / "team.yaml").write_text(MOCK.format("x"))
-    done = run_amplifier("profile", "list", home=home, cwd=tmp_path / "repo")
-    assert done.code == 0
+    done = succeed("profile", "list", home=home, cwd=tmp_path / "repo")
     assert "team" not in done.stdout
     assert "amplifier trust" in done.stderr
 
@@ -95,8 +92,7 @@ def test_a_profile_is_used_from_then_on(home: Path, tmp_path: Path) -> None:
     assert (home / "settings.yaml").read_text() == "profile: mock\n"
     assert (home / "settings.yaml").stat().st_mode & 0o777 == 0o600
     assert chosen(home, tmp_path) == ["mock"]
-    ran = run_amplifier("run", "hi", home=home, cwd=tmp_path)
-    assert ran.code == 0, ran.stderr
+    succeed("run", "hi", home=home, cwd=tmp_path)
 
 
 def test_what_else_is_in_the_settings_stays(home: Path, tmp_path: Path) -> None:
@@ -151,8 +147,7 @@ def test_there_is_no_project_scope_without_a_project(home: Path, tmp_path: Path)
 
 def test_show_is_the_plan_with_settings_on_top(home: Path, tmp_path: Path) -> None:
     (home / "settings.yaml").write_text("exclude: [tool-bash]\n")
-    done = run_amplifier("profile", "show", "mock", home=home, cwd=tmp_path)
-    assert done.code == 0
+    done = succeed("profile", "show", "mock", home=home, cwd=tmp_path)
     assert "tool-filesystem" in done.stdout
     assert "tool-bash" not in done.stdout
     arguments = ("profile", "show", "mock", "--output", "json")
@@ -162,8 +157,7 @@ def test_show_is_the_plan_with_settings_on_top(home: Path, tmp_path: Path) -> No
 
 def test_a_run_says_what_could_be_misspelt_in_settings(home: Path, tmp_path: Path) -> None:
     (home / "settings.yaml").write_text("profile: mock\nexclude: [tool-bahs]\n")
-    done = run_amplifier("run", "hi", home=home, cwd=tmp_path)
-    assert done.code == 0
+    done = succeed("run", "hi", home=home, cwd=tmp_path)
     assert "settings.yaml:2:11 excludes 'tool-bahs', which the plan does not have" in done.stderr
     assert "did you mean 'tool-bash'?" in done.stderr
     assert "excludes" not in run_amplifier("run", "-q", "hi", home=home, cwd=tmp_path).stderr

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from amplifier_app.sessions.store import SessionStore
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.plans import mock_plan
 from tests.support.terminal import Terminal
 
@@ -17,8 +17,7 @@ def test_a_report_has_names_and_errors_but_no_texts(tmp_path: Path) -> None:
     hooks = [{"module": "hooks-logging"}]
     plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-filesystem"}], hooks=hooks)
     home = tmp_path / "home"
-    first = run_amplifier("run", "-f", plan, f"a prompt {KEY}", home=home, cwd=tmp_path)
-    assert first.code == 0, first.stderr
+    succeed("run", "-f", plan, f"a prompt {KEY}", home=home, cwd=tmp_path)
 
     refused = run_amplifier("report", home=home, cwd=tmp_path)
     assert refused.code == 2
@@ -31,8 +30,7 @@ def test_a_report_has_names_and_errors_but_no_texts(tmp_path: Path) -> None:
         assert terminal.finish() == 0
     assert [*tmp_path.glob("*.md")] == []
 
-    done = run_amplifier("report", "--yes", "--to", "r.md", home=home, cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("report", "--yes", "--to", "r.md", home=home, cwd=tmp_path)
     text = (tmp_path / "r.md").read_text()
     for part in ("amplifier 0", "python: 3", '"plan_digest": "sha256:', "tool:error", "read_file"):
         assert part in text, part
@@ -42,8 +40,7 @@ def test_a_report_has_names_and_errors_but_no_texts(tmp_path: Path) -> None:
     again = run_amplifier("report", "--yes", "--to", "r.md", home=home, cwd=tmp_path)
     assert (again.code, "r.md already exists" in again.stderr) == (2, True)
 
-    done = run_amplifier("report", "--yes", "--texts", "-o", "all.md", home=home, cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("report", "--yes", "--texts", "-o", "all.md", home=home, cwd=tmp_path)
     text = (tmp_path / "all.md").read_text()
     assert "My dear diary." in text
     assert KEY not in text
@@ -63,8 +60,7 @@ def test_texts_of_an_event_are_cut_without_secrets_and_also_if_they_are_keys(
     }
     (store.root / "s" / "events.jsonl").write_text(json.dumps(event) + "\n")
     saved.close()
-    done = run_amplifier("report", "--yes", "--to", "r.md", home=home, cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("report", "--yes", "--to", "r.md", home=home, cwd=tmp_path)
     text = (tmp_path / "r.md").read_text()
     for part in ("sk-ant", "a@example", "diary"):
         assert part not in text, part
@@ -72,8 +68,7 @@ def test_texts_of_an_event_are_cut_without_secrets_and_also_if_they_are_keys(
 
 
 def test_a_report_needs_no_session(tmp_path: Path) -> None:
-    done = run_amplifier("report", "--yes", "--to", "r.md", cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("report", "--yes", "--to", "r.md", cwd=tmp_path)
     assert "## Session" not in (tmp_path / "r.md").read_text()
     missing = run_amplifier("report", "--yes", "--session", "none", cwd=tmp_path)
     assert missing.code == 6

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 
 
 def test_the_tools_of_the_plan_are_listed_without_a_key(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text("extends: default\nexclude: [tool-bash]\n")
-    done = run_amplifier("tool", "list", "-f", "plan.yaml", cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    done = succeed("tool", "list", "-f", "plan.yaml", cwd=tmp_path)
     names = [line.split()[0] for line in done.stdout.splitlines()]
     assert names[0] == "TOOL"
     assert "read_file" in names
@@ -34,8 +33,7 @@ def test_a_tool_is_described_with_its_schema() -> None:
 def test_a_tool_is_run_with_its_input(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     given = json.dumps({"file_path": "a.txt"})
-    done = run_amplifier("tool", "invoke", "read_file", given, cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    done = succeed("tool", "invoke", "read_file", given, cwd=tmp_path)
     assert "one" in done.stdout
     piped = run_amplifier("tool", "invoke", "read_file", "-", cwd=tmp_path, stdin=given)
     assert piped.stdout == done.stdout

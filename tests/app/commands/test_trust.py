@@ -441,8 +441,7 @@ def test_a_damaged_record_grants_no_trust(project: Path) -> None:
 def test_input_typed_before_the_question_is_not_an_answer(project: Path) -> None:
     # A cold start takes its time, in which there is something to type.
     with Terminal("run", "hi", cwd=project, cold=True) as terminal:
-        terminal.type("trust" + ENTER + "1" + ENTER)
-        terminal.until("quit:")
+        terminal.enter("trust" + ENTER + "1", "quit:")
         terminal.type("3" + ENTER)
         assert terminal.finish() == 78
     assert TrustStore().records() == []
@@ -456,16 +455,14 @@ def test_a_terminal_prompts_and_the_answer_is_stored(project: Path) -> None:
     with Terminal("run", "hi", cwd=project, size=(40, 30)) as terminal:
         shown = terminal.until(r"not\s+trusted\s+yet.*quit:")
         assert "You are asked again when any of it" in shown.splitlines(), "wrapped between words"
-        terminal.type("trust" + ENTER)
-        terminal.until("done")
+        terminal.enter("trust", "done")
         assert terminal.finish() == 0
     assert amplifier(project, "run", "hi").stdout == "done\n"
     append(project / ".amplifier/settings.yaml", "# changed\n")
     with Terminal("run", "hi", cwd=project) as terminal:
         shown = terminal.until(r"has\s+changed\s+since\s+you\s+trusted\s+it.*quit:")
         assert "+# changed" in shown
-        terminal.type("1" + ENTER)
-        terminal.until("done")
+        terminal.enter("1", "done")
         assert terminal.finish() == 0
     with Terminal("trust", cwd=project) as terminal:
         terminal.until("trusted since")

@@ -15,7 +15,7 @@ from amplifier_app.plan.tree.nodes import MAX_PROBLEMS, MAX_TOTAL_BYTES
 from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import load
 from amplifier_support import files
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 
 PLAN = "session: {orchestrator: loop-basic, context: context-simple}\n"
 VALUE = f"{PLAN}providers:\n- module: provider-mock\n  config:\n    replies: "
@@ -229,8 +229,7 @@ PIPED = f"{PLAN}providers: [{{module: provider-mock, config: {{replies: [an answ
 def test_a_plan_comes_from_a_pipe(tmp_path: Path) -> None:
     done = run_amplifier("run", "hi", "-f", "-", stdin=PIPED, cwd=tmp_path)
     assert (done.code, done.stdout) == (0, "an answer\n"), done.stderr
-    done = run_amplifier("plan", "check", "-f", "/dev/stdin", stdin=PIPED, cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    done = succeed("plan", "check", "-f", "/dev/stdin", stdin=PIPED, cwd=tmp_path)
     done = run_amplifier("plan", "show", "-f", "-", stdin=f"{PIPED}x: 1\n", cwd=tmp_path)
     assert done.code == 78
     assert "stdin:3:1: unknown key 'x'" in done.stderr

@@ -17,7 +17,7 @@ from amplifier_app.plan.schema.rules import Agents, Check, Fields, Rule
 from amplifier_app.plan.tree.nodes import NOWHERE, to_node
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.sources.loading import load_plan
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,8 +43,7 @@ def walk(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_the_command_prints_a_valid_schema_without_an_id() -> None:
-    finished = run_amplifier("plan", "schema")
-    assert finished.code == 0, finished.stderr
+    finished = succeed("plan", "schema")
     assert finished.stderr == ""
     assert run_amplifier("schema", "plan").stdout == finished.stdout
     schema = json.loads(finished.stdout)

@@ -12,7 +12,7 @@ import pytest
 from amplifier_app.render.screen import image_protocol, picture
 from tests.support.images import RED_PNG
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
-from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.terminal import CTRL_D, Terminal
 
 
 def png(columns: int, rows: int) -> bytes:
@@ -107,8 +107,7 @@ def test_a_chat_draws_an_image_that_a_tool_read(
         }
         with Terminal("run", *options, cwd=tmp_path, env=env) as terminal:
             terminal.until("Ctrl-D to leave")
-            terminal.type("look" + ENTER)
-            terminal.until(r"It is red\.")
+            terminal.enter("look", r"It is red\.")
             terminal.type(CTRL_D)
             terminal.finish()
             data = base64.b64encode(RED_PNG).decode()

@@ -19,7 +19,7 @@ from amplifier_core.approval import (
 from amplifier_core.interfaces import ApprovalProvider, ApprovalRequest
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
-from tests.support.terminal import ENTER, Terminal
+from tests.support.terminal import ENTER, Chat, Terminal
 
 OPTIONS = ["Allow", "Deny", "Allow always"]
 
@@ -263,10 +263,8 @@ def test_on_a_terminal_the_hook_asks_the_user(tmp_path: Path, answer: str, code:
 
 
 def test_why_tells_no_more_than_a_hook_of_another_author_reports(tmp_path: Path) -> None:
-    with Terminal("run", "-f", gated_plan(tmp_path), cwd=tmp_path) as terminal:
-        terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until(r"\[3\] Deny")
+    with Chat("-f", gated_plan(tmp_path), cwd=tmp_path) as terminal:
+        terminal.enter("go", r"\[3\] Deny")
         terminal.ask("1", "as expected")
         terminal.ask("/why", "allowed by +not reported")
         terminal.type("/quit" + ENTER)

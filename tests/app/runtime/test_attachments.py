@@ -17,7 +17,7 @@ from amplifier_app.runtime.attachments import read_attachments
 from amplifier_support.images import read_image, without_metadata
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import Request, ScriptedLLM
-from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.terminal import CTRL_D, ENTER, Chat
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
@@ -181,8 +181,7 @@ def test_the_chat_takes_images_by_name_dropped_and_from_the_clipboard(tmp_path: 
             "ANTHROPIC_BASE_URL": server.base_url,
             "PATH": f"{programs}:{os.environ['PATH']}",
         }
-        with Terminal("run", cwd=work, env=env, size=(120, 30)) as terminal:
-            terminal.prompt()
+        with Chat(cwd=work, env=env, size=(120, 30)) as terminal:
             terminal.ask("what is @shot.png", "added shot.png: PNG image, 4x3 pixels.*One")
             dropped = f"{tmp_path}/dropped\\ one.png "
             terminal.type(f"\x1b[200~{dropped}\x1b[201~")
@@ -193,8 +192,7 @@ def test_the_chat_takes_images_by_name_dropped_and_from_the_clipboard(tmp_path: 
             terminal.type(ENTER)
             terminal.until("6x3\\s+pixels.*Three")
             terminal.prompt()
-            terminal.type("see @gone.png" + ENTER)
-            terminal.until("gone.png was not added: it does not exist")
+            terminal.enter("see @gone.png", "gone.png was not added: it does not exist")
             terminal.type(CTRL_D)
         sizes = [
             [(read_image(data).width) for data in images_in(request)]

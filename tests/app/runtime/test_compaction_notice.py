@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from amplifier_app.runtime.observers.notices import compaction_text
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 
 
 def test_a_line_says_what_became_of_messages_and_how_to_see_them(tmp_path: Path) -> None:
@@ -22,8 +22,7 @@ def test_a_line_says_what_became_of_messages_and_how_to_see_them(tmp_path: Path)
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
     for number, prompt in enumerate(("a" * 9_000, "b" * 9_000, "c")):
         options = ["-f", "plan.yaml", "--session", "mine"] if not number else ["--resume", "mine"]
-        done = run_amplifier("run", *options, prompt, cwd=tmp_path)
-        assert done.code == 0, done.stderr
+        done = succeed("run", *options, prompt, cwd=tmp_path)
     assert re.search(r"tokens, a summary replaces [1-3] messages?;", done.stderr), done.stderr
     assert done.stderr.count("the session keeps all: amplifier session show mine") == 1
     shown = run_amplifier("session", "show", "mine", cwd=tmp_path)

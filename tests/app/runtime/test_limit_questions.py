@@ -10,7 +10,7 @@ import pytest
 from amplifier_app.runtime.budget_limits import increment
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan
-from tests.support.terminal import CTRL_D, ENTER, Terminal
+from tests.support.terminal import CTRL_D, ENTER, Chat
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="drives a pseudo-terminal"
@@ -41,8 +41,7 @@ def test_the_user_raises_the_limit_and_the_turn_continues(tmp_path: Path) -> Non
     home = tmp_path / "home"
     plan = mock_plan(tmp_path, answers(4), tools=[{"module": "tool-filesystem"}])
     options = ("--max-cost", "0.1", "--session", "s")
-    with Terminal("run", "-f", plan, *options, home=home, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, *options, home=home, cwd=tmp_path) as terminal:
         terminal.type("go" + ENTER)
         terminal.until(r"90 % of the cost budget is used: \$0.09 of \$0.10")
         terminal.until(
@@ -53,8 +52,7 @@ def test_the_user_raises_the_limit_and_the_turn_continues(tmp_path: Path) -> Non
         terminal.prompt()
         # The next prompt starts at the new limit, also with another model.
         terminal.ask("/model other", r"model: other \(was mock-model\)")
-        terminal.type("more" + ENTER)
-        terminal.until(r"used \$0.15, limit \$0.15. Continue with \$0.075 more\?")
+        terminal.enter("more", r"used \$0.15, limit \$0.15. Continue with \$0.075 more\?")
         terminal.type("n")
         terminal.until(r"cost budget reached: used \$0.15, limit \$0.15")
         terminal.prompt()
@@ -70,8 +68,7 @@ def test_the_user_raises_the_limit_and_the_turn_continues(tmp_path: Path) -> Non
 def test_the_status_shows_what_is_used_of_each_budget(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, answers(0))
     options = ("--max-tokens-total", "5000", "--max-cost", "2")
-    with Terminal("run", "-f", plan, *options, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, *options, cwd=tmp_path) as terminal:
         terminal.ask("go", r"\$0\.03 of \$2\.00 · 100 of 5k tokens")
         terminal.ask("/status", r"budget +\$0\.03 of \$2\.00, 100 of 5k tokens")
         terminal.quit()
@@ -80,8 +77,7 @@ def test_the_status_shows_what_is_used_of_each_budget(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_steps_of_a_prompt_are_asked_about(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, answers(7), tools=[{"module": "tool-filesystem"}])
-    with Terminal("run", "-f", plan, "--max-steps", "5", cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, "--max-steps", "5", cwd=tmp_path) as terminal:
         terminal.type("go" + ENTER)
         terminal.until("80 % of the step limit of the prompt is used: 4 of 5")
         terminal.until(r"Step limit of the prompt reached: used 5, limit 5. Continue with 2 more\?")
@@ -95,10 +91,8 @@ def test_steps_of_a_prompt_are_asked_about(tmp_path: Path) -> None:
 
 def test_a_word_being_typed_is_not_an_answer(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, answers(3), tools=[{"module": "tool-filesystem"}])
-    with Terminal("run", "-f", plan, "--max-steps", "2", cwd=tmp_path) as terminal:
-        terminal.prompt()
-        terminal.type("go" + ENTER)
-        terminal.until(r"used 2, limit 2. Continue with 1 more\?")
+    with Chat("-f", plan, "--max-steps", "2", cwd=tmp_path) as terminal:
+        terminal.enter("go", r"used 2, limit 2. Continue with 1 more\?")
         terminal.type("you")
         terminal.until("you")
         terminal.type("\x7f" * 3 + "n")
@@ -122,8 +116,7 @@ def test_a_sub_agent_asks_for_the_limit_of_the_session(tmp_path: Path) -> None:
         agents={"worker": worker},
     )
     limit = ("--set", "session.budget.max_steps=2")
-    with Terminal("run", "-f", plan, *limit, cwd=tmp_path) as terminal:
-        terminal.prompt()
+    with Chat("-f", plan, *limit, cwd=tmp_path) as terminal:
         terminal.type("go" + ENTER)
         for used, agent in ((2, "worker: "), (3, "worker: "), (4, "")):
             terminal.until(f"{agent}Step budget reached: used {used}, limit {used}. Continue")

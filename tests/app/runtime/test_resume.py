@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.runtime.saved.resume import settings_to_restore
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, succeed
 from tests.support.plans import mock_plan, module_folder
 
 HOOK = """
@@ -20,8 +20,7 @@ async def mount(coordinator, config=None):
 
 
 def run(*args: object, **more: Any) -> Finished:
-    done = run_amplifier("run", *args, "--output", "stream-json", **more)
-    assert done.code == 0, done.stderr
+    done = succeed("run", *args, "--output", "stream-json", **more)
     return done
 
 

@@ -14,7 +14,7 @@ import pytest
 from amplifier_app.base.errors import ConfigError
 from amplifier_batch.input import as_json, compute_digest, read_rows
 from amplifier_support.installation import install_command
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 
 is_installed = importlib.util.find_spec("pyarrow") is not None
 needs_pyarrow = pytest.mark.skipif(not is_installed, reason="needs pyarrow")
@@ -136,8 +136,7 @@ def test_a_table_of_results_keeps_numbers_texts_and_mixed_values(tmp_path: Path)
         ("run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{id}}"),
         ("results", "out", "--to", "results.parquet"),
     ):
-        done = run_amplifier("batch", *words, home=tmp_path / "home", cwd=tmp_path)
-        assert done.code == 0, done.stderr
+        succeed("batch", *words, home=tmp_path / "home", cwd=tmp_path)
     found = parquet.read_table(tmp_path / "results.parquet").to_pylist()
     assert [(row["size"], row["share"], row["mixed"], row["list"]) for row in found] == [
         (1, 1.0, "x", "[1, 2]"),

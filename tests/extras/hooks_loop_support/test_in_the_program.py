@@ -9,7 +9,7 @@ import yaml
 
 from tests.extras.hooks_loop_support.loops import foreign_plan
 from tests.support import schemas
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.llm_server import ScriptedLLM
 from tests.support.plans import mock_plan
 
@@ -206,14 +206,13 @@ def test_without_limits_the_orchestrator_is_mounted_as_it_is(tmp_path: Path) -> 
     hooks = [{"module": "hooks-look", "source": str(hook.parent)}]
     plan = foreign_plan(tmp_path, ["done"], hooks=hooks)
     assert "SupportedLoop" not in run_amplifier("run", "-f", plan, "hi").stderr
-    limited = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1")
-    assert limited.code == 0
+    limited = succeed("run", "-f", plan, "hi", "--max-cost", "1")
     assert "SupportedLoop" in limited.stderr
 
 
 def test_a_locked_plan_needs_no_entry_for_it(tmp_path: Path) -> None:
     plan = foreign_plan(tmp_path, writing(4), tools=FILES)
-    assert run_amplifier("plan", "lock", "-f", plan).code == 0
+    succeed("plan", "lock", "-f", plan)
     code, result = run(plan, "--locked", "--max-cost", "0.03")
     assert (code, result["limit"]["name"]) == (7, "max_cost")
 

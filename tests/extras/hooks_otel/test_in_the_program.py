@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.extras.hooks_otel.collector import attributes, running
-from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.cli import Finished, run_amplifier, start_amplifier, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.plans import mock_plan
 from tests.support.waiting import wait_until
@@ -117,8 +117,7 @@ def test_a_run_that_is_stopped_delivers_what_it_did(tmp_path: Path) -> None:
 
 def test_the_console_is_standard_error(tmp_path: Path) -> None:
     file = plan(tmp_path, ["\x1b[31mdone"], exporter="console", capture_content=True)
-    done = run_amplifier("run", "-f", file, "go", cwd=tmp_path)
-    assert done.code == 0
+    done = succeed("run", "-f", file, "go", cwd=tmp_path)
     assert "\x1b" not in done.stderr
     spans = [json.loads(line) for line in said(done)]
     assert [span["name"].split()[0] for span in spans] == ["chat", "invoke_agent", "session"]

@@ -9,7 +9,7 @@ import pexpect
 import pytest
 
 from tests.extras.tool_mcp.support import RAW
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.installations import Environment
 from tests.support.terminal import ENTER, Terminal
 
@@ -57,13 +57,11 @@ def test_a_server_of_this_project_only_is_listed_and_tried(home: Path) -> None:
     project = home.parent / "project"
     (project / ".amplifier").mkdir(parents=True)
     run_amplifier("trust", "--yes", home=home, cwd=project)
-    added = run_amplifier("mcp", "add", "raw", "--", *SERVER, home=home, cwd=project)
-    assert added.code == 0, added.stderr
+    succeed("mcp", "add", "raw", "--", *SERVER, home=home, cwd=project)
     listed = run_amplifier("mcp", "list", "--output", "json", home=home, cwd=project)
     assert [server["name"] for server in json.loads(listed.stdout)] == ["raw"]
     assert json.loads(mcp(home, "list", "--output", "json").stdout) == []
-    tried = run_amplifier("mcp", "test", "raw", "-P", "mock", home=home, cwd=project)
-    assert tried.code == 0, tried.stderr
+    succeed("mcp", "test", "raw", "-P", "mock", home=home, cwd=project)
 
 
 def test_a_server_that_fails_is_a_fault_of_the_module(home: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.extras.tool_mcp.support import raw, session
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm.http import Request
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
@@ -196,8 +196,7 @@ def test_an_agent_searches_for_itself(tmp_path: Path) -> None:
 def test_the_weight_of_a_plan_is_that_of_its_first_request(tmp_path: Path) -> None:
     words = ("plan", "check", "--tokens", "--output", "json", "-f")
     plan = write_plan(tmp_path)
-    finished = run_amplifier(*words, plan, cwd=tmp_path, env={"ANTHROPIC_API_KEY": "sk-test"})
-    assert finished.code == 0, finished.stderr
+    finished = succeed(*words, plan, cwd=tmp_path, env={"ANTHROPIC_API_KEY": "sk-test"})
     weight = json.loads(finished.stdout)["tokens"]
     parts = {(part["kind"], part["name"]): part["tokens"] for part in weight["parts"]}
     assert sum(parts.values()) == weight["total"] <= 4_000

@@ -29,7 +29,7 @@ from amplifier_extras.tool_mcp.oauth import Flow, Kept
 from tests.extras.tool_mcp.oauth_server import CLIENT_ID, SECRET, Protected
 from tests.extras.tool_mcp.support import session
 from tests.extras.tool_mcp.test_in_a_run import environment, write_plan
-from tests.support.cli import Finished, run_amplifier, start_amplifier, start_python
+from tests.support.cli import Finished, run_amplifier, start_amplifier, start_python, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.raw_http import answer, raw_server
 from tests.support.results import read_text, to_exception
@@ -498,10 +498,9 @@ def test_removing_a_plugin_deletes_the_logins_of_its_servers(
     (plugin / "plugin.json").write_text('{"name": "far"}')
     servers = {"mcpServers": {"far": {"type": "streamable-http", "url": far.url}}}
     (plugin / "mcp.json").write_text(json.dumps(servers))
-    assert run_amplifier("plugin", "add", str(plugin), "--yes").code == 0
+    succeed("plugin", "add", str(plugin), "--yes")
     assert log_in(far, adds=False).code == 0
-    removed = run_amplifier("plugin", "remove", "far", "--yes")
-    assert removed.code == 0, removed.stderr
+    removed = succeed("plugin", "remove", "far", "--yes")
     assert "deleted the login for far at " in removed.stderr
     assert LoginStore().facts() == []
 

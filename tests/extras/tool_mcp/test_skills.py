@@ -12,7 +12,7 @@ from amplifier_extras.tool_mcp.skills import ServerSkills, parse_entry
 from amplifier_modules._shared.module.tools import InvalidInput
 from tests.extras.tool_mcp.support import Session, raw, session
 from tests.modules.tool_skills.test_tool import add_skill
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm_server import ScriptedLLM
 from tests.support.module_repositories import write_files
 from tests.support.plans import mock_plan
@@ -324,8 +324,7 @@ def test_a_run_without_skills_offers_none_of_a_server(folder: Path) -> None:
         env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
         for options in ((), ("--no-skills",)):
             words = ("run", "-f", "plan.yaml", *options, "go")
-            done = run_amplifier(*words, cwd=folder.parent, env=env)
-            assert done.code == 0, done.stderr
+            succeed(*words, cwd=folder.parent, env=env)
         offered = [{tool["name"] for tool in one.body["tools"]} for one in server.completions]
     assert offered[0] - offered[1] == {"mcp_docs_skill"}
 

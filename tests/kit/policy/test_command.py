@@ -19,7 +19,7 @@ from amplifier_core.testing import TestCoordinator
 from amplifier_kit.policy.rules import SavedCall, describe_call, rules_for
 from amplifier_modules.hooks_approval import mount
 from tests.support import planted
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.plans import mock_plan
 
 RULES: list[dict[str, Any]] = [
@@ -70,12 +70,11 @@ def session(tmp_path: Path) -> str:
         tools=[{"module": "tool-filesystem"}, {"module": "tool-bash"}],
         hooks=[{"module": "hooks-approval"}],
     )
-    done = run_amplifier(
+    succeed(
         *("run", "-f", file, "--approve", "allow", "--session", "good", "go"),
         cwd=tmp_path,
         home=tmp_path / "home",
     )
-    assert done.code == 0, done.stderr
     return "good"
 
 
@@ -213,7 +212,7 @@ def test_denied_calls_get_no_rule_and_repeated_ones_are_named_once(tmp_path: Pat
     assert run_amplifier(*run, "deny", cwd=tmp_path, home=tmp_path / "home").code == 8
     assert policy(tmp_path, "suggest", "twice").stderr == "amplifier: no rules needed\n"
     # The ids of the calls are the same again.
-    assert run_amplifier(*run, "allow", cwd=tmp_path, home=tmp_path / "home").code == 0
+    succeed(*run, "allow", cwd=tmp_path, home=tmp_path / "home")
     done = policy(tmp_path, "suggest", "twice")
     assert done.stdout.startswith("# For 1 call of session twice\n")
     assert done.stderr == "amplifier: no rule can allow: bash: touch y && touch z\n"

@@ -15,7 +15,7 @@ import pytest
 
 from amplifier_app.base.errors import UsageError
 from amplifier_kit.scaffold.command import generate
-from tests.support.cli import Finished, run_amplifier, run_python
+from tests.support.cli import Finished, run_amplifier, run_python, succeed
 from tests.support.conditions import Conditions
 
 NAMES = {
@@ -123,8 +123,7 @@ def test_a_new_module_is_mounted_by_a_plan_next_to_it(made: Made) -> None:
         "tools: [{module: my-tool, source: ./my-tool}]\n"
     )
     (parent / "mine.yaml").write_text(plan)
-    done = run_amplifier("run", "--plan", "mine.yaml", "Count.", cwd=parent)
-    assert done.code == 0, done.stderr
+    done = succeed("run", "--plan", "mine.yaml", "Count.", cwd=parent)
     assert '"words": 2' in done.stdout
 
 
@@ -226,9 +225,6 @@ def test_a_folder_that_is_not_writable_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_owner_can_use_it_whatever_the_umask(tmp_path: Path) -> None:
-    done = run_amplifier(
-        *("module", "new", "tool", "my-tool"), cwd=tmp_path, conditions=Conditions(umask=0o777)
-    )
-    assert done.code == 0, done.stderr
+    succeed(*("module", "new", "tool", "my-tool"), cwd=tmp_path, conditions=Conditions(umask=0o777))
     assert stat.S_IMODE((tmp_path / "my-tool").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "my-tool" / "README.md").stat().st_mode) == 0o600

@@ -9,7 +9,7 @@ import pytest
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_kit.validation.command import find_subject, validate_module
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 from tests.support.thorough import one_in
 
 MCP_SERVER = Path(__file__).parents[2] / "extras" / "tool_mcp" / "raw_server.py"
@@ -43,7 +43,7 @@ def test_a_bundled_module_is_valid_and_behaves(
     config = CONFIG.get(module_id, {})
     if module_id == "provider-replay":
         recording = tmp_path / "run.jsonl"
-        assert run_amplifier("run", "--profile", "mock", "--record", recording, "Hi.").code == 0
+        succeed("run", "--profile", "mock", "--record", recording, "Hi.")
         config = {"replay": str(recording)}
     if module_id == "tool-skills":
         (tmp_path / "skills" / "one").mkdir(parents=True)

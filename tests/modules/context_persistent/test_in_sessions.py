@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.cli import Finished, run_amplifier, start_amplifier, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.plans import mock_plan, module_folder
 
@@ -22,8 +22,7 @@ def plan_of(folder: Path, replies: list[Any], **more: Any) -> Path:
 
 
 def run(plan: Path, prompt: str, *arguments: str, session: str = "s") -> Finished:
-    done = run_amplifier("run", "-f", plan, prompt, "--session", session, *arguments)
-    assert done.code == 0, done.stderr
+    done = succeed("run", "-f", plan, prompt, "--session", session, *arguments)
     return done
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.plans import mock_plan, module_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
@@ -90,8 +90,7 @@ def test_the_user_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
         "remembered (always)",
         "answer",
     ]
-    done = run_amplifier("run", "-f", plan(tmp_path, calls[:1]), "go", cwd=work, home=home)
-    assert done.code == 0, done.stderr
+    succeed("run", "-f", plan(tmp_path, calls[:1]), "go", cwd=work, home=home)
     assert (work / "made").read_text() == "1\n1\n1\n"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
 PLAN: dict[str, Any] = {
@@ -71,8 +71,7 @@ def test_a_project_gives_text_only_once_it_is_trusted(tmp_path: Path) -> None:
                 *(["-f", str(plan(tmp_path)), "a"] if "run" in arguments else []),
             ]
             env = environment(server)
-            done = run_amplifier(*command, cwd=work / folder, home=home, env=env)
-            assert done.code == 0, done.stderr
+            succeed(*command, cwd=work / folder, home=home, env=env)
             sent = json.dumps([request.body for request in server.completions])
         return " ".join(text for text in ("please", "thanks") if f"Say {text}" in sent)
 

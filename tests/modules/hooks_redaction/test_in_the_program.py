@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support import planted
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.plans import mock_plan
 
 LEAKY = "Found:\n" + "\n".join(f"- {text}" for text in planted.PLANTED.values())
@@ -49,8 +49,7 @@ def leak(folder: Path, hooks: Any, *more: str, tools: bool = True) -> Finished:
     if tools:
         given["tools"] = [{"module": "tool-filesystem"}]
     plan = mock_plan(folder, replies if tools else [LEAKY], hooks=hooks, **given)
-    done = run_amplifier("run", "-f", plan, *more, LEAKY, cwd=folder)
-    assert done.code == 0, done.stderr
+    done = succeed("run", "-f", plan, *more, LEAKY, cwd=folder)
     return done
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_modules.hooks_shell.foreign import Format, to_foreign, to_own
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.module_repositories import write_files
 from tests.support.plugins import write_plugin
@@ -333,7 +333,7 @@ def test_settings_of_a_project_are_read_with_care(
     tmp_path: Path, text: str, code: int, said: str
 ) -> None:
     work = write_files(tmp_path / "work", {".claude/settings.json": text, "AGENTS.md": "Be kind."})
-    assert run_amplifier("trust", "--yes", cwd=work).code == 0
+    succeed("trust", "--yes", cwd=work)
     call = ToolCall("bash", {"command": "touch made"})
     done, _ = run(tmp_path, "import", ["claude", "codex"], call)
     assert done.code == code, done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_support.sandbox import available
-from tests.support.cli import run_amplifier
+from tests.support.cli import succeed
 from tests.support.plans import mock_plan
 
 pytestmark = pytest.mark.skipif(
@@ -32,8 +32,7 @@ def test_denials_are_reported_to_the_model_in_events_and_in_the_result(tmp_path:
         for n, command in enumerate(commands)
     ]
     plan = mock_plan(tmp_path, [{"tool_calls": calls}, "done"], tools=[{"module": "tool-bash"}])
-    done = run_amplifier("run", "-f", plan, "go", "--output", "stream-json", cwd=work, home=home)
-    assert done.code == 0, done.stderr
+    done = succeed("run", "-f", plan, "go", "--output", "stream-json", cwd=work, home=home)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     outputs = {one["id"]: one["output"] for one in events if one["type"] == "tool_end"}
     only = f"[the sandbox may be the reason: commands can change only {work} and $TMPDIR"
@@ -58,11 +57,10 @@ def test_without_a_sandbox_commands_get_no_notes(tmp_path: Path) -> None:
     work.mkdir()
     call = {"name": "bash", "input": {"command": "echo Permission denied; exit 1"}}
     plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "x"], tools=[{"module": "tool-bash"}])
-    done = run_amplifier(
+    done = succeed(
         *("run", "-f", plan, "go", "--output", "stream-json", "--sandbox", "off"),
         cwd=work,
         home=home,
     )
-    assert done.code == 0, done.stderr
     assert "the sandbox may be" not in done.stdout
     assert json.loads(done.stdout.splitlines()[-1])["denied"] == []

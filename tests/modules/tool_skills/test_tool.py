@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_modules._shared.skills import Root, find_skills, list_roots
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.plans import mock_plan
 
@@ -28,8 +28,7 @@ def run(
     """Run the default profile in a folder, and return the bodies of its requests."""
     with ScriptedLLM.running([*replies, "done"]) as server:
         env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
-        done = run_amplifier("run", *options, "go", cwd=folder, home=home, env=env)
-        assert done.code == 0, done.stderr
+        succeed("run", *options, "go", cwd=folder, home=home, env=env)
         return [request.body for request in server.completions]
 
 
@@ -64,8 +63,7 @@ def test_nothing_is_read_from_a_project_that_is_not_trusted(tmp_path: Path) -> N
     assert tool_in(body) is None
     assert "secret description" not in str(body)
     assert run_amplifier("skill", "list", cwd=project, home=home).stdout == ""
-    trusted = run_amplifier("trust", "--yes", cwd=project, home=home)
-    assert trusted.code == 0, trusted.stderr
+    trusted = succeed("trust", "--yes", cwd=project, home=home)
     assert str(project / ".agents/skills") in trusted.stdout
     listed = run_amplifier("skill", "list", cwd=project, home=home).stdout
     assert "notes" in listed
@@ -238,8 +236,7 @@ def test_a_skill_that_an_agent_adds_is_named_as_not_pinned(tmp_path: Path) -> No
     (tmp_path / "plan.yaml").write_text(json.dumps(plan))
     with ScriptedLLM.running([answer] * 3) as server:
         env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
-        locked = run_amplifier("plan", "lock", "-f", "plan.yaml", cwd=tmp_path, env=env)
-        assert locked.code == 0, locked.stderr
+        succeed("plan", "lock", "-f", "plan.yaml", cwd=tmp_path, env=env)
         done = run_amplifier("run", "--locked", "-f", "plan.yaml", "go", cwd=tmp_path, env=env)
     assert (done.code, done.stdout) == (0, "done\n"), done.stderr
     assert "worker: not pinned by the lock: skill extra; locks do not pin" in done.stderr

@@ -10,7 +10,7 @@ import pytest
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
 from tests.serve.acp.editor import Refused, running
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.images import RED_PNG
 from tests.support.plans import held_plan, let_go, mock_plan, module_folder
 from tests.support.processes import processes_in
@@ -82,8 +82,7 @@ def test_a_call_that_cannot_run_is_announced_before_it_fails(tmp_path: Path) -> 
 
 def test_a_session_of_a_terminal_goes_on_in_an_editor(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
-    done = run_amplifier("run", "-f", plan, "--session", "here", "first", cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("run", "-f", plan, "--session", "here", "first", cwd=tmp_path)
     with running() as editor:
         editor.initialize()
         listed = editor.call("session/list", cwd=str(tmp_path))["sessions"]
@@ -253,8 +252,7 @@ def test_warnings_of_modules_are_shown_with_the_first_prompt(tmp_path: Path) -> 
 
 def test_long_lists_come_in_pages(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["one"])
-    done = run_amplifier("run", "-f", plan, "--session", "first", "hello", cwd=tmp_path)
-    assert done.code == 0, done.stderr
+    succeed("run", "-f", plan, "--session", "first", "hello", cwd=tmp_path)
     store = SessionStore()
     for _ in range(51):
         fork_session(store, store.find("first"))

@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_app.chat.slash.contributed import CommandFile
 from tests.support.cli import run_amplifier
-from tests.support.terminal import ENTER, Terminal
+from tests.support.terminal import Chat
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
@@ -23,8 +23,7 @@ def project(tmp_path: Path) -> Path:
 
 def chat(project: Path, *lines: tuple[str, str], editor: str = "false", sub: str = "") -> str:
     env = {"VISUAL": editor}
-    with Terminal("run", "-P", "mock", cwd=project / sub, size=(120, 40), env=env) as terminal:
-        terminal.prompt()
+    with Chat("-P", "mock", cwd=project / sub, size=(120, 40), env=env) as terminal:
         for line, shown in lines:
             terminal.ask(line, shown)
         terminal.quit()
@@ -105,12 +104,9 @@ def test_commands_come_from_the_user_and_from_a_trusted_project(project: Path) -
         assert f"{file}.md is not a command" in " ".join(shown.split()), file
         assert why in " ".join(shown.split())
     (theirs / "evil.md").write_text("Changed\n")
-    with Terminal("run", "-P", "mock", "--no-project", cwd=project) as terminal:
-        terminal.prompt()
-        terminal.type("/evil" + ENTER)
-        terminal.until("unknown command: /evil")
-        terminal.type("/both" + ENTER)
-        terminal.until("You said: From the user")
+    with Chat("-P", "mock", "--no-project", cwd=project) as terminal:
+        terminal.enter("/evil", "unknown command: /evil")
+        terminal.enter("/both", "You said: From the user")
 
 
 @pytest.mark.parametrize(

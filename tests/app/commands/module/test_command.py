@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.module_repositories import SEED_TOOL, write_files
 from tests.support.terminal import Terminal
 
@@ -28,8 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_valid_module_ends_with_0_and_its_report_on_stdout(folder: Path) -> None:
-    done = run_amplifier("module", "validate", "./my-tool", "--type", "tool", cwd=folder)
-    assert done.code == 0, done.stderr
+    done = succeed("module", "validate", "./my-tool", "--type", "tool", cwd=folder)
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[0] == f"tool: {folder / 'my-tool'}"
@@ -75,8 +74,7 @@ def test_an_invalid_type_or_time_limit_is_a_usage_error(
 
 
 def test_a_time_limit_is_written_as_everywhere(folder: Path) -> None:
-    done = run_amplifier("module", "validate", "./my-tool", "--timeout", "1.5m", cwd=folder)
-    assert done.code == 0, done.stderr
+    succeed("module", "validate", "./my-tool", "--timeout", "1.5m", cwd=folder)
 
 
 def test_config_comes_from_files_and_values(folder: Path) -> None:
@@ -124,8 +122,7 @@ def test_on_a_terminal_the_report_has_colours_and_no_markup_is_read(folder: Path
 
 
 def test_list_shows_the_plans_modules_first_then_all_others(folder: Path) -> None:
-    done = run_amplifier("module", "list", "--plan", "plan.yaml", "--output", "json", cwd=folder)
-    assert done.code == 0, done.stderr
+    done = succeed("module", "list", "--plan", "plan.yaml", "--output", "json", cwd=folder)
     rows = json.loads(done.stdout)
     assert [row["id"] for row in rows[:5]] == [
         "loop-basic",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.plans import NOISY_TOOL, mock_plan, module_folder
 
 COMMENTED = """\
@@ -180,8 +180,7 @@ def test_a_secret_in_plain_text_is_warned_of(module: Program) -> None:
 
 
 def trusted(module: Program) -> bool:
-    done = run_amplifier("trust", "--show", "--output", "json", home=module.home, cwd=module.cwd)
-    assert done.code == 0, done.stderr
+    done = succeed("trust", "--show", "--output", "json", home=module.home, cwd=module.cwd)
     return json.loads(done.stdout)["trusted"]
 
 

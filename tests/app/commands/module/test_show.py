@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.packages import wheel
 from tests.support.plans import mock_plan
@@ -36,12 +36,11 @@ def plan(tmp_path: Path, source: str | None, **more: Any) -> Path:
 
 
 def show(tmp_path: Path, file: Path, *more: str, **options: Any) -> dict[str, Any]:
-    done = run_amplifier(
+    done = succeed(
         *("module", "show", "my-tool", "--plan", file, "--output", "json", *more),
         cwd=tmp_path,
         **options,
     )
-    assert done.code == 0, done.stderr
     return json.loads(done.stdout)
 
 
@@ -99,8 +98,7 @@ def test_commit_and_version_are_shown(tmp_path: Path) -> None:
 
 def test_a_bundled_module_outside_of_the_plan(tmp_path: Path) -> None:
     file = mock_plan(tmp_path, ["ok"])
-    done = run_amplifier("module", "show", "tool-bash", "--plan", file)
-    assert done.code == 0
+    done = succeed("module", "show", "tool-bash", "--plan", file)
     assert "  in the plan  test: not used" in done.stdout.splitlines()
     assert "timeout" in done.stdout
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.fixtures import StartLLM
 from tests.support.llm_server import Reply
 from tests.support.plans import SMALL
@@ -55,7 +55,7 @@ def test_every_part_has_its_place_and_they_add_up(tmp_path: Path) -> None:
 def test_instruction_files_and_hooks_are_named(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
     home = tmp_path / "home"
-    assert run_amplifier("trust", "--yes", cwd=tmp_path, home=home).code == 0
+    succeed("trust", "--yes", cwd=tmp_path, home=home)
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         f"{SMALL}tools: [tool-filesystem]\nhooks: [hooks-context-files, hooks-status]\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.keys import Address, KeyStore
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, Stall, Status, Usage, closed_port
 from tests.support.plans import mock_plan, module_folder
 
@@ -36,8 +36,7 @@ def ask(dialect: str, server: ScriptedLLM, *options: str) -> Finished:
 
 
 def rows(*options: str | Path, env: dict[str, str | None] | None = None) -> dict[str, Any]:
-    done = run_amplifier("provider", "list", "--output", "json", *options, env=env)
-    assert done.code == 0, done.stderr
+    done = succeed("provider", "list", "--output", "json", *options, env=env)
     assert KEY not in done.stdout + done.stderr
     return {row["name"]: row for row in json.loads(done.stdout)}
 
@@ -210,16 +209,14 @@ def test_a_stored_key_is_used() -> None:
 
 def test_without_a_name_it_is_the_provider_a_run_would_ask(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["ready"], mock={"model": "scripted"})
-    done = run_amplifier("provider", "test", "-f", plan)
-    assert done.code == 0, done.stderr
+    done = succeed("provider", "test", "-f", plan)
     assert done.stdout.startswith("mock answers: scripted, ")
 
 
 def test_the_first_provider_is_not_another_one_whose_short_name_is_its_key(tmp_path: Path) -> None:
     mock = {"module": "provider-mock", "instance_id": "openai", "config": {"priority": 1}}
     plan = mock_plan(tmp_path, [], providers=[{"module": "provider-openai"}, mock])
-    done = run_amplifier("provider", "models", "-f", plan, env={"OPENAI_API_KEY": KEY})
-    assert done.code == 0, done.stderr
+    done = succeed("provider", "models", "-f", plan, env={"OPENAI_API_KEY": KEY})
     assert "mock-model" in done.stdout
 
 
@@ -233,8 +230,7 @@ def test_the_configuration_of_the_plan_is_used(tmp_path: Path) -> None:
             "    instance_id: house\n"
             f"    config: {{base_url: {server.base_url!r}, api_key: sk-from-plan, model: m}}\n"
         )
-        done = run_amplifier("provider", "test", "house", "-f", plan)
-        assert done.code == 0, done.stderr
+        done = succeed("provider", "test", "house", "-f", plan)
         assert done.stdout.startswith("house answers: m, ")
     house = rows("-f", plan)["house"]
     assert house["module"] == "provider-openai"
@@ -422,8 +418,7 @@ def test_a_key_that_is_refused_lists_nothing() -> None:
 
 
 def test_the_models_of_this_program_need_no_network() -> None:
-    done = run_amplifier("provider", "models", "local")
-    assert done.code == 0, done.stderr
+    done = succeed("provider", "models", "local")
     assert "smollm2-135m" in done.stdout
 
 
@@ -450,8 +445,7 @@ def test_a_key_the_keyring_does_not_reveal_is_reported(tmp_path: Path) -> None:
     entries = {"version": 1, "keys": {"HOUSE_KEY": {"where": "keyring"}}}
     (folder / "keys.json").write_text(json.dumps(entries))
     (folder / "keys.json").chmod(0o600)
-    done = run_amplifier("provider", "test", "-f", mock_plan(tmp_path, ["ready"]))
-    assert done.code == 0
+    done = succeed("provider", "test", "-f", mock_plan(tmp_path, ["ready"]))
     assert "cannot read the key HOUSE_KEY from the keyring" in done.stderr
 
 

@@ -14,7 +14,7 @@ from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.price_files import PROVIDERS, shipped_list
 from amplifier_app.sources.fetch.prices import fetch_prices
 from amplifier_support.price_lists import ModelPrices, merge_lists
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.http_server import QuietHandler, serving
 from tests.support.llm_server import Reply, ScriptedLLM, Usage
 
@@ -105,8 +105,7 @@ def update(url: str, *options: str, **variables: str | None) -> Finished:
 
 
 def listed(*options: str | Path) -> dict[str, Any]:
-    done = run_amplifier("provider", "prices", "--output", "json", *options)
-    assert done.code == 0, done.stderr
+    done = succeed("provider", "prices", "--output", "json", *options)
     return json.loads(done.stdout)
 
 
@@ -253,7 +252,7 @@ def test_a_damaged_table_is_reported_and_can_be_fetched_again(home: Path) -> Non
     assert "the table of prices is damaged: it is not JSON" in done.stderr
     with table_server(genai()) as (url, _):
         assert update(url, "--yes").code == 0
-    assert run_amplifier("provider", "prices").code == 0
+    succeed("provider", "prices")
 
 
 def plan_with(folder: Path, server: ScriptedLLM, **config: Any) -> Path:
@@ -319,16 +318,15 @@ def test_a_run_with_a_damaged_table_uses_the_shipped_prices(home: Path, tmp_path
 def test_the_lock_names_the_price_list(home: Path, tmp_path: Path) -> None:
     with ScriptedLLM.running([]) as server:
         plan = plan_with(tmp_path, server)
-        assert run_amplifier("plan", "lock", "-f", plan).code == 0
+        succeed("plan", "lock", "-f", plan)
         lock = json.loads((tmp_path / "plan.lock.json").read_text())
         file = shipped_list("provider-anthropic").file._asdict()
         assert lock["prices"] == {"provider-anthropic": file}
         with table_server(genai({HAIKU: {"input_mtok": 4}})) as (url, _):
             assert update(url, "--yes").code == 0
         # Other prices do not change what runs.
-        checked = run_amplifier("plan", "lock", "-f", plan, "--check")
-        assert checked.code == 0
+        checked = succeed("plan", "lock", "-f", plan, "--check")
         assert f"provider-anthropic: prices {file['as_of']}" in checked.stdout
-        assert run_amplifier("plan", "lock", "-f", plan).code == 0
+        succeed("plan", "lock", "-f", plan)
         lock = json.loads((tmp_path / "plan.lock.json").read_text())
         assert lock["prices"]["provider-anthropic"]["source"] == "genai-prices"

@@ -10,7 +10,7 @@ import yaml
 from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import load
 from tests.support import schemas
-from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.cli import Finished, run_amplifier, start_amplifier, succeed
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Stall, ToolCall, Usage
 from tests.support.plans import mock_plan
 
@@ -143,7 +143,7 @@ def test_an_unknown_price_is_reported_and_not_counted_as_zero(tmp_path: Path) ->
     assert "cannot enforce session.budget.max_cost: no price known for this model" in (done.stderr)
     assert "--set session.budget.max_cost=null" in done.stderr
     out = ["--set", "session.budget.max_cost=null"]
-    assert run_amplifier("run", "--resume", "s", "hi", *out).code == 0
+    succeed("run", "--resume", "s", "hi", *out)
 
 
 def test_a_model_without_a_price_is_refused_before_the_first_request(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_model_without_a_price_is_refused_before_the_first_request(tmp_path: P
         )
         assert message in " ".join(checked.stderr.split())
         priced = ["--set", "providers.provider-anthropic.config.list_prices=true"]
-        assert run_amplifier("plan", "check", "-f", plan, *priced, env=KEY).code == 0
+        succeed("plan", "check", "-f", plan, *priced, env=KEY)
         assert run_amplifier("run", "-f", plan, "hi", *priced, env=KEY).stdout == "one\n"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.runtime.observers.observer import RetryReports
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.plans import mock_plan, module_folder
 from tests.support.terminal import Terminal
 
@@ -148,8 +148,7 @@ def test_many_notices_about_a_plan_are_shown_once_until_they_change(tmp_path: Pa
             "---\nbundle: {name: many, version: 1.0.0}\nproviders: [provider-mock]\n"
             f"session: {{orchestrator: loop-basic, context: context-simple}}\n{head}---\nHi.\n"
         )
-        done = run_amplifier("run", "-f", "many.md", "--no-save", "hi", cwd=tmp_path)
-        assert done.code == 0, done.stderr
+        done = succeed("run", "-f", "many.md", "--no-save", "hi", cwd=tmp_path)
         return [line for line in done.stderr.splitlines() if "plan" in line]
 
     assert len(run(*keys)) == 4

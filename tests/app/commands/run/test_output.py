@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.cli import run_amplifier, start_amplifier, succeed
 from tests.support.plans import NOISY_TOOL, mock_plan, module_folder
 from tests.support.schemas import RESULT, STREAM
 from tests.support.terminal import Terminal
@@ -163,8 +163,7 @@ def test_a_closed_pipe_ends_the_run_quietly_and_saves_the_session(
     count = scale(1, 200)
     for number in range(count):
         close_pipe_early(plan, f"left-{number}")
-    shown = run_amplifier("session", "show", f"left-{count - 1}", "--output", "json")
-    assert shown.code == 0
+    shown = succeed("session", "show", f"left-{count - 1}", "--output", "json")
     assert json.loads(shown.stdout)["messages"][0]["content"] == "hi"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import read_metadata
-from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.cli import Finished, run_amplifier, start_amplifier, succeed
 from tests.support.plans import held_plan, let_go, mock_plan, module_folder
 from tests.support.terminal import ENTER, Terminal
 from tests.support.waiting import wait_until
@@ -49,8 +49,7 @@ def test_a_killed_prompt_counts_and_gives_its_session_a_title(tmp_path: Path) ->
     for count in (1, 2):
         (listed,) = json.loads(run_amplifier("session", "list", "--output", "json").stdout)
         assert (listed["title"], listed["prompts"]) == ("Find the fault", count)
-        done = run_amplifier("run", "--resume", "mine", "and its cause")
-        assert done.code == 0, done.stderr
+        succeed("run", "--resume", "mine", "and its cause")
 
 
 def test_only_prompts_of_the_user_are_counted(tmp_path: Path) -> None:
@@ -94,8 +93,7 @@ def test_without_a_terminal_unsaved_secrets_are_listed_with_their_option(
     tmp_path: Path,
 ) -> None:
     plan = plan_with_secrets(tmp_path)
-    begun = run_amplifier("run", "-f", plan, "one", "--session", "s")
-    assert begun.code == 0, begun.stderr
+    begun = succeed("run", "-f", plan, "one", "--session", "s")
     saved = [path.read_text() for path in (begun.home / "sessions" / "s").iterdir()]
     assert not [text for text in saved if "sk-in-the-plan" in text]
     done = run_amplifier("run", "two", "--resume", "s")
@@ -109,8 +107,7 @@ def test_without_a_terminal_unsaved_secrets_are_listed_with_their_option(
     assert partly.code == 78
     assert (f"--set {key}" in partly.stderr, f"--set {reply}" in partly.stderr) == (False, True)
     for more in (["--set", f"{key}=sk-again", "--set", f"{reply}=fine"], ["-f", str(plan)]):
-        again = run_amplifier("run", "more", "--resume", "s", *more)
-        assert again.code == 0, again.stderr
+        succeed("run", "more", "--resume", "s", *more)
     assert prompts("s") == ["one", "more", "more"]
 
 
@@ -118,8 +115,7 @@ def test_on_a_terminal_unsaved_secrets_are_prompted_for(tmp_path: Path) -> None:
     run_amplifier("run", "-f", plan_with_secrets(tmp_path), "one", "--session", "s")
     with Terminal("run", "two", "--resume", "s", cwd=tmp_path) as terminal:
         terminal.until(r"replies.0, which was https://\[REDACTED\]@127.0.0.1:9/v1")
-        terminal.type("https://again@x/" + ENTER)
-        terminal.until("provider-anthropic.config.api_key")
+        terminal.enter("https://again@x/", "provider-anthropic.config.api_key")
         terminal.type("sk-typed" + ENTER)
         assert terminal.finish() == 0
         assert "sk-typed" not in terminal.raw
@@ -206,7 +202,7 @@ def test_a_slash_command_is_not_sent_as_a_prompt(plan: Path, prompt: str, said: 
     assert said in done.stderr
     assert "To send the text to the model, start it with a space." in done.stderr
     assert run_amplifier("run", "-f", plan, stdin=prompt + "\n").code == 2
-    assert run_amplifier("run", "-f", plan, " " + prompt).code == 0
+    succeed("run", "-f", plan, " " + prompt)
 
 
 def test_continue_is_short_for_run_with_the_option(tmp_path: Path) -> None:
@@ -267,8 +263,7 @@ def test_a_published_hook_names_a_session_that_has_no_name(tmp_path: Path) -> No
     home = tmp_path / "home"
 
     def run(*arguments: str) -> str:
-        done = run_amplifier(*arguments, home=home, cwd=tmp_path)
-        assert done.code == 0, done.stderr
+        done = succeed(*arguments, home=home, cwd=tmp_path)
         return done.stdout + done.stderr
 
     file = home / "sessions" / "s" / "metadata.json"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import run_amplifier, run_python, start_amplifier
+from tests.support.cli import run_amplifier, run_python, start_amplifier, succeed
 from tests.support.plans import mock_plan, module_folder
 from tests.support.schemas import RESULT
 from tests.support.waiting import wait_until
@@ -79,8 +79,7 @@ class Running:
 
 
 def messages() -> list[dict[str, Any]]:
-    shown = run_amplifier("session", "show", "s1", "--output", "json")
-    assert shown.code == 0
+    shown = succeed("session", "show", "s1", "--output", "json")
     return json.loads(shown.stdout)["messages"]
 
 
@@ -165,8 +164,7 @@ def test_one_interrupt_stops_a_streaming_answer_and_keeps_the_part(tmp_path: Pat
     assert b"--resume s1" in stderr
     assert json.loads(stdout)["response"].startswith("word word")
     plan = mock_plan(tmp_path, ["and more"])
-    done = run_amplifier("run", "-f", plan, "--resume", "s1", "go on")
-    assert done.code == 0
+    succeed("run", "-f", plan, "--resume", "s1", "go on")
     shown = json.loads(run_amplifier("session", "show", "s1", "--output", "json").stdout)
     roles = [(message["role"], message["content"][:9]) for message in shown["messages"]]
     assert roles[:3] == [("user", "hi"), ("assistant", "word word"), ("user", "go on")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.cli import Finished, run_amplifier, start_amplifier, succeed
 from tests.support.conditions import Conditions
 from tests.support.plans import mock_plan
 
@@ -38,7 +38,7 @@ def prompt_sent() -> str:
 def test_piped_data_is_added_to_the_prompt(
     plan: Path, words: list[str], stdin: str, sent: str
 ) -> None:
-    assert run_amplifier("run", "-f", plan, *words, stdin=stdin).code == 0
+    succeed("run", "-f", plan, *words, stdin=stdin)
     assert prompt_sent() == sent
 
 
@@ -89,7 +89,7 @@ def test_an_empty_prompt_is_a_usage_error(plan: Path) -> None:
 
 
 def test_invalid_bytes_are_replaced(plan: Path) -> None:
-    assert run_amplifier("run", "-f", plan, "x", stdin=bytes(range(1, 256))).code == 0
+    succeed("run", "-f", plan, "x", stdin=bytes(range(1, 256)))
     assert "\x01\x02" in prompt_sent()
     assert "\ufffd" in prompt_sent()
 
@@ -103,6 +103,5 @@ def test_binary_data_is_refused(plan: Path, words: list[str]) -> None:
 
 
 def test_closed_stdin_is_ignored(plan: Path) -> None:
-    done = run_amplifier("run", "-f", plan, "x", conditions=Conditions(closed=(0,)))
-    assert done.code == 0, done.stderr
+    succeed("run", "-f", plan, "x", conditions=Conditions(closed=(0,)))
     assert prompt_sent() == "x"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
-from tests.support.terminal import ENTER, Terminal
+from tests.support.terminal import ENTER, Chat, Terminal
 
 CONTENT = [
     {
@@ -127,15 +127,13 @@ def test_settings_set_the_level_and_the_option_overrides_it(tmp_path: Path) -> N
 
 
 def test_think_toggles_thinking_in_the_chat(tmp_path: Path) -> None:
-    with Terminal("run", "-f", marked_plan(tmp_path)) as terminal:
-        terminal.prompt()
+    with Chat("-f", marked_plan(tmp_path)) as terminal:
         terminal.type("one" + ENTER)
         first = terminal.until("text-unmarked")
         assert ("thought-unmarked" in first, "thought-internal" in first) == (False, False)
         for answer, seen in (("Thinking is shown", True), ("Thinking is hidden", False)):
             terminal.prompt()
-            terminal.type("/think" + ENTER)
-            terminal.until(answer)
+            terminal.enter("/think", answer)
             if seen:  # what was folded, too
                 terminal.until("thought-unmarked")
             terminal.prompt()
@@ -172,8 +170,7 @@ def test_an_empty_answer_is_reported_to_the_quiet_too(tmp_path: Path) -> None:
 
 
 def test_an_empty_answer_is_reported_in_the_chat(tmp_path: Path) -> None:
-    with Terminal("run", "-f", mock_plan(tmp_path, [{"thinking": "hm"}])) as terminal:
-        terminal.prompt()
+    with Chat("-f", mock_plan(tmp_path, [{"thinking": "hm"}])) as terminal:
         terminal.ask("go", NO_ANSWER)
         terminal.quit()
 

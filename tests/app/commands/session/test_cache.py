@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.fixtures import StartLLM
 from tests.support.llm_server import Reply, Request, ToolCall, Usage
 from tests.support.plans import mock_plan, module_folder
@@ -167,8 +167,7 @@ def write_planted(folder: Path, provider: dict[str, Any]) -> None:
 
 
 def amplifier(folder: Path, *words: str) -> Finished:
-    finished = run_amplifier(*words, cwd=folder, home=folder / "home")
-    assert finished.code == 0, finished.stderr
+    finished = succeed(*words, cwd=folder, home=folder / "home")
     return finished
 
 

@@ -31,7 +31,7 @@ from amplifier_app.sessions.bundle import write_bundle
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
 from tests.support import planted
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, run_amplifier, succeed
 from tests.support.images import RED_PNG
 from tests.support.plans import mock_plan
 from tests.support.thorough import Scale
@@ -197,12 +197,10 @@ def test_counts_that_no_model_reports_are_left_out(tmp_path: Path) -> None:
     log = home / "sessions" / "s1" / "events.jsonl"
     log.write_text("\n".join(map(json.dumps, events)))
     for kind in ("--html", "--md", "--atif", "--json"):
-        done = run_amplifier("session", "export", "s1", kind, home=home)
-        assert done.code == 0, done.stderr
+        done = succeed("session", "export", "s1", kind, home=home)
         # What is stored is exported as data, whatever it is.
         assert (str(huge) in done.stdout) == (kind == "--json")
-    done = run_amplifier("session", "cost", "s1", home=home)
-    assert done.code == 0, done.stderr
+    done = succeed("session", "cost", "s1", home=home)
     assert "000,000" not in done.stdout
 
 
@@ -246,8 +244,7 @@ def test_the_trajectory_of_a_fork_marks_what_it_took_over(tmp_path: Path) -> Non
         ("--session", "first", "two"),
         ("--fork", "first", "three"),
     ):
-        done = run_amplifier("run", "-f", plan, *arguments, cwd=tmp_path)
-        assert done.code == 0, done.stderr
+        succeed("run", "-f", plan, *arguments, cwd=tmp_path)
     fork = SessionStore().latest(str(tmp_path))
     original = json.loads(run_amplifier("session", "export", "first", "--atif").stdout)
     assert original["continued_trajectory_ref"] == fork.id
@@ -270,8 +267,7 @@ def test_the_trajectory_of_a_fork_marks_what_it_took_over(tmp_path: Path) -> Non
 def test_a_session_that_went_on_itself_is_not_continued_by_its_fork(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
     for how in ("--session", "--fork", "--session"):
-        done = run_amplifier("run", "-f", plan, how, "first", "hi", cwd=tmp_path)
-        assert done.code == 0, done.stderr
+        succeed("run", "-f", plan, how, "first", "hi", cwd=tmp_path)
     exported = json.loads(run_amplifier("session", "export", "first", "--atif").stdout)
     assert "continued_trajectory_ref" not in exported
 

@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_app.commands.session.replaying import moments
 from amplifier_app.sessions.store import SessionStore
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, succeed
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.screen import Emulator
 from tests.support.terminal import Terminal
@@ -21,8 +21,7 @@ def home(tmp_path: Path) -> Path:
     with ScriptedLLM.running([read, "It has **two** lines.", "Yes."]) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         for prompt in ("Read a.txt", "Sure?"):
-            done = run_amplifier("run", "--session", "s", prompt, cwd=tmp_path, env=env)
-            assert done.code == 0, done.stderr
+            done = succeed("run", "--session", "s", prompt, cwd=tmp_path, env=env)
     return done.home
 
 
@@ -49,14 +48,12 @@ def test_replayed_prompts_show_their_recorded_duration(home: Path) -> None:
     for record in records[ends:]:
         record["ts"] = later.isoformat()
     log.write_text("".join(json.dumps(record) + "\n" for record in records))
-    done = run_amplifier("session", "replay", "s", "--speed", "0", home=home)
-    assert done.code == 0
+    done = succeed("session", "replay", "s", "--speed", "0", home=home)
     assert "2 steps · 1 min 15 s" in done.stdout + done.stderr
 
 
 def test_a_pipe_gets_lines_without_colours(home: Path) -> None:
-    done = run_amplifier("session", "replay", "s", "--speed", "0", home=home)
-    assert done.code == 0
+    done = succeed("session", "replay", "s", "--speed", "0", home=home)
     assert "\x1b" not in done.stdout
     assert "It has **two** lines." in done.stdout
 
