@@ -168,12 +168,7 @@ class Scoring:
     """
 
     def __init__(
-        self,
-        scorers: Collection[Scorer],
-        request: Request,
-        chosen: Chosen,
-        *,
-        cache: bool = False,
+        self, scorers: Collection[Scorer], request: Request, chosen: Chosen, *, cache: bool = False
     ) -> None:
         self.scorers = scorers
         self._plan = chosen.plan
@@ -374,7 +369,7 @@ async def _run_command(
     checks = CheckRunner([Check(scorer.name, scorer.command, scorer.seconds)], coordinator, row)
     [ran] = await checks.run(answer)
     if not ran.passed:
-        return None, f"{ran.ending}: {ran.output.strip()[-200:]}"
+        return None, f"{ran.ending}: {ran.output.strip()[-200:]}".rstrip(": ")
     last = ran.output.strip().rpartition("\n")[2]
     try:
         return to_value(json.loads(last))

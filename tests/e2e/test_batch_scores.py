@@ -133,6 +133,15 @@ def test_a_scorer_that_fails_gives_no_score_and_never_zero(batch: Path) -> None:
     assert "not JSON" in reasons["text"]
 
 
+def test_the_most_frequent_reason_of_missing_scores_is_shown(batch: Path) -> None:
+    script = "case $(cat $AMPLIFIER_ANSWER_FILE) in *one) exit 3;; *) exit 4;; esac"
+    done = run(batch, "--score", f"code={script}", "--quiet")
+    assert done.stderr == "amplifier: warning: 3 scores missing, 2 of them: code: exit code 4\n"
+    # Those that are not scored again have been reported.
+    again = amplifier(batch, "batch", "score", "out", "--score", f"code={script}")
+    assert "warning" not in again.stderr
+
+
 def test_rows_are_scored_once_until_the_scorer_or_the_row_changes(batch: Path) -> None:
     run(batch, "--score", "length=python:scorers.py:length")
     assert len(lines(batch)) == 3

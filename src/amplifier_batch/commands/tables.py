@@ -3,6 +3,7 @@
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -145,17 +146,24 @@ def give_scores(
     counts = batch.counts()[0]
     total = (counts.ended - counts.outcomes[WAITING]) * len(scoring.scorers)
     line, costs, numbers = StatusLine(total, quiet=quiet), list[float | None](), itertools.count(1)
+    missing = Counter[str]()
 
     def given(facts: Facts | None) -> None:
         number = next(numbers)
         if facts is not None:
             costs.append(facts.get("cost", 0.0))
+            if facts["value"] is None:
+                missing[" ".join(f"{facts['name']}: {facts['reason']}".split())] += 1
             line.show(number, lambda: f"{number:,} of {total:,} scores")
 
     try:
         run_loop(scoring.run(batch, given, again=again))
     finally:
         line.end()
+    for why, times in missing.most_common(1):
+        to_stderr(
+            f"amplifier: warning: {missing.total():,} scores missing, {times:,} of them: {why}"
+        )
     cost = sum(filter(None, costs))
     least = "at least " if None in costs else ""
     paid = f" · judges: {least}{describe.cost(Decimal(str(cost)))}" if cost else ""

@@ -93,12 +93,7 @@ def _forecast_cost(counts: Counts, runs: int) -> tuple[float, float, float] | No
     return cost, max(spent, cost - error), cost + error
 
 
-_OF_THE_BATCH = (
-    Ending.BUDGET,
-    Ending.INTERRUPTED,
-    Ending.TERMINATED,
-    Ending.PIPE_CLOSED,
-)
+_OF_THE_BATCH = (Ending.BUDGET, Ending.INTERRUPTED, Ending.TERMINATED, Ending.PIPE_CLOSED)
 """Outcomes whose exit codes say that the batch itself was stopped; rows that have them are failed rows."""
 
 
