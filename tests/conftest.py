@@ -31,12 +31,12 @@ if hasattr(signal, "SIGHUP"):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """More workers than cores: a third of a test's time is spent waiting for processes and servers."""
+    """More workers than cores: more than half of a test's time is spent waiting for processes and servers."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return cores + 2
+    return cores + 4
 
 
 @pytest.hookimpl(optionalhook=True)
