@@ -12,7 +12,7 @@ CODE_LINES = {
     "amplifier_serve": 1_835,
     "amplifier_extras": 4_897,
     "amplifier_kit": 4_593,
-    "amplifier_modules": 19_345,
+    "amplifier_modules": 19_370,
     "amplifier_support": 5_825,
 }
 

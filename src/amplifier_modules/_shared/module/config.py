@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, SecretStr, ValidationError
 
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
@@ -165,10 +166,10 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
         )
     own = dict(cast("Mapping[str, Any]", settings))
     factories = _default_factories(model)
-    if factories is not None and _needs_no_validation(model, own):
+    if factories is not None and (plain := _plain_settings(model, own)) is not None:
         # pydantic would look at the signature of each factory again.
         defaults = {name: create() for name, create in factories.items()}
-        return model.model_construct(set(own), **(defaults | own))
+        return model.model_construct(set(own), **(defaults | plain))
     try:
         if issubclass(model, ModuleConfig) and model.published:
             own = _with_own_names(model.published, own, module_id)
@@ -195,19 +196,64 @@ def _default_factories(model: type[BaseModel]) -> dict[str, Callable[[], Any]] |
     return {name: each.default_factory or each.get_default for name, each in defaults}
 
 
-def _needs_no_validation(model: type[BaseModel], settings: Mapping[str, Any]) -> bool:
-    """Return True if all settings are words that their fields list, which takes no validator."""
-    if settings and model.__pydantic_decorators__.field_validators:
+def _plain_settings(model: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the settings as their fields have them if that is plain to see; otherwise None.
+
+    It takes no validator, which is built only where a setting needs one: that takes longer than a mount.
+    """
+    validators = model.__pydantic_decorators__.field_validators.values()
+    checked = {name for each in validators for name in each.info.fields}
+    if not settings.keys() <= model.model_fields.keys() - checked:
+        return None
+    try:
+        return {key: _plain(key, model.model_fields[key], value) for key, value in settings.items()}
+    except ValueError:
+        return None
+
+
+def _plain(key: str, field: FieldInfo, value: Any) -> Any:
+    """Return the value of a field for a setting.
+
+    Raises:
+        ValueError: It needs a validator, which may refuse it.
+    """
+    annotation = field.annotation
+    is_union = get_origin(annotation) in (Union, UnionType)
+    kinds = get_args(annotation) if is_union else (annotation,)
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    names = field.validation_alias or key
+    has_name = key in (names.choices if isinstance(names, AliasChoices) else [names])
+    if not has_name or not all(_keeps(rule, value) for rule in field.metadata):
+        raise ValueError
+    if isinstance(value, str):
+        # Others may not be valid Unicode.
+        if type(value) is str and value.isascii():
+            if str in kinds or value in words:
+                return value
+            if SecretStr in kinds:
+                return SecretStr(value)
+    elif type(value) in kinds and isinstance(value, int | float | None):
+        return value
+    raise ValueError
+
+
+_RULES: dict[str, Callable[[Any, Any], bool]] = {
+    "Ge": lambda rule, value: value >= rule.ge,
+    "Gt": lambda rule, value: value > rule.gt,
+    "Le": lambda rule, value: value <= rule.le,
+    "Lt": lambda rule, value: value < rule.lt,
+    "MinLen": lambda rule, value: len(value) >= rule.min_length,
+}
+
+
+def _keeps(rule: Any, value: Any) -> bool:
+    """Return True if a value certainly keeps a rule of a field."""
+    if value is None:
+        return True
+    try:
+        return _RULES[type(rule).__name__](rule, value)
+    except (KeyError, TypeError):  # another rule, or one for values of another kind
         return False
-    fields = model.model_fields
-    return all(
-        key in fields and _is_listed_word(fields[key], value) for key, value in settings.items()
-    )
-
-
-def _is_listed_word(field: FieldInfo, value: Any) -> bool:
-    is_choice = get_origin(field.annotation) is Literal and field.alias is None
-    return is_choice and isinstance(value, str) and value in get_args(field.annotation)
 
 
 def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
