@@ -186,7 +186,7 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
 
 @lru_cache(maxsize=256)
 def _default_factories(model: type[BaseModel]) -> dict[str, Callable[[], Any]] | None:
-    """What creates the default of each field; None if the model needs settings or checks itself as a whole."""
+    """The functions that create the defaults of fields; None if the model needs settings or checks itself."""
     fields = model.model_fields
     if model.__pydantic_decorators__.model_validators or any(
         field.is_required() for field in fields.values()
