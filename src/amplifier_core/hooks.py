@@ -114,18 +114,23 @@ class ToolResultData(PlainData):
         return str(ToolResult.model_validate(dict(self)))
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """Convert `value` for JSON: mappings, models and dataclasses become `PlainData`, other objects text."""
+def plain(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """Convert `value` for JSON: mappings, models and dataclasses become `PlainData`, other objects text.
+
+    `above` has the ids of the values that contain it: one that contains itself twice would otherwise be
+    converted 2**100 times.
+    """
     if value is None or (isinstance(value, (str, int, float)) and not isinstance(value, Enum)):
         return value
-    if depth < _MAX_DEPTH:
+    if len(above) < _MAX_DEPTH and id(value) not in above:
+        above = (*above, id(value))
         fields_of = _read_fields(value)
         if fields_of is not None:
-            return PlainData({str(key): plain(item, depth + 1) for key, item in fields_of.items()})
+            return PlainData({str(key): plain(item, above) for key, item in fields_of.items()})
         if isinstance(value, (list, tuple, set, frozenset)):
-            return [plain(item, depth + 1) for item in cast("Iterable[Any]", value)]
+            return [plain(item, above) for item in cast("Iterable[Any]", value)]
         if isinstance(value, Enum):
-            return plain(value.value, depth + 1)
+            return plain(value.value, above)
     elif isinstance(value, (Mapping, list, tuple, set, frozenset, BaseModel)):
         # Its text would be nested as deep.
         return f"<{type(value).__name__} nested too deeply>"

@@ -197,3 +197,16 @@ def test_data_that_is_nested_too_deeply_becomes_text() -> None:
     for _ in range(5000):
         value = [value]
     assert "<list nested too deeply>" in json.dumps(plain({"deep": value}))
+
+
+def test_data_that_contains_itself_more_than_once_becomes_text() -> None:
+    parent: dict[str, Any] = {"name": "parent"}
+    children = [{"name": name, "parent": parent} for name in "ab"]
+    parent["children"] = children
+    child = {"parent": "<dict nested too deeply>"}
+    assert plain(parent) == {
+        "name": "parent",
+        "children": [{"name": "a", **child}, {"name": "b", **child}],
+    }
+    # The same value in two places is no circle.
+    assert plain([children[:0]] * 2) == [[], []]

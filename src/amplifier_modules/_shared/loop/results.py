@@ -11,6 +11,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from amplifier_core._foreign import blame, where_defined
+from amplifier_core.hooks import plain
 from amplifier_core.models import ToolResult
 
 logger = logging.getLogger(__name__)
@@ -149,10 +150,12 @@ def _text(result: ToolResult) -> str:
     except (TypeError, ValueError):
         # An output with parts that JSON cannot represent; the model gets their text.
         try:
-            plain = json.dumps(result.output, default=str)
+            output = json.dumps(result.output, default=str)
         except (TypeError, ValueError):
-            plain = repr(result.output)
-        text = ToolResult(output=plain).get_serialized_output()
+            output = repr(result.output)
+        text = ToolResult(output=output).get_serialized_output()
+    except RecursionError:
+        text = ToolResult(output=plain(result.output)).get_serialized_output()
     if not result.success and result.error and text == result.error.get("message"):
         return f"Error: {text}"
     return text

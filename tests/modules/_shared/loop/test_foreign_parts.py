@@ -174,6 +174,21 @@ async def test_output_that_refers_to_itself_is_still_answered(rig: Rig) -> None:
     assert "{...}" in text
 
 
+async def test_output_that_is_nested_too_deeply_is_still_answered(rig: Rig) -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+
+    async def nested(_: dict[str, Any]) -> list[Any]:
+        return deep
+
+    rig.add_tool(FunctionTool("nested", nested))
+    rig.replies(calls(call("nested", id="c1")), "done")
+
+    assert await rig.run() == "done"
+    assert "<list nested too deeply>" in rig.context.results()["c1"]
+
+
 async def test_when_a_question_about_a_result_fails_every_call_is_answered(rig: Rig) -> None:
     """The tool has run, what a hook wanted done with its result failed."""
 
