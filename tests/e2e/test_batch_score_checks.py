@@ -83,9 +83,8 @@ def judged(batch: Path, replies: list[Any], **score: Any) -> tuple[Finished, lis
     """Run with a judge; returns how it ended, and the prompts that the judge got."""
     replies = [one if isinstance(one, str) else json.dumps(one) for one in replies]
     with ScriptedLLM.running(replies) as server:
-        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
         entry = {"name": "quality", "run": "judge:judge.yaml", **score}
-        done = run(batch, [entry], "--workers", "1", env=env)
+        done = run(batch, [entry], "--workers", "1", env=server.env)
         return done, [request.body["messages"][0]["content"] for request in server.requests]
 
 

@@ -298,12 +298,11 @@ def graded(score: object) -> str:
 def judged(batch: Path, script: Any, *words: str) -> Finished:
     (batch / "judge.yaml").write_text(JUDGE)
     with ScriptedLLM.running(script) as server:
-        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
         return run_amplifier(
             *("batch", "score", "out", "--score", "polite=judge:judge.yaml", *words),
             home=batch / "home",
             cwd=batch,
-            env=env,
+            env=server.env,
         )
 
 
@@ -349,10 +348,9 @@ def test_in_a_locked_batch_a_judge_needs_a_lock_of_its_own(batch: Path) -> None:
     (batch / "judge.yaml").write_text(JUDGE)
     assert amplifier(batch, "plan", "lock", "-P", "mock").code == 0
     with ScriptedLLM.running([graded(1)] * 3) as server:
-        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
         command = ("batch", "run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{text}}")
         judge = ("--locked", "--score", "polite=judge:judge.yaml")
-        done = run_amplifier(*command, *judge, home=batch / "home", cwd=batch, env=env)
+        done = run_amplifier(*command, *judge, home=batch / "home", cwd=batch, env=server.env)
         assert not server.completions
     assert done.code == 0, done.stderr
     scores = [json.loads(line) for line in (batch / "out/scores.jsonl").read_text().splitlines()]

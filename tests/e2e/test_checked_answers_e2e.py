@@ -61,9 +61,8 @@ def test_stdout_gets_exactly_the_json(answer: str, schema: Path, tmp_path: Path)
 
 def test_an_answer_is_corrected_with_the_errors_in_the_next_prompt(schema: Path) -> None:
     with ScriptedLLM.running(["I cannot.", WRONG, GOOD]) as server:
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "k"}
         options = ("-P", "minimal", "--schema", schema, "--output", "json")
-        done = run_amplifier("run", *options, "count", env=env)
+        done = run_amplifier("run", *options, "count", env=server.env)
         result = to_result(done)
         last = [one.body["messages"][-1]["content"] for one in server.completions]
         sent = [json.dumps(content) for content in last]

@@ -110,17 +110,16 @@ def test_both_plans_share_the_limit_of_the_costs(folder: Path) -> None:
         return Reply("done", usage=Usage(input_tokens=10, output_tokens=1))
 
     with ScriptedLLM.running([answer], repeat_last=True) as server:
-        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
         # Each row costs 10 cents.
         words = arguments("a", "b", "--max-cost", "1", "--workers", "2", "--until", "decided")
-        done = amplifier(folder, *words, env=env)
+        done = amplifier(folder, *words, env=server.env)
         assert done.code == 7, done.stderr
         assert "(--max-cost)" in done.stderr
         assert "Continue with the same command" in done.stderr
         assert 10 <= len(server.requests) <= 12
         assert "no clear difference" in done.stdout
         more = arguments("a", "b", "--max-cost", "2", "--workers", "2", "--until", "decided")
-        assert amplifier(folder, *more, env=env).code == 7
+        assert amplifier(folder, *more, env=server.env).code == 7
         assert 20 <= len(server.requests) <= 23
 
 
@@ -129,8 +128,7 @@ def test_a_limit_of_the_costs_is_refused_if_a_price_is_unknown(folder: Path) -> 
     write_plan(folder, "a")
     write_plan(folder, "b", extends="minimal", providers=[provider])
     with ScriptedLLM.running(["done"], repeat_last=True) as server:
-        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
-        done = amplifier(folder, *arguments("a", "b", "--max-cost", "1"), env=env)
+        done = amplifier(folder, *arguments("a", "b", "--max-cost", "1"), env=server.env)
         assert (done.code, server.requests) == (7, []), done.stderr
     assert "cannot enforce --max-cost: no price known for this model" in done.stderr
     # Only the answers of a script show that they have none.

@@ -31,16 +31,17 @@ def fork(project: Path, *arguments: str) -> Finished:
 
 def test_a_fork_goes_on_from_a_step(project: Path) -> None:
     with ScriptedLLM.running([WRITE, EDIT, "All done.", "Another way.", "Once more."]) as server:
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         allowed = ("run", "--approve", "allow")
-        first = succeed(*allowed, "--session", "s1", "write", cwd=project, env=env)
+        first = succeed(*allowed, "--session", "s1", "write", cwd=project, env=server.env)
         store = SessionStore(first.home / "sessions")
         sent = [request.body["messages"] for request in server.completions]
 
         done = fork(project, "--at", "1")
         assert done.code == 0, done.stderr
         assert "after step 1" in done.stderr
-        again = run_amplifier("run", "--resume", done.stdout.strip(), "try", cwd=project, env=env)
+        again = run_amplifier(
+            "run", "--resume", done.stdout.strip(), "try", cwd=project, env=server.env
+        )
         assert (again.code, again.stdout) == (0, "Another way.\n"), again.stderr
         assert len(server.completions) == 4, "the fork itself asked nothing"
         resent = server.completions[3].body["messages"]
@@ -50,7 +51,7 @@ def test_a_fork_goes_on_from_a_step(project: Path) -> None:
         assert whole[:800] == taken[:800]
 
         direct = run_amplifier(
-            "run", "--fork", "s1", "more", "--output", "json", cwd=project, env=env
+            "run", "--fork", "s1", "more", "--output", "json", cwd=project, env=server.env
         )
         result = json.loads(direct.stdout)
         assert result["response"] == "Once more."
@@ -58,7 +59,7 @@ def test_a_fork_goes_on_from_a_step(project: Path) -> None:
         assert (store.root / "s1" / "transcript.jsonl").read_bytes() == whole
         count = len(store.summaries())
         for refused in (("--dry-run",), ("--resume", "s1", "x"), ("",)):
-            run_amplifier("run", "--fork", "s1", *refused, cwd=project, env=env)
+            run_amplifier("run", "--fork", "s1", *refused, cwd=project, env=server.env)
         assert len(store.summaries()) == count, "a run that does not start leaves no fork"
         assert server.rejections == []
 
@@ -73,9 +74,8 @@ def _unmarked(found: dict[str, object]) -> dict[str, object]:
 
 def test_files_are_restored_or_listed_with_the_reason(project: Path) -> None:
     with ScriptedLLM.running([WRITE, EDIT, "All done."]) as server:
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         started = ("run", "--approve", "allow", "--session", "s1", "write")
-        succeed(*started, cwd=project, env=env)
+        succeed(*started, cwd=project, env=server.env)
     (project / "c.txt").write_text("mine\n")
     needs_step = fork(project, "--files")
     assert (needs_step.code, needs_step.stdout) == (2, "")

@@ -1,6 +1,5 @@
 """`amplifier init` on a real pseudo-terminal, with typed answers."""
 
-import os
 import re
 from pathlib import Path
 
@@ -18,11 +17,6 @@ KEY_PROMPT = r"API key \([^)]*\): "
 ADDRESS = r"API address[^\n]*: "
 MODEL = r"\nModel \[[^\n]*\]: "
 MODE = r"Mode \[ask\]: "
-
-
-@pytest.fixture
-def home() -> Path:
-    return Path(os.environ["AMPLIFIER_HOME"])
 
 
 def left_behind(home: Path) -> list[str]:

@@ -16,9 +16,8 @@ def test_only_the_named_tools_are_offered() -> None:
         "": set(),
     }
     with ScriptedLLM.running(["hello"], repeat_last=True) as server:
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "k"}
         for selected, offered in choices.items():
-            done = run_amplifier("run", "--tools", selected, "hi", env=env)
+            done = run_amplifier("run", "--tools", selected, "hi", env=server.env)
             assert (done.code, done.stdout) == (0, "hello\n"), done.stderr
             body = server.completions[-1].body
             assert {tool["name"] for tool in body.get("tools") or ()} == offered

@@ -39,8 +39,7 @@ class Machine:
         asking = {"hooks": [{"module": "hooks-approval"}]}
         plan.write_text(yaml.safe_dump(small_plan({"module": "provider-anthropic"}) | asking))
         with ScriptedLLM.running(script) as server:
-            env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
-            done = self.amplifier("run", *words, env=env)
+            done = self.amplifier("run", *words, env=server.env)
             return done, [request.body for request in server.completions]
 
     def park(self, *calls: ToolCall, more: tuple[str, ...] = ()) -> Finished:

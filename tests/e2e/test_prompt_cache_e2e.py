@@ -24,9 +24,8 @@ def test_the_default_profile_reads_what_it_has_cached(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"text of {name}\n")
     calls = [Reply(tool_calls=[ToolCall("read_file", {"path": name})]) for name in names]
     with ScriptedLLM.running([*calls, "done", "more"]) as server:
-        env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
         for arguments in (("--session", "one", "read them"), ("--resume", "one", "and then?")):
-            succeed("run", "--trust", *arguments, cwd=tmp_path, env=env)
+            succeed("run", "--trust", *arguments, cwd=tmp_path, env=server.env)
         requests = [blocks_of(request) for request in server.completions]
     assert len(requests) == 7
     assert all("hooks-status" in request[-1][1] for request in requests)

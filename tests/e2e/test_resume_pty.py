@@ -136,9 +136,8 @@ def test_a_session_in_use_is_forked_from_the_picker(project: Path, env: dict[str
 def test_a_failed_prompt_is_sent_to_another_model(tmp_path: Path, is_saved: bool) -> None:
     with ScriptedLLM.running([Status(400), "Answered.", "More."]) as server:
         server.title = '"Explain it".\n'
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         options = [] if is_saved else ["--no-save"]
-        with Chat(*options, cwd=tmp_path, env=env) as terminal:
+        with Chat(*options, cwd=tmp_path, env=server.env) as terminal:
             terminal.ask("what is this", "Your prompt is kept.*/model")
             terminal.type("/model claude-haiku-4-5" + ENTER)
             if is_saved:
@@ -171,8 +170,7 @@ def test_a_title_is_requested_again_after_a_command_that_was_faster(
 ) -> None:
     with ScriptedLLM.running(["One.", "Two.", "Three."]) as server:
         server.title = Reply("Too late", delay=60)
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
-        with Chat("--session", "s1", cwd=tmp_path, env=env) as terminal:
+        with Chat("--session", "s1", cwd=tmp_path, env=server.env) as terminal:
             terminal.ask("what is this", "One")
             wait_until(lambda: len(server.titles) == 1)
             terminal.ask(command, "claude-")
@@ -189,11 +187,10 @@ def test_a_title_is_requested_again_after_a_command_that_was_faster(
 def test_a_resumed_chat_sends_its_last_prompt_again_with_its_files(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("content of a\n")
     with ScriptedLLM.running(["One.", "Two."]) as server:
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
-        with Chat("--session", "s1", cwd=tmp_path, env=env) as terminal:
+        with Chat("--session", "s1", cwd=tmp_path, env=server.env) as terminal:
             terminal.ask("read @a.txt ", "One")
             terminal.quit()
-        with Terminal("resume", "s1", cwd=tmp_path, env=env) as terminal:
+        with Terminal("resume", "s1", cwd=tmp_path, env=server.env) as terminal:
             terminal.prompt()
             assert "Enter on an empty line" not in terminal.shown
             terminal.ask("/why", "No tool calls since the session was opened")
@@ -208,15 +205,14 @@ def test_files_changed_since_are_listed(tmp_path: Path) -> None:
         ToolCall("write_file", {"path": name, "content": name}) for name in ("a", "b", "c", "d")
     ]
     with ScriptedLLM.running([Reply("Now write.", calls), "Done."]) as server:
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
-        succeed("run", "--approve", "allow", "go", cwd=tmp_path, env=env)
-        with Terminal("resume", cwd=tmp_path, env=env) as terminal:
+        succeed("run", "--approve", "allow", "go", cwd=tmp_path, env=server.env)
+        with Terminal("resume", cwd=tmp_path, env=server.env) as terminal:
             assert "changed since" not in "".join(terminal.until_lines(shows("type to filter")))
             terminal.quit()
         (tmp_path / "a").write_text("another")
         (tmp_path / "b").unlink()
         (tmp_path / "c").write_text("c")
-        with Terminal("resume", cwd=tmp_path, env=env) as terminal:
+        with Terminal("resume", cwd=tmp_path, env=server.env) as terminal:
             terminal.until_lines(shows("▸ just now", "  2 files changed since: a, b"))
             terminal.type(ENTER)
             terminal.until("Resumed.*plan default\\W+2 files changed since: a, b\\W+› go.*Done")

@@ -105,6 +105,12 @@ def _isolated(request: pytest.FixtureRequest, _environment: None, _homes: _Homes
         network.allowed = False
 
 
+@pytest.fixture
+def home() -> Path:
+    """The home of the running test."""
+    return Path(os.environ["AMPLIFIER_HOME"])
+
+
 class StartLLM(Protocol):
     async def __call__(self, replies: list[Item] | None = None, **options: Any) -> ScriptedLLM: ...
 

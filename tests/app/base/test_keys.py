@@ -28,11 +28,6 @@ def store(tmp_path: Path) -> KeyStore:
 
 
 @pytest.fixture
-def home() -> Path:
-    return Path(os.environ["AMPLIFIER_HOME"])
-
-
-@pytest.fixture
 def keyring_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The entries of the keyring, which child processes use from now on."""
     file = tmp_path / "keyring.json"

@@ -53,11 +53,6 @@ DEMO: dict[str, str | None] = {"AMPLIFIER_DEMO": "1"}
 
 
 @pytest.fixture
-def home() -> Path:
-    return Path(os.environ["AMPLIFIER_HOME"])
-
-
-@pytest.fixture
 def path_without_git(tmp_path: Path) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()

@@ -25,11 +25,6 @@ VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 
 
 @pytest.fixture
-def home() -> Path:
-    return Path(os.environ["AMPLIFIER_HOME"])
-
-
-@pytest.fixture
 def settings(home: Path) -> Path:
     return home / "settings.yaml"
 

@@ -107,8 +107,7 @@ def test_what_cannot_be_attached_ends_before_any_request(
         with pytest.raises(UsageError, match=problem):
             read_attachments([Path(name)])
     with ScriptedLLM.running(["no"]) as server:
-        env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
-        done = run_amplifier("run", "--attach", "binary", "hi", cwd=tmp_path, env=env)
+        done = run_amplifier("run", "--attach", "binary", "hi", cwd=tmp_path, env=server.env)
         assert server.completions == []
     assert done.code == 2
     assert "neither text nor an image" in " ".join(done.stderr.split())

@@ -71,8 +71,7 @@ def test_a_real_provider_reports_model_and_usage(tmp_path: Path) -> None:
                 }
             )
         )
-        env = {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": server.base_url}
-        done = run_amplifier("run", "-f", file, "go", cwd=tmp_path, env=env)
+        done = run_amplifier("run", "-f", file, "go", cwd=tmp_path, env=server.env)
         chats = [attributes(span) for span in collector.spans if span.name.startswith("chat ")]
     assert done.code == 0, done.stderr
     assert len(chats) == 2

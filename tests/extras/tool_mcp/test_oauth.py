@@ -44,11 +44,6 @@ def far() -> Iterator[Protected]:
         yield server
 
 
-@pytest.fixture
-def home() -> Path:
-    return Path(os.environ["AMPLIFIER_HOME"])
-
-
 @pytest.fixture(autouse=True)
 def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")

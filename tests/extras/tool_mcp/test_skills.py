@@ -321,10 +321,9 @@ def test_a_run_without_skills_offers_none_of_a_server(folder: Path) -> None:
     }
     (folder.parent / "plan.yaml").write_text(json.dumps(plan))
     with ScriptedLLM.running(["done", "done"]) as server:
-        env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
         for options in ((), ("--no-skills",)):
             words = ("run", "-f", "plan.yaml", *options, "go")
-            succeed(*words, cwd=folder.parent, env=env)
+            succeed(*words, cwd=folder.parent, env=server.env)
         offered = [{tool["name"] for tool in one.body["tools"]} for one in server.completions]
     assert offered[0] - offered[1] == {"mcp_docs_skill"}
 

@@ -268,8 +268,7 @@ def test_a_long_turn_over_http_stays_within_its_room(
     looks = [ToolCall("read_file", {"path": f"{number}.txt"}) for number in range(20)]
     script = [Reply(f"step {number}", [look]) for number, look in enumerate(looks)]
     with ScriptedLLM.running([*script, "done"]) as server:
-        env = {"ANTHROPIC_API_KEY": "test-key", "ANTHROPIC_BASE_URL": server.base_url}
-        done = run_amplifier("run", "-f", plan, "go on reading", cwd=tmp_path, env=env)
+        done = run_amplifier("run", "-f", plan, "go on reading", cwd=tmp_path, env=server.env)
         bodies = [completion.body for completion in server.completions]
     assert (done.code, done.stdout) == (0, "done\n"), done.stderr
     assert len(bodies) == 21

@@ -27,8 +27,7 @@ def run(
 ) -> list[dict[str, Any]]:
     """Run the default profile in a folder, and return the bodies of its requests."""
     with ScriptedLLM.running([*replies, "done"]) as server:
-        env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
-        succeed("run", *options, "go", cwd=folder, home=home, env=env)
+        succeed("run", *options, "go", cwd=folder, home=home, env=server.env)
         return [request.body for request in server.completions]
 
 
@@ -235,9 +234,10 @@ def test_a_skill_that_an_agent_adds_is_named_as_not_pinned(tmp_path: Path) -> No
     }
     (tmp_path / "plan.yaml").write_text(json.dumps(plan))
     with ScriptedLLM.running([answer] * 3) as server:
-        env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
-        succeed("plan", "lock", "-f", "plan.yaml", cwd=tmp_path, env=env)
-        done = run_amplifier("run", "--locked", "-f", "plan.yaml", "go", cwd=tmp_path, env=env)
+        succeed("plan", "lock", "-f", "plan.yaml", cwd=tmp_path, env=server.env)
+        done = run_amplifier(
+            "run", "--locked", "-f", "plan.yaml", "go", cwd=tmp_path, env=server.env
+        )
     assert (done.code, done.stdout) == (0, "done\n"), done.stderr
     assert "worker: not pinned by the lock: skill extra; locks do not pin" in done.stderr
     assert "skill notes" not in done.stderr

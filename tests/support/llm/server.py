@@ -129,6 +129,11 @@ class ScriptedLLM:
         return f"http://{self._address[0]}:{self._address[1]}"
 
     @property
+    def env(self) -> dict[str, str | None]:
+        """Variables with which the program asks it instead of Anthropic."""
+        return {"ANTHROPIC_BASE_URL": self.base_url, "ANTHROPIC_API_KEY": "test-key"}
+
+    @property
     def openai_base_url(self) -> str:
         """Root with `/v1`, what the OpenAI clients take as base URL."""
         return f"{self.base_url}/v1"

@@ -266,9 +266,8 @@ def test_a_conversation_that_is_too_long_is_retried_once_shortened(tmp_path: Pat
 )
 def test_errors_of_a_provider_end_with_a_next_step(reply: Item, expected: list[str]) -> None:
     with ScriptedLLM.running([reply]) as server:
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "k"}
         retries = "providers.provider-anthropic.config.max_retries=0"
-        done = run_amplifier("run", "-P", "minimal", "--set", retries, "hi", env=env)
+        done = run_amplifier("run", "-P", "minimal", "--set", retries, "hi", env=server.env)
     assert done.stdout == ""
     for text in expected:
         assert text in done.stderr
@@ -279,10 +278,11 @@ def test_errors_of_a_provider_end_with_a_next_step(reply: Item, expected: list[s
 def test_the_part_of_a_cut_answer_is_shown_where_only_answers_are() -> None:
     calls = Reply(text="Looking.", tool_calls=[ToolCall("read_file", {"file_path": "none"})])
     cut = Reply(text="half of it " * 50, fault=Cut(after=8))
-    with ScriptedLLM.running([calls, cut]) as server:
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "k"}
-        with Terminal("run", "-P", "minimal", "--screen", "answer", "hi", env=env) as terminal:
-            assert terminal.finish() == 75
+    with (
+        ScriptedLLM.running([calls, cut]) as server,
+        Terminal("run", "-P", "minimal", "--screen", "answer", "hi", env=server.env) as terminal,
+    ):
+        assert terminal.finish() == 75
     part, _, after = terminal.shown.partition("[the answer was cut off here]")
     assert "half of it half of it" in part
     assert "Looking." not in terminal.shown

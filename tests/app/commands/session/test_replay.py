@@ -19,9 +19,8 @@ def home(tmp_path: Path) -> Path:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     read = Reply("Let me look.", [ToolCall("read_file", {"path": "a.txt"})])
     with ScriptedLLM.running([read, "It has **two** lines.", "Yes."]) as server:
-        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
         for prompt in ("Read a.txt", "Sure?"):
-            done = succeed("run", "--session", "s", prompt, cwd=tmp_path, env=env)
+            done = succeed("run", "--session", "s", prompt, cwd=tmp_path, env=server.env)
     return done.home
 
 
