@@ -249,10 +249,10 @@ class Worker:
     def _prompt(self, params: dict[str, Any]) -> Awaitable[Any]:
         # `session/cancel` may be the next message.
         turn, before = _Turn(), self._turn
-        is_ending = before is None or before.is_cancelled
-        if before is not None and before.task is not None and before.task.cancelling():
-            is_ending = True  # by a cancelled request
-        if not is_ending:
+        running = before and before.task
+        # A request that was cancelled may have ended in this moment.
+        is_ending = running is None or running.done() or running.cancelling()
+        if before is not None and not before.is_cancelled and not is_ending:
             raise RpcError(INVALID_REQUEST, "a prompt is already running")
         self._turn = turn
         turn.task = asyncio.create_task(self._run(turn, before, params.get("prompt")))

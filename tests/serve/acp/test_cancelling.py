@@ -1,5 +1,6 @@
 """Prompts that an editor cancels, and editors that are gone."""
 
+import asyncio
 import json
 import random
 import shutil
@@ -8,12 +9,15 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amplifier_app.api import load_plan, run_sync
 from amplifier_app.base import paths
+from amplifier_app.base.stdio import Output
 from amplifier_app.sessions.verification import verify
+from amplifier_serve.acp.worker import Worker
 from tests.serve.acp.editor import Editor, Refused, running
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.plans import held_plan, let_go, mock_plan, module_folder
@@ -161,6 +165,22 @@ def test_a_cancelled_request_gets_the_error_for_it(tmp_path: Path) -> None:
         assert refused.value.code == -32800
         let_go(tmp_path)
         assert editor.prompt(session, "again")["stopReason"] == "end_turn"
+
+
+class Quick(Worker):
+    """Its prompts end at once."""
+
+    async def _run(self, *_: Any) -> dict[str, Any]:
+        return {"stopReason": "end_turn"}
+
+
+async def test_a_prompt_may_follow_in_the_moment_that_the_last_one_ends() -> None:
+    worker = Quick(-1, Output(-1))
+    first = worker._prompt({})
+    await asyncio.sleep(0)
+    assert isinstance(first, asyncio.Task)
+    assert first.done()
+    assert await worker._prompt({}) == {"stopReason": "end_turn"}
 
 
 def test_one_prompt_runs_at_a_time(tmp_path: Path) -> None:
