@@ -18,6 +18,7 @@ from amplifier_app.sources.loading import Fetching
 from amplifier_app.trust import check_programs, trusted_dir
 from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction, find_kind
 from amplifier_support.environment import stored_addresses, withholding
+from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import project_folders
 from amplifier_support.provider_access import is_misplaced
@@ -149,7 +150,7 @@ class GuardedLoader(ModuleLoader):
 def first_provider(session: Any) -> tuple[str, Any]:
     """Return the provider used first."""
     providers: dict[str, Any] = session.coordinator.get("providers")
-    orchestrator = session.config["session"]["orchestrator"]
+    orchestrator = to_mapping(session.config.get("session")).get("orchestrator")
     config = orchestrator.get("config") or {} if isinstance(orchestrator, dict) else {}
     default = config.get("default_provider")
     name = first_mounted(providers, default)

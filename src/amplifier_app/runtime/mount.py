@@ -130,6 +130,7 @@ class LimitedLoader(GuardedLoader):
     def _with_time_limit(self, module_id: str, mount: Any) -> MountFunction:
         async def limited(coordinator: Any) -> Any:
             self._opening.begin(module_id)
+            section = coordinator.config.get("session")
             timer = asyncio.timeout(self._seconds_left())
             try:
                 with self._interrupting(), slow_step(f"mounting '{module_id}'{self._note()}"):
@@ -143,6 +144,10 @@ class LimitedLoader(GuardedLoader):
                     f"Module '{module_id}' cannot be mounted: mount() did not finish within "
                     f"{self._limit()}{_where(reached.__cause__ or reached.__context__ or reached, loaded)}"
                 ) from reached
+            if section and not coordinator.config.get("session"):
+                # The limits of the plan would be gone with it.
+                message = "it removed 'session' from coordinator.config, which all modules share"
+                raise ModuleMountError(f"Module '{module_id}' cannot be mounted: {message}")
             self._opening.begin("")
             return result
 

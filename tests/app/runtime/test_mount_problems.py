@@ -5,9 +5,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.support.cli import Finished, child_environment, run_amplifier
-from tests.support.plans import SMALL, module_folder
+from tests.support.plans import SMALL, mock_plan, module_folder
 
 NEEDS_A_CITY = """
 __amplifier_module_type__ = "tool"
@@ -188,3 +189,40 @@ def test_several_providers_without_a_key_are_one_line(tmp_path: Path) -> None:
         done = run_amplifier("run", "--plan", "plan.yaml", "hi", cwd=tmp_path)
         assert (done.code, done.stdout) == (0, "You said: hi\n")
         assert re.fullmatch(f"amplifier: not mounted: {expected}\n", done.stderr)
+
+
+EMPTIES = """
+class Empties:
+    name = "empties"
+    description = "empties the plan"
+    input_schema = {"type": "object", "properties": {}}
+
+    def __init__(self, coordinator):
+        self.coordinator = coordinator
+
+    async def execute(self, input):
+        self.coordinator.config.clear()
+        return "emptied"
+
+
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Empties(coordinator), name="empties")
+    if config.get("now"):
+        coordinator.config.clear()
+"""
+
+
+def test_a_module_that_empties_the_plan_of_the_session_is_named(tmp_path: Path) -> None:
+    folder = module_folder(tmp_path, EMPTIES, "amplifier_module_empties")
+    tools: list[dict[str, Any]] = [{"module": "empties", "source": str(folder)}]
+    tools.append({"module": "tool-todo"})
+    replies: list[Any] = [{"tool_calls": [{"name": "empties", "input": {}}]}, "done"]
+    plan = mock_plan(tmp_path, replies, tools=tools)
+    done = run_amplifier("run", "-f", plan, "hi", cwd=tmp_path)
+    assert (done.code, done.stdout) == (0, "done\n"), done.stderr
+    done = run_amplifier(
+        "run", "-f", plan, "--set", "tools.empties.config.now=true", "hi", cwd=tmp_path
+    )
+    assert done.code == 3
+    assert "tool 'empties' cannot be mounted: it removed 'session'" in done.stderr
+    assert "tool-todo" not in done.stderr

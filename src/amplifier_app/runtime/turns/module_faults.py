@@ -27,7 +27,7 @@ from amplifier_core._foreign import (
 )
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError, programming_error
-from amplifier_support.fields import read_field
+from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.named_tuple import NamedTuple
 
 _RECORDING: Any = vars(recording_context)
@@ -185,5 +185,6 @@ def _context(session: Any) -> _Part:
 
 
 def _module(session: Any, part: str) -> str:
-    named = session.config["session"][part]
+    # A module may have changed the plan of the session meanwhile.
+    named = to_mapping(session.config.get("session")).get(part, part)
     return str(named["module"] if isinstance(named, dict) else named)

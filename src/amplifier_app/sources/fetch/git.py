@@ -79,14 +79,7 @@ class Git:
             replaces the URL.
     """
 
-    def __init__(
-        self,
-        cwd: Path,
-        source: GitSource,
-        *,
-        seconds: float,
-        offline: bool,
-    ) -> None:
+    def __init__(self, cwd: Path, source: GitSource, *, seconds: float, offline: bool) -> None:
         self._seconds = seconds
         self._executable = find_program("git", str(cwd))
         self._cwd = cwd
