@@ -37,11 +37,12 @@ def chat(
     *,
     plain: bool = False,
     held: tuple[int, ...] = (0,),
+    cold: bool = False,
     **more: Any,
 ) -> Terminal:
     """A chat whose first answer, or those of `held`, come when the test lets them go."""
     plan = held_plan(tmp_path, replies, held, **more)
-    return Terminal("run", "-f", plan, *(["--plain"] if plain else []), cwd=tmp_path)
+    return Terminal("run", "-f", plan, *(["--plain"] if plain else []), cwd=tmp_path, cold=cold)
 
 
 def roles(session_id: str) -> list[str]:
@@ -453,7 +454,9 @@ def test_a_message_that_the_loop_has_not_used_is_the_prompt_in_the_background(
 
 
 @plain
-def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain: bool) -> None:
+def test_a_question_waits_for_typing_to_pause_and_returns_the_keyboard(
+    tmp_path: Path, plain: bool
+) -> None:
     source = str(module_folder(tmp_path, ASKING_HOOK, "amplifier_module_hooks_ask"))
     write = {"name": "write_file", "input": {"path": "out.txt", "content": "x"}}
     with chat(
@@ -461,13 +464,16 @@ def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain
         [{"tool_calls": [write]}, "first", "second"],
         plain=plain,
         held=(0, 1),
+        cold=True,
         hooks=[{"module": "hooks-ask", "source": source}],
         **FILES,
     ) as terminal:
         begin(terminal)
-        terminal.type("afterw")
-        terminal.until("afterw")
+        terminal.type("a")
         let_go(tmp_path)
+        for key in "fterw":
+            terminal.type(key)
+        terminal.until("a.*f.*t.*e.*r.*w")
         terminal.until(r"\[y\] Allow  \[n\] Deny:")
         terminal.type("y" + ENTER if plain else "y")
         terminal.until("[›>] afterw")
