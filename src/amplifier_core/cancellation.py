@@ -79,9 +79,12 @@ async def leave_late(work: Coroutine[Any, Any, T], seconds: float = 5.0) -> T:
     deadline, step = None, partial(work.send, None)
     while True:
         try:
-            awaited = step() or asyncio.ensure_future(asyncio.sleep(0))
+            waits_for = step()
         except StopIteration as end:
             return end.value
+        if task_cancel_count() <= cancels:
+            deadline = None  # The request was taken back, as `asyncio.timeout` does.
+        awaited = waits_for or asyncio.ensure_future(asyncio.sleep(0))
         awaited._asyncio_future_blocking = False
         step = partial(work.send, None)
         while not awaited.done():
@@ -89,12 +92,11 @@ async def leave_late(work: Coroutine[Any, Any, T], seconds: float = 5.0) -> T:
                 await asyncio.wait([awaited], timeout=deadline and deadline - loop.time())
             except asyncio.CancelledError as error:
                 deadline = deadline or loop.time() + seconds
-                if not awaited.cancel():
+                # Scopes of anyio know their cancellations by the message.
+                if waits_for is None or not awaited.cancel(*error.args):
                     step = partial(work.throw, error)
             if deadline and loop.time() >= deadline:
-                if task_cancel_count() > cancels:
-                    raise asyncio.CancelledError
-                deadline = None  # The request was taken back, as `asyncio.timeout` does.
+                raise asyncio.CancelledError
 
 
 async def call_each(

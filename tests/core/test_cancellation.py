@@ -214,3 +214,47 @@ async def test_work_runs_in_the_task_that_waits_and_ends_as_it_would_by_itself()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert ended == ["cleaned up", "set"]
+
+
+@pytest.mark.parametrize("turns", range(1, 9))
+@pytest.mark.parametrize("seconds", [0, 5])
+async def test_a_cancellation_reaches_the_work_with_its_message(turns: int, seconds: int) -> None:
+    """A scope of anyio lets a cancellation without its message through."""
+    messages: list[object] = []
+
+    async def work() -> None:
+        try:
+            for _ in range(20):
+                await asyncio.sleep(seconds)
+        except asyncio.CancelledError as error:
+            messages.extend(error.args)
+            raise
+
+    task = asyncio.create_task(leave_late(work()))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel("the scope")
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert messages == ["the scope"]
+
+
+async def test_time_limits_within_work_leave_it_the_whole_time_to_end() -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.3)
+            ended.append("work")
+
+    task = asyncio.create_task(leave_late(work(), 0.5))
+    await asyncio.sleep(0.25)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["work"]

@@ -135,7 +135,7 @@ class LimitedLoader(GuardedLoader):
             try:
                 with self._interrupting(), slow_step(f"mounting '{module_id}'{self._note()}"):
                     async with timer:
-                        result = await leave_late(mount(coordinator), 1.0)
+                        result = await leave_late(mount(coordinator))
             except (_TimeReached, TimeoutError) as reached:
                 if isinstance(reached, TimeoutError) and not timer.expired():
                     raise

@@ -28,8 +28,24 @@ async def mount(c, config=None):
 """
 
 
+ENDS_LATE = """import asyncio
+async def connect():
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(1.5)  # until a server has ended
+async def mount(c, config=None):
+    try:
+        async with asyncio.timeout(0.1):
+            await connect()
+    except TimeoutError:
+        raise ConnectionError("the server does not answer") from None
+"""
+
+
 def plan(folder: Path, name: str, limit: str) -> None:
-    (folder / "slow.py").write_text(MODULES.get(name, IGNORES), encoding="utf-8")
+    code = {**MODULES, "ignores": IGNORES, "ends late": ENDS_LATE}[name]
+    (folder / "slow.py").write_text(code, encoding="utf-8")
     (folder / "small.yaml").write_text(SMALL)
     text = f"extends: ./small.yaml\nsession: {{mount_timeout: {limit}}}\ntools: [{{module: slow, source: ./slow.py}}]\n"
     (folder / "plan.yaml").write_text(text, encoding="utf-8")
@@ -64,6 +80,13 @@ def test_a_module_that_ignores_its_cancellation_is_left(tmp_path: Path) -> None:
     assert ended.code == 3
     assert "plan.yaml:3:10: tool 'slow' cannot be" in ended.stderr
     assert "did not finish within 0.5 s (session.mount_timeout)" in ended.stderr
+
+
+def test_a_module_may_end_late_after_a_time_limit_of_its_own(tmp_path: Path) -> None:
+    plan(tmp_path, "ends late", "60")
+    ended = amplifier(tmp_path, "run", "hello")
+    assert ended.code == 3
+    assert "the server does not answer" in ended.stderr
 
 
 def test_the_time_limit_of_a_run_applies_while_mounting(tmp_path: Path) -> None:
