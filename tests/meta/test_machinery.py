@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import child_environment
+from tests.support.cli import amplifier_command, child_environment
 from tests.support.warm_interpreter import WarmInterpreter, is_available
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +79,22 @@ while not signals & 1 << signal.SIGINT - 1:  # until it has a handler, or ignore
 started._process.send_signal(signal.SIGINT)
 started.close()
 """
+
+
+def test_what_an_interpreter_cannot_do_is_the_matter_of_one_test(tmp_path: Path) -> None:
+    environment = child_environment(tmp_path)
+    interpreter = WarmInterpreter.start(environment)
+    try:
+        with pytest.raises(RuntimeError, match=r"cannot clone or await a process: .*No child"):
+            interpreter._ask(b"%d" % os.getpid())  # pyright: ignore[reportPrivateUsage]
+        with open(os.devnull, "r+b") as null:
+            streams = [null.fileno()] * 3
+            process = interpreter.clone(
+                [*amplifier_command(), "--version"], None, environment, streams
+            )
+        assert interpreter.wait(process, 30) == 0
+    finally:
+        interpreter.close()
 
 
 def test_an_interrupted_start_prints_no_traceback(tmp_path: Path) -> None:

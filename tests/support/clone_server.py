@@ -27,6 +27,8 @@ from types import ModuleType
 from typing import Any, NoReturn, cast
 
 _LIMIT = 1 << 20
+_ANSWER = 200
+"""Bytes of an answer."""
 
 _EXECUTE = cast("Any", subprocess.Popen)._execute_child
 _PARAMETERS = inspect.signature(_EXECUTE)
@@ -60,10 +62,15 @@ def _serve(listening: socket.socket) -> NoReturn:
 
 
 def _answer(message: bytes, descriptors: list[int], connections: list[socket.socket]) -> bytes:
-    """Clone a process and give its id, or give the status of one that has ended."""
-    if message.isdigit():
-        return b"%d" % os.waitpid(int(message), 0)[1]
-    child = os.fork()
+    """Clone a process and give its id, or give the status of one that has ended; or else the reason after `!`."""
+    try:
+        if message.isdigit():
+            return b"%d" % os.waitpid(int(message), 0)[1]
+        child = os.fork()
+    except OSError as error:  # too many processes, for example, which is a matter of one test
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return f"!{error}".encode()[:_ANSWER]
     if child == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for connection in connections:

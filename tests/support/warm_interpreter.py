@@ -193,12 +193,16 @@ class WarmInterpreter:
         try:
             with self._lock:
                 self._socket.sendmsg([request], rights)
-                answer = self._socket.recv(64)
+                answer = self._socket.recv(200)
         except ConnectionError:
             answer = b""
         if not answer:
             raise RuntimeError(
                 "the interpreter that processes are cloned from has ended; see its output"
+            )
+        if answer.startswith(b"!"):
+            raise RuntimeError(
+                f"the interpreter cannot clone or await a process: {answer.decode()}"
             )
         return int(answer)
 
