@@ -388,8 +388,7 @@ class OpenSession:
             with blaming(self.session):
                 await self._begin_conversation()
                 await self.add_images()
-                executed = await_result(asyncio.create_task(self._execute(prompt)))
-                self._task = asyncio.create_task(leave_late(executed, CLEANUP_SECONDS))
+                self._task = asyncio.create_task(self._execute_or_leave(prompt))
                 returned = await self._task
                 if self.recorder.provider_error is not None:
                     raise self.recorder.provider_error
@@ -411,6 +410,11 @@ class OpenSession:
             self._task = None
             self._turn_ended(response, status, bool(answer) and not response.strip())
         return self.turn
+
+    async def _execute_or_leave(self, prompt: str) -> str:
+        # Not before this task begins: one that is stopped at once executes nothing.
+        executed = asyncio.create_task(self._execute(prompt))
+        return await leave_late(await_result(executed), CLEANUP_SECONDS)
 
     async def _execute(self, prompt: str) -> str:
         # A SystemExit that ends a task would end the event loop, too.

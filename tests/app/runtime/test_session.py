@@ -230,6 +230,17 @@ async def test_an_orchestrator_that_does_not_load_is_a_module_error(tmp_path: Pa
     assert not list((Path(os.environ["AMPLIFIER_HOME"]) / "sessions").iterdir())
 
 
+async def test_a_prompt_that_is_stopped_at_once_is_not_executed(tmp_path: Path) -> None:
+    plan = load(plan=mock_plan(tmp_path, ["an answer"]))
+    async with open_session(plan) as session:
+        running = asyncio.create_task(session.run("hi"))
+        asyncio.get_running_loop().call_soon(session.stop, True)
+        assert (await running).status == "cancelled"
+        await asyncio.sleep(0.1)
+        assert "user" not in roles(session)
+        assert not session.recorder.has_requested
+
+
 IGNORING = """import asyncio
 from pathlib import Path
 
