@@ -24,7 +24,7 @@ ROWS = [
     {"id": "c", "text": "=five", "language": "de"},
 ]
 LENGTH = "wc -c < $AMPLIFIER_ANSWER_FILE"
-SCORERS = """
+SCORERS = r"""
 def length(answer, row, result):
     return len(answer)
 
@@ -37,6 +37,9 @@ def fails_for_b(answer, row, result):
     if row["id"] == "c":
         raise SystemExit(3)
     return result["steps"]
+
+def shouts(answer, row, result):
+    raise ValueError("\x1b]0;title\x07 no\n\x1b[31mscore")
 
 def odd(answer, row, result):
     return {"a": float("nan"), "b": ["list"], "c": True}[row["id"]]
@@ -140,6 +143,8 @@ def test_the_most_frequent_reason_of_missing_scores_is_shown(batch: Path) -> Non
     # Those that are not scored again have been reported.
     again = amplifier(batch, "batch", "score", "out", "--score", f"code={script}")
     assert "warning" not in again.stderr
+    shouts = amplifier(batch, "batch", "score", "out", "--score", "f=python:scorers.py:shouts")
+    assert "3 of them: f: ValueError: no score\n" in shouts.stderr
 
 
 def test_rows_are_scored_once_until_the_scorer_or_the_row_changes(batch: Path) -> None:

@@ -14,7 +14,7 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.json_text import json_text
-from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
@@ -153,7 +153,7 @@ def give_scores(
         if facts is not None:
             costs.append(facts.get("cost", 0.0))
             if facts["value"] is None:
-                missing[" ".join(f"{facts['name']}: {facts['reason']}".split())] += 1
+                missing[one_line(f"{facts['name']}: {facts['reason']}", 300)] += 1
             line.show(number, lambda: f"{number:,} of {total:,} scores")
 
     try:
