@@ -129,7 +129,8 @@ class ChatCompleter(Completer):
         for command in self._chat.commands.values():
             if command.name.startswith(typed):
                 meta = f"{command.usage}  {command.summary}" if command.usage else command.summary
-                yield Completion(command.name, start_position=-len(typed), display_meta=meta)
+                # A skill may have a name that leaves no place for the summaries of all.
+                yield Completion(command.name, -len(typed), one_line(command.name, 30), meta)
 
     def _arguments(self, name: str, typed: str) -> Iterable[Completion]:
         command = find(name, self._chat.commands)

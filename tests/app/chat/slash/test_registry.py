@@ -6,9 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.chat.ask import choose
+from amplifier_app.chat.conversation import ChatCompleter
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import all_commands, command_in, run_command
 from amplifier_core.coordinator import ModuleCoordinator
@@ -158,6 +161,15 @@ async def test_each_skill_is_a_command_unless_its_name_is_taken() -> None:
     await run_command("/release-notes for 1.2", chat)
     load = "Load the skill release-notes and follow it"
     assert sent == [f"{load}.", f"{load} for this:\n\nfor 1.2"]
+
+
+def test_long_names_are_cut_in_the_list_of_commands_and_completed_whole() -> None:
+    name = f"/{'n' * 64}"
+    command = all_commands()["/help"]._replace(name=name, summary="Writes notes", usage="")
+    chat: Any = SimpleNamespace(commands={name: command})
+    [found] = ChatCompleter(chat).get_completions(Document("/n"), CompleteEvent())
+    assert (found.text, found.display_text) == (name, f"{name[:29]}…")
+    assert (found.start_position, found.display_meta_text) == (-2, "Writes notes")
 
 
 async def chat_with(provider: Any, *, model: str) -> Any:
