@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO, cast
 
+from amplifier_app.base.redact import redact
 from amplifier_app.trust import trusted_project
 from amplifier_support.named_tuple import NamedTuple
 
@@ -96,7 +97,7 @@ class FunctionProcess:
             reply = await self._exchange({"answer": answer, "row": row, "result": result})
             if reply is None:
                 return None, self._end
-            return reply["value"], reply["reason"]
+            return reply["value"], reply["reason"] and redact(reply["reason"])
 
     async def close(self) -> None:
         """End the process and what it has started."""

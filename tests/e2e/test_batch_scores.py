@@ -41,6 +41,9 @@ def fails_for_b(answer, row, result):
 def shouts(answer, row, result):
     raise ValueError("\x1b]0;title\x07 no\n\x1b[31mscore")
 
+def leaks(answer, row, result):
+    raise ValueError(f"no access with ghp_{'aB3dE5gH7' * 4}")
+
 def odd(answer, row, result):
     return {"a": float("nan"), "b": ["list"], "c": True}[row["id"]]
 """
@@ -111,6 +114,9 @@ def test_a_report_shows_means_with_intervals_and_by_a_field(batch: Path) -> None
     report = amplifier(batch, "batch", "report", "out").stdout
     assert "| score | mean (95% interval) | rows | missing |" in report
     assert "| length | 14.3 (" in report
+    for file, begin in (("r.xml", "<?xml"), ("r.html", "<!doctype html>"), ("r.md", "# ")):
+        assert amplifier(batch, "batch", "report", "out", "--to", file).code == 0
+        assert (batch / file).read_text().startswith(begin)
     by = amplifier(batch, "batch", "report", "out", "--by", "language").stdout.splitlines()
     assert by[0] == "| language | rows | passed | length |"
     assert by[2].startswith("| de | 2 | 100.0% ")
@@ -124,6 +130,7 @@ def test_a_scorer_that_fails_gives_no_score_and_never_zero(batch: Path) -> None:
         batch,
         *("--score", "some=python:scorers.py:fails_for_b", "--score", "odd=python:scorers.py:odd"),
         *("--score", "code=exit 3", "--score", "text=echo nothing that is JSON"),
+        *("--score", "leak=python:scorers.py:leaks"),
     )
     assert (found["some"]["rows"], found["some"]["missing"], found["some"]["value"]) == (1, 2, 1.0)
     assert (found["odd"]["rows"], found["odd"]["missing"], found["odd"]["value"]) == (1, 2, 1.0)
@@ -134,6 +141,7 @@ def test_a_scorer_that_fails_gives_no_score_and_never_zero(batch: Path) -> None:
     assert some == [None, "ValueError: cannot score b", "SystemExit: 3"]
     assert reasons["code"].startswith("exit code 3")
     assert "not JSON" in reasons["text"]
+    assert reasons["leak"].startswith("ValueError: no access with [REDACTED")
 
 
 def test_the_most_frequent_reason_of_missing_scores_is_shown(batch: Path) -> None:

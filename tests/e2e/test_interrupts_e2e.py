@@ -13,7 +13,7 @@ from amplifier_app.sessions.store import SessionStore
 from tests.support.cli import Finished, run_amplifier, start_amplifier, succeed
 from tests.support.conditions import Conditions
 from tests.support.kill_points import Steps
-from tests.support.plans import mock_plan
+from tests.support.plans import mock_plan, module_folder
 from tests.support.processes import processes_in
 from tests.support.thorough import Scale
 from tests.support.waiting import wait_until
@@ -124,4 +124,50 @@ def test_an_interrupt_during_compaction_leaves_the_conversation_as_it_was(
     after = messages()
     assert after[: len(before)] == before
     assert [message["role"] for message in after[len(before) :]] == ["user"]
+    assert_resumable(tmp_path)
+
+
+BLOCKING_TOOL = """
+import time
+
+from amplifier_core.models import ToolResult
+
+__amplifier_module_type__ = "tool"
+
+
+class Tool:
+    name = "block"
+    description = "Blocks the event loop."
+    input_schema = {"type": "object", "properties": {}}
+
+    async def execute(self, input):
+        open("begun", "w").close()
+        time.sleep(300)
+        return ToolResult(success=True)
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("tools", Tool(), name="block")
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("how", "code"), [("--timeout", 7), ("SIGTERM", 143)])
+def test_a_tool_that_blocks_the_program_is_ended_with_the_run(
+    tmp_path: Path, how: str, code: int
+) -> None:
+    tool = {"module": "tool-block", "source": str(module_folder(tmp_path, BLOCKING_TOOL))}
+    plan = mock_plan(tmp_path, [{"tool_calls": [{"name": "block", "input": {}}]}], tools=[tool])
+    limit = ("--timeout", "3s") if how == "--timeout" else ()
+    process = start_amplifier(
+        *("run", "-f", plan, "--session", "s", "--output", "json", *limit, "go"), cwd=tmp_path
+    )
+    wait_until((tmp_path / "begun").exists)
+    if not limit:
+        process.send_signal(signal.SIGTERM)
+    stdout, _ = process.communicate()
+    result = json.loads(stdout)
+    assert process.returncode == result["exit_code"] == code
+    assert [(call["name"], call["outcome"]) for call in result["tools"]] == [("block", "error")]
+    assert result["error"]["hint"].startswith("Resume with: amplifier run --resume s")
     assert_resumable(tmp_path)

@@ -170,11 +170,17 @@ def give_scores(
     return f"{describe.count(len(costs), 'score')} given{paid}" if costs else ""
 
 
+_FORMATS: dict[str, Literal["junit", "html"]] = {".xml": "junit", ".html": "html"}
+
+
 def report(
     folder: FolderArgument,
     format: Annotated[
-        Literal["md", "junit", "html"], option("--format", "Format of the report.")
-    ] = "md",
+        Literal["md", "junit", "html"] | None,
+        option(
+            "--format", "Format of the report; html and junit are those of FILE.html and FILE.xml."
+        ),
+    ] = None,
     to: Annotated[Path | None, option("-o, --to FILE", "Write to FILE, not to stdout.")] = None,
     by: Annotated[
         str | None,
@@ -197,10 +203,11 @@ def report(
     \b
       amplifier batch report out
       amplifier batch report out --by language
-      amplifier batch report out --format junit --to results.xml
-      amplifier batch report out --format html --to report.html --sessions
+      amplifier batch report out --to results.xml
+      amplifier batch report out --to report.html --sessions
     """
     batch = BatchFolder(folder)
+    format = format or _FORMATS.get(to.suffix if to else "", "md")
     if by is not None:
         if format != "md" or with_sessions:
             raise UsageError("--by needs --format md, without --sessions")

@@ -216,7 +216,7 @@ class OneShot:
         Raises:
             Exception: Any error that ended the turn, unless it was stopped.
         """
-        with Interrupts(self.stop) as interrupts:
+        with Interrupts(self.stop, self._opening.deadline) as interrupts:
             outcome = await self.send(prompt, timeout, lambda: interrupts.received is not None)
         if outcome is None:
             ending = Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
