@@ -13,7 +13,7 @@ from amplifier_app.sessions.store import SessionStore
 from tests.support.cli import Finished, run_amplifier, start_amplifier, succeed
 from tests.support.conditions import Conditions
 from tests.support.kill_points import Steps
-from tests.support.plans import mock_plan, module_folder
+from tests.support.plans import BLOCKING_TOOL, mock_plan, module_folder
 from tests.support.processes import processes_in
 from tests.support.thorough import Scale
 from tests.support.waiting import wait_until
@@ -125,30 +125,6 @@ def test_an_interrupt_during_compaction_leaves_the_conversation_as_it_was(
     assert after[: len(before)] == before
     assert [message["role"] for message in after[len(before) :]] == ["user"]
     assert_resumable(tmp_path)
-
-
-BLOCKING_TOOL = """
-import time
-
-from amplifier_core.models import ToolResult
-
-__amplifier_module_type__ = "tool"
-
-
-class Tool:
-    name = "block"
-    description = "Blocks the event loop."
-    input_schema = {"type": "object", "properties": {}}
-
-    async def execute(self, input):
-        open("begun", "w").close()
-        time.sleep(300)
-        return ToolResult(success=True)
-
-
-async def mount(coordinator, config=None):
-    await coordinator.mount("tools", Tool(), name="block")
-"""
 
 
 @pytest.mark.thorough

@@ -66,6 +66,30 @@ def module_folder(folder: Path, code: str, package: str = "amplifier_module_nois
     return home
 
 
+BLOCKING_TOOL = """
+import time
+
+from amplifier_core.models import ToolResult
+
+__amplifier_module_type__ = "tool"
+
+
+class Tool:
+    name = "block"
+    description = "Blocks the event loop."
+    input_schema = {"type": "object", "properties": {}}
+
+    async def execute(self, input):
+        open("begun", "w").close()
+        time.sleep(300)
+        return ToolResult(success=True)
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("tools", Tool(), name="block")
+"""
+"""A module with a tool that writes the file `begun`."""
+
 HELD_PROVIDER = """
 import asyncio
 import itertools

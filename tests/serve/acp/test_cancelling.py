@@ -20,7 +20,7 @@ from amplifier_app.sessions.verification import verify
 from amplifier_serve.acp.worker import Worker
 from tests.serve.acp.editor import Editor, Refused, running
 from tests.support.cli import run_amplifier, start_amplifier
-from tests.support.plans import held_plan, let_go, mock_plan, module_folder
+from tests.support.plans import BLOCKING_TOOL, held_plan, let_go, mock_plan, module_folder
 from tests.support.processes import processes_in
 from tests.support.waiting import wait_until
 
@@ -80,30 +80,6 @@ def test_a_question_that_is_open_ends_with_its_prompt(tmp_path: Path) -> None:
         assert prompt.result(60)["stopReason"] == "cancelled"
         assert editor.unrelated.get(timeout=60)["method"] == "$/cancel_request"
     assert not (tmp_path / "made").exists()
-
-
-BLOCKING_TOOL = """
-import time
-
-from amplifier_core.models import ToolResult
-
-__amplifier_module_type__ = "tool"
-
-
-class Tool:
-    name = "block"
-    description = "Blocks the event loop."
-    input_schema = {"type": "object", "properties": {}}
-
-    async def execute(self, input):
-        open("begun", "w").close()
-        time.sleep(300)
-        return ToolResult(success=True)
-
-
-async def mount(coordinator, config=None):
-    await coordinator.mount("tools", Tool(), name="block")
-"""
 
 
 @pytest.mark.thorough
