@@ -2,7 +2,7 @@
 
 Run with ``pytest -n0 --benchmark-enable tests/bench/test_batch_bench.py``; see `processes`. With
 AMPLIFIER_BENCH_INSPECT, the interpreter of an environment that has inspect_ai, the same rows run there in
-the same minutes. The targets are 60 rows/s on 2 processors, 0.7 s to the first row, and with 100,000 rows less
+the same minutes. The targets are 120 rows/s on 2 processors, 0.7 s to the first row, and with 100,000 rows less
 than 50 MB, 2 s to resume, 0.3 s for the status, and 5 s for the table of results and for a comparison.
 """
 
