@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from amplifier_app.base.blocked_loop import GRACE_SECONDS, BlockLimit
 from amplifier_app.base.errors import Terminated
 
 if TYPE_CHECKING:
@@ -134,68 +135,24 @@ def signal_behind(error: BaseException) -> BaseException:
     return exception
 
 
-class LoopBlocked(BaseException):
-    """Raised in code that blocks the event loop although the turn has to end."""
-
-
-_BLOCKED_SECONDS, _ANSWER_SECONDS = 5.0, 2.0
-"""Seconds until the loop is asked whether it runs, and seconds for its answer."""
-
-
-class _Unblocking:
-    """Once armed, raises `LoopBlocked` in what blocks an event loop, until it is left."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._is_asked = False
-        self._before: tuple[Any, float] | None = None
-
-    def arm(self, seconds: float) -> None:
-        """Look after the loop from `seconds` seconds and 5 more on."""
-        if not hasattr(signal, "setitimer"):
-            return
-        handler = signal.signal(signal.SIGALRM, self._look)
-        left, _ = signal.setitimer(signal.ITIMER_REAL, seconds + _BLOCKED_SECONDS, _ANSWER_SECONDS)
-        if self._before is None:
-            self._before = handler, time.monotonic() + left if left else 0.0
-
-    def leave(self) -> None:
-        """Restore the handler and the timer that there were before."""
-        if self._before is not None:
-            handler, due = self._before
-            signal.setitimer(signal.ITIMER_REAL, due and max(0.001, due - time.monotonic()))
-            signal.signal(signal.SIGALRM, handler)
-
-    def _look(self, signum: int, frame: FrameType | None) -> None:
-        if self._is_asked:
-            raise LoopBlocked
-        self._is_asked = True
-        self._loop.call_soon_threadsafe(self._answer)
-
-    def _answer(self) -> None:
-        self._is_asked = False
-
-
 class Interrupts:
     """While entered, the first Ctrl-C asks the turn to stop after its step, the second to stop
     immediately, and the third raises `KeyboardInterrupt`. SIGTERM and SIGHUP stop it immediately; the
     second one raises `Terminated`. Ignored signals (`nohup`, background jobs) stay ignored. A signal
     that has come before, and has ended nothing, raises its exception when this is entered. What still
-    blocks the event loop 5 seconds after an immediate stop or the deadline gets the exception `LoopBlocked`.
+    blocks the event loop 5 seconds after an immediate stop gets the exception `LoopBlocked`.
 
     Args:
         stop: Called in the event loop with ``immediate``.
-        deadline: When the turn has to end, as of `time.monotonic`; None without one.
 
     Attributes:
         received: The last signal received, or the last that was not Ctrl-C; None if there was none.
     """
 
-    def __init__(self, stop: Callable[[bool], Any], deadline: float | None = None) -> None:
+    def __init__(self, stop: Callable[[bool], Any]) -> None:
         self._stop = stop
-        self._deadline = deadline
         self._loop = asyncio.get_running_loop()
-        self._unblocking = _Unblocking(self._loop)
+        self._limit: BlockLimit | None = None
         self._level = 0
         self._previous: dict[int, Any] = {}
         self.received: int | None = None
@@ -208,12 +165,11 @@ class Interrupts:
                 continue
             self._previous[signum] = handler
             signal.signal(signum, self._handle)
-        if self._deadline is not None:
-            self._unblocking.arm(max(0.0, self._deadline - time.monotonic()))
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._unblocking.leave()
+        if self._limit is not None:
+            self._limit.remove()
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)
 
@@ -230,5 +186,5 @@ class Interrupts:
         if self._level > _NOW:
             raise _exception(signum)
         if self._level == _NOW:
-            self._unblocking.arm(0.0)
+            self._limit = self._limit or BlockLimit(GRACE_SECONDS)
         self._loop.call_soon_threadsafe(self._stop, self._level == _NOW)

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sysconfig
-import threading
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import amplifier_core
+from amplifier_app.base import blocked_loop
+from amplifier_app.base.blocked_loop import LoopBlocked, block_limit
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.slow_steps import slow_step
@@ -90,12 +89,7 @@ DEFAULT_SECONDS = 120.0
 """Time limit for importing a module, and again for mounting it, unless the plan sets
 `session.mount_timeout`."""
 
-_REPEAT_SECONDS = 0.5
 _EARLY = 0.001
-
-
-class _TimeReached(BaseException):
-    """Raised in blocking code; not caught by `except Exception` in a module."""
 
 
 class LimitedLoader(GuardedLoader):
@@ -117,9 +111,12 @@ class LimitedLoader(GuardedLoader):
     async def load(self, module_id: str, *args: Any, **kwargs: Any) -> MountFunction:
         self._opening.begin(module_id)
         try:
-            with self._interrupting(), slow_step(f"importing '{module_id}'{self._note()}"):
+            with (
+                block_limit(self._seconds_left(), 0.0),
+                slow_step(f"importing '{module_id}'{self._note()}"),
+            ):
                 mount = await super().load(module_id, *args, **kwargs)
-        except _TimeReached as reached:
+        except LoopBlocked as reached:
             where = _where(reached, None)
             raise ModuleImportError(
                 f"Module '{module_id}' cannot be imported: it did not finish within "
@@ -133,10 +130,13 @@ class LimitedLoader(GuardedLoader):
             section = coordinator.config.get("session")
             timer = asyncio.timeout(self._seconds_left())
             try:
-                with self._interrupting(), slow_step(f"mounting '{module_id}'{self._note()}"):
+                with (
+                    block_limit(self._seconds_left(), 0.0),
+                    slow_step(f"mounting '{module_id}'{self._note()}"),
+                ):
                     async with timer:
                         result = await leave_late(mount(coordinator))
-            except (_TimeReached, TimeoutError) as reached:
+            except (LoopBlocked, TimeoutError) as reached:
                 if isinstance(reached, TimeoutError) and not timer.expired():
                     raise
                 loaded: LoadedModule = mount.__amplifier_module__
@@ -168,33 +168,6 @@ class LimitedLoader(GuardedLoader):
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         return min((limit for limit in (left, self._seconds) if limit is not None), default=None)
 
-    @contextmanager
-    def _interrupting(self) -> Generator[None]:
-        """Raise `_TimeReached` in blocking code when the time is over."""
-        left = self._seconds_left()
-        main = threading.current_thread() is threading.main_thread()
-        if left is None or not main or not hasattr(signal, "setitimer"):
-            yield
-            return
-        loop = asyncio.get_running_loop()
-
-        def interrupt(signum: int, frame: FrameType | None) -> None:
-            # While the loop waits no task runs; the loop then enforces the limit itself.
-            if asyncio.current_task(loop) is not None:
-                raise _TimeReached
-
-        started = time.monotonic()
-        handler = signal.signal(signal.SIGALRM, interrupt)
-        before, interval = signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), _REPEAT_SECONDS)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, handler)
-            if before:
-                remaining = max(0.001, before - (time.monotonic() - started))
-                signal.setitimer(signal.ITIMER_REAL, remaining, interval)
-
 
 def _where(reached: BaseException, loaded: LoadedModule | None) -> str:
     package = loaded.package if loaded is not None else None
@@ -210,7 +183,7 @@ def _last_line(reached: BaseException) -> str:
     line, trace = "", reached.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(own) and file != __file__:
+        if not file.startswith(own) and file not in (__file__, blocked_loop.__file__):
             line = f"{file}, line {trace.tb_lineno}"
         trace = trace.tb_next
     return line

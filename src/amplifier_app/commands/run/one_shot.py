@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from amplifier_app.base.blocked_loop import GRACE_SECONDS, block_limit
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
@@ -216,7 +218,7 @@ class OneShot:
         Raises:
             Exception: Any error that ended the turn, unless it was stopped.
         """
-        with Interrupts(self.stop, self._opening.deadline) as interrupts:
+        with Interrupts(self.stop) as interrupts:
             outcome = await self.send(prompt, timeout, lambda: interrupts.received is not None)
         if outcome is None:
             ending = Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
@@ -256,11 +258,13 @@ class OneShot:
             expired = True
             self.stop(immediate=True)
 
-        timer = outcome = None
-        if self._opening.deadline is not None:
-            timer = asyncio.get_running_loop().call_at(self._opening.deadline, expire)
+        timer = blocked_after = outcome = None
+        if (deadline := self._opening.deadline) is not None:
+            timer = asyncio.get_running_loop().call_at(deadline, expire)
+            blocked_after = deadline - time.monotonic() + GRACE_SECONDS
         try:
-            outcome = await self._attempts.run(prompt, answer)
+            with block_limit(blocked_after):
+                outcome = await self._attempts.run(prompt, answer)
         # A stopped check is cancelled; what stopped it is reported below.
         except (Exception, asyncio.CancelledError):
             if not expired and not is_stopped():
