@@ -391,7 +391,7 @@ class _AnswerKeys:
             is_text = text and not text.startswith("\x1b")  # as the codes of keys do
             self.note = f"ignored {visible(text, 40)!r}: {_IGNORED}" if is_text else _IGNORED
             self._report(app, self.note)
-        elif not app.is_done:
+        elif app.is_running and not app.is_done:
             app.exit(result=answer)
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 from prompt_toolkit.input.vt100 import raw_mode
 
+from amplifier_app.chat import approval_card
 from amplifier_app.chat.approval_card import ask_about_tool
 from amplifier_app.chat.ask import Stopped
 from amplifier_core.approval import ToolApproval
@@ -105,3 +106,28 @@ def test_ctrl_c_between_two_questions_stops(
         os.dup2(stdin, 0)
         os.close(stdin)
         os.close(ours)
+
+
+def test_an_answer_that_is_stopped_is_not_decided_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approval_card, "WORD_SECONDS", 0.3)
+    ours, theirs = os.openpty()
+    request = ToolApproval("Run `ls`?", "bash", {"command": "ls"}, "/", ["Allow once", "Deny"])
+    problems: list[object] = []
+
+    async def ask() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: problems.append(context["message"]))
+        question = asyncio.create_task(ask_about_tool(theirs, request, "", None))
+        shown = b""
+        while b"more" not in shown:
+            shown += await asyncio.to_thread(os.read, ours, 4096)
+        os.write(ours, b"n\x03")
+        with pytest.raises(Stopped):
+            await question
+        await asyncio.sleep(0.6)
+
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        asyncio.run(asyncio.wait_for(ask(), 30))
+    os.close(ours)
+    assert problems == []

@@ -254,11 +254,11 @@ async def read_pages(
         if not page.get("has_more") or not entries:
             return
         # Services that are only compatible with OpenAI's need not repeat the id of the last entry.
-        last = page.get("last_id", entries[-1].get("id"))
+        last = str(page.get("last_id", entries[-1].get("id")) or "")
         # A page without another last entry would come for ever.
-        if last in (None, "", params.get(cursor)):
+        if last in ("", params.get(cursor)):
             return
-        params = {**params, cursor: str(last)}
+        params = {**params, cursor: last}
 
 
 def limit_in(entry: Mapping[str, Any], *names: str) -> int:
