@@ -226,7 +226,7 @@ def _key_bindings(keys: dict[str, str]) -> KeyBindings:
 
             def end() -> None:
                 # More text means that the key was not an answer, but the start of a word.
-                if buffer.text == event.data and not app.is_done:
+                if buffer.text == event.data and app.is_running and not app.is_done:
                     app.exit(result=option)
 
             unread = began + READ_SECONDS - loop.time() if key == "y" else 0.0
