@@ -12,12 +12,13 @@ import signal
 import threading
 import time
 from collections.abc import Generator
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, ClassVar
 
 GRACE_SECONDS = 5.0
 """Seconds that blocked code has after the end of a turn was requested."""
-_ANSWER_SECONDS = 2.0
+_ANSWER = 2.0
 _INTERVAL = 0.5
 
 
@@ -29,28 +30,32 @@ class BlockLimit:
     """A time after which nothing may block the running event loop, until it is removed.
 
     Limits of tasks that run at the same time are independent of each other. There are none outside of the
-    main thread, and on systems without such timers.
+    main thread, on systems without such timers, and while the loop does not run.
 
     Args:
         seconds: From now.
         answer_seconds: Seconds that the loop then has for its answer, and at least half a second.
+        own: Spare code that has other own limits instead, as that of another row of a batch has.
     """
 
     _all: ClassVar[list[BlockLimit]] = []
-    _before: ClassVar[tuple[Any, float] | None] = None
+    _own: ClassVar[ContextVar[tuple[BlockLimit, ...]]] = ContextVar("own", default=())
+    _before: ClassVar[tuple[Any, float, float] | None] = None
     _asked_at: ClassVar[float | None] = None
 
-    def __init__(self, seconds: float, answer_seconds: float = _ANSWER_SECONDS) -> None:
+    def __init__(self, seconds: float, answer_seconds: float = _ANSWER, own: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         self._due = time.monotonic() + seconds
-        self._answer_seconds = answer_seconds
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and hasattr(signal, "setitimer"):
+        self._answer_seconds, self._is_own = answer_seconds, own
+        if own:
+            self._own.set((*self._own.get(), self))
+        if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
             self._all.append(self)
             self._set_timer()
 
     def remove(self) -> None:
         """Remove it; a second call does nothing."""
+        self._own.set(tuple(limit for limit in self._own.get() if limit is not self))
         if self in self._all:
             self._all.remove(self)
             self._set_timer()
@@ -60,37 +65,37 @@ class BlockLimit:
         now = time.monotonic()
         if cls._all:
             first = max(0.001, min(limit._due for limit in cls._all) - now)
-            left, _ = signal.setitimer(signal.ITIMER_REAL, first, _INTERVAL)
+            # Before the timer, which would end the process. A module may have replaced the handler.
+            handler = signal.signal(signal.SIGALRM, cls._look)
+            left, interval = signal.setitimer(signal.ITIMER_REAL, first, _INTERVAL)
             if cls._before is None:
-                handler = signal.signal(signal.SIGALRM, cls._look)
-                cls._before = handler, now + left if left else 0.0
+                cls._before = handler, left and now + left, interval
         elif cls._before is not None:
-            (handler, due), cls._before = cls._before, None
+            (handler, due, interval), cls._before = cls._before, None
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, handler)
-            signal.setitimer(signal.ITIMER_REAL, due and max(0.001, due - now))
+            signal.setitimer(signal.ITIMER_REAL, due and max(0.001, due - now), interval)
 
     @classmethod
     def _look(cls, signum: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        over = [limit for limit in cls._all if limit._due <= now]
+        now, own = time.monotonic(), [limit for limit in cls._own.get() if limit in cls._all]
+        over = [limit for limit in cls._all if limit._due <= now and limit._loop.is_running()]
+        if own:
+            over = [limit for limit in over if limit in own or not limit._is_own]
         if not over:
             cls._asked_at = None
         elif cls._asked_at is None:
             cls._asked_at = now
-            over[0]._loop.call_soon_threadsafe(cls._answer)
+            over[0]._loop.call_soon_threadsafe(setattr, cls, "_asked_at", None)
         elif now - cls._asked_at >= min(limit._answer_seconds for limit in over):
+            cls._asked_at = now  # What handles the exception has as much time.
             raise LoopBlocked
-
-    @classmethod
-    def _answer(cls) -> None:
-        cls._asked_at = None
 
 
 @contextlib.contextmanager
-def block_limit(seconds: float | None, answer_seconds: float = _ANSWER_SECONDS) -> Generator[None]:
-    """Have a `BlockLimit` while entered; None for none."""
-    limit = None if seconds is None else BlockLimit(seconds, answer_seconds)
+def block_limit(seconds: float | None, answer_seconds: float = _ANSWER) -> Generator[None]:
+    """Have a `BlockLimit` of the code in it while entered; None for none."""
+    limit = None if seconds is None else BlockLimit(seconds, answer_seconds, own=True)
     try:
         yield
     finally:

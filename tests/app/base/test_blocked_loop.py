@@ -30,6 +30,59 @@ async def test_a_loop_that_answers_is_left_alone() -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_code_that_handles_the_exception_has_the_time_again() -> None:
+    with block_limit(0.05, 2.0):
+        with pytest.raises(LoopBlocked):
+            block()
+        time.sleep(0.8)  # noqa: ASYNC251 - it blocks the loop
+
+
+async def test_code_with_limits_of_its_own_is_spared() -> None:
+    """A row of a batch does not fail because another one ends late."""
+
+    async def end_late() -> None:
+        with block_limit(0.05, 0.0):
+            await asyncio.sleep(1.5)
+
+    late = asyncio.create_task(end_late())
+    await asyncio.sleep(0.1)
+    with block_limit(60):
+        time.sleep(1.2)  # noqa: ASYNC251 - it blocks the loop
+        limit = BlockLimit(0.05, 0.0)
+        with pytest.raises(LoopBlocked):
+            block()
+        limit.remove()
+    await late
+
+
+async def test_a_limit_concerns_tasks_that_begin_within_it() -> None:
+    async def begin() -> None:
+        with pytest.raises(LoopBlocked), block_limit(60):
+            block()
+
+    with block_limit(0.05, 0.0):
+        await asyncio.create_task(begin())
+
+
+def test_a_limit_that_is_left_in_a_task_ends_with_its_loop() -> None:
+    left: list[asyncio.Task[None]] = []
+
+    async def wait() -> None:
+        with block_limit(0.05, 0.0):
+            await asyncio.sleep(0.2)
+
+    async def leave() -> None:
+        left.append(asyncio.create_task(wait()))
+        await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    time.sleep(1.2)
+    loop.run_until_complete(left[0])
+    loop.close()
+    assert not BlockLimit._all
+
+
 async def test_limits_of_tasks_at_the_same_time_are_independent() -> None:
     """The first one to begin is the first one to end, as with rows of a batch."""
     before = signal.getsignal(signal.SIGALRM)
@@ -49,14 +102,23 @@ async def test_limits_of_tasks_at_the_same_time_are_independent() -> None:
 async def test_a_timer_that_was_set_before_goes_on() -> None:
     rang: list[int] = []
     handler = signal.signal(signal.SIGALRM, lambda number, _: rang.append(number))
-    timer = signal.setitimer(signal.ITIMER_REAL, 0.2)
+    timer = signal.setitimer(signal.ITIMER_REAL, 0.2, 0.1)
     try:
         with block_limit(60):
             pass
-        await eventually(lambda: bool(rang))
+        await eventually(lambda: len(rang) > 1)
     finally:
-        signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+
+
+async def test_a_limit_does_not_need_the_handler_that_a_module_has_replaced() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    with block_limit(60):
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        with pytest.raises(LoopBlocked), block_limit(0.05, 0.0):
+            time.sleep(3)  # noqa: ASYNC251 - it blocks the loop
+    assert signal.getsignal(signal.SIGALRM) is before
 
 
 def test_there_is_none_in_other_threads() -> None:
