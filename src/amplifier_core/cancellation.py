@@ -84,7 +84,12 @@ async def leave_late(work: Coroutine[Any, Any, T], seconds: float = 5.0) -> T:
             return end.value
         if task_cancel_count() <= cancels:
             deadline = None  # The request was taken back, as `asyncio.timeout` does.
-        awaited = waits_for or asyncio.ensure_future(asyncio.sleep(0))
+        awaited = asyncio.ensure_future(asyncio.sleep(0)) if waits_for is None else waits_for
+        # As a task does: nothing would ever wake it.
+        is_own = asyncio.isfuture(awaited) and awaited.get_loop() is loop
+        if not is_own or awaited is asyncio.current_task():
+            step = partial(work.throw, RuntimeError(f"cannot await in this task: {awaited!r}"))
+            continue
         awaited._asyncio_future_blocking = False
         step = partial(work.send, None)
         while not awaited.done():

@@ -1,7 +1,9 @@
 """The token's states, its children and its callbacks."""
 
 import asyncio
+from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
@@ -258,3 +260,24 @@ async def test_time_limits_within_work_leave_it_the_whole_time_to_end() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == ["work"]
+
+
+async def test_work_fails_as_in_a_task_where_it_awaits_something_impossible() -> None:
+    other = asyncio.new_event_loop()
+
+    class Yields:
+        def __init__(self, value: object) -> None:
+            self.value = value
+
+        def __await__(self) -> Iterator[Any]:
+            yield self.value
+
+    async def work(awaited: Any) -> str:
+        with pytest.raises(RuntimeError, match="cannot await in this task"):
+            await (awaited or asyncio.current_task())
+        await asyncio.sleep(0)
+        return "goes on"
+
+    for awaited in (None, other.create_future(), Yields(0), Yields("a string")):
+        assert await leave_late(work(awaited)) == "goes on"
+    other.close()
