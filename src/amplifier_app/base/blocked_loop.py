@@ -89,7 +89,8 @@ class BlockLimit:
             over[0]._loop.call_soon_threadsafe(setattr, cls, "_asked_at", None)
         elif now - cls._asked_at >= min(limit._answer_seconds for limit in over):
             cls._asked_at = now  # What handles the exception has as much time.
-            raise LoopBlocked
+            place = f" at {frame.f_code.co_filename}, line {frame.f_lineno}" if frame else ""
+            raise LoopBlocked(f"it blocks the program{place}")
 
 
 @contextlib.contextmanager

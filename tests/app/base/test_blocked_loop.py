@@ -1,6 +1,7 @@
 """Limits for code that blocks the event loop."""
 
 import asyncio
+import re
 import signal
 import threading
 import time
@@ -19,7 +20,7 @@ async def test_what_blocks_gets_an_exception_until_it_stops() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with block_limit(0.05, 0.0):
         for _ in range(2):
-            with pytest.raises(LoopBlocked):
+            with pytest.raises(LoopBlocked, match=rf"{re.escape(__file__)}, line \d+"):
                 block()
     assert signal.getsignal(signal.SIGALRM) is before
 
