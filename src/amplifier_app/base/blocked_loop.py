@@ -34,7 +34,7 @@ class BlockLimit:
 
     Args:
         seconds: From now.
-        answer_seconds: Seconds that the loop then has for its answer, and at least half a second.
+        answer_seconds: Seconds that the loop then has for its answer, and at least 0.4 s.
         own: Spare code that has other own limits instead, as that of another row of a batch has.
     """
 
@@ -87,7 +87,8 @@ class BlockLimit:
         elif cls._asked_at is None:
             cls._asked_at = now
             over[0]._loop.call_soon_threadsafe(setattr, cls, "_asked_at", None)
-        elif now - cls._asked_at >= min(limit._answer_seconds for limit in over):
+        # A limit that begins or ends has the timer ring at once if another one is over.
+        elif now - cls._asked_at >= max(0.4, min(limit._answer_seconds for limit in over)):
             cls._asked_at = now  # What handles the exception has as much time.
             place = f" at {frame.f_code.co_filename}, line {frame.f_lineno}" if frame else ""
             raise LoopBlocked(f"it blocks the program{place}")

@@ -31,6 +31,14 @@ async def test_a_loop_that_answers_is_left_alone() -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_limits_that_begin_and_end_leave_the_loop_its_time() -> None:
+    with block_limit(0.05, 0.0):
+        await asyncio.sleep(0.1)
+        for _ in range(10):
+            with block_limit(60):
+                time.sleep(0.01)  # noqa: ASYNC251 - it blocks the loop
+
+
 async def test_code_that_handles_the_exception_has_the_time_again() -> None:
     with block_limit(0.05, 2.0):
         with pytest.raises(LoopBlocked):
