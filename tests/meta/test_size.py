@@ -6,7 +6,7 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_145,
+    "amplifier_app": 36_150,
     "amplifier_batch": 8_045,
     "amplifier_core": 3_000,
     "amplifier_serve": 1_835,

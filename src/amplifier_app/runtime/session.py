@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from amplifier_app.base.blocked_loop import block_limit
 from amplifier_app.base.errors import UsageError
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.runtime import budget_limits
@@ -525,7 +526,8 @@ class OpenSession:
         """Clean up every module; an unused session is deleted."""
         try:
             async with asyncio.timeout(CLEANUP_SECONDS):
-                await leave_late(self.session.cleanup(), CLEANUP_SECONDS)
+                with block_limit(CLEANUP_SECONDS):
+                    await leave_late(self.session.cleanup(), CLEANUP_SECONDS)
         except TimeoutError:
             self.renderer.notice(
                 f"modules did not clean up within {CLEANUP_SECONDS:g} s", "warning", "session"

@@ -262,6 +262,29 @@ async def mount(coordinator, config):
 """
 
 
+BLOCKING_CLEANUP = """
+import time
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config):
+    coordinator.hooks.register("session:start", lambda event, data: None)
+    return lambda: time.sleep(300)
+"""
+
+
+async def test_a_cleanup_that_blocks_keeps_no_session_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_app.runtime.session.CLEANUP_SECONDS", 0.2)
+    folder = module_folder(tmp_path, BLOCKING_CLEANUP, "amplifier_module_blocking")
+    hook: dict[str, Any] = {"module": "blocking", "source": str(folder)}
+    plan = load(plan=mock_plan(tmp_path, ["an answer"], hooks=[hook]))
+    async with open_session(plan) as session:
+        assert (await session.run("hi")).status == "success"
+
+
 @pytest.mark.parametrize(
     ("event", "status", "notices"),
     [
