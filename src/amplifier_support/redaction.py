@@ -108,6 +108,18 @@ def is_sensitive(key: Any) -> bool:
     return isinstance(key, str) and key.lower() in SENSITIVE_KEYS
 
 
+def is_repeated(value: Any, above: tuple[int, ...]) -> bool:
+    """Return True if a value contains itself, and so did one before.
+
+    With two references to itself it would otherwise be looked into 2**depth times.
+
+    Args:
+        value: The value.
+        above: The ids of the values that contain it.
+    """
+    return id(value) in above and len({*above}) < len(above)
+
+
 class Redactor:
     """Replaces secrets by ``[REDACTED:kind]``.
 
@@ -180,49 +192,55 @@ class Redactor:
             text = _replace(shape, text)
         return original if text == original else text
 
-    def value(self, value: Any, path: str = "", depth: int = 0) -> Any:
+    def value(self, value: Any, path: str = "", above: tuple[int, ...] = ()) -> Any:
         """`value` with the secrets in its strings replaced; the same object if it has none.
 
         Mappings, lists, tuples, pydantic models and dataclasses are looked into and copied where
         something changes; other values are left alone. In mappings, strings under keys that suggest
-        a secret are replaced as well.
+        a secret are replaced as well. A value that contains itself is looked into once more, and then
+        named; `above` has the ids of the values that contain this one.
         """
         if isinstance(value, str):
             return self.text(value)
-        if depth > MAX_DEPTH:
+        if len(above) > MAX_DEPTH:
             return value
+        if is_repeated(value, above):
+            return f"<{type(value).__name__} nested too deeply>"
+        above = (*above, id(value))
         if isinstance(value, Mapping):
-            return self._mapping(cast("Mapping[Any, Any]", value), path, depth)
+            return self._mapping(cast("Mapping[Any, Any]", value), path, above)
         if isinstance(value, (list, tuple)):
             items = cast("list[Any]", value)
-            changed = [self.value(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(items)]
+            changed = [self.value(item, f"{path}[{i}]", above) for i, item in enumerate(items)]
             if all(new is old for new, old in zip(changed, items, strict=True)):
                 return items
             return changed if isinstance(value, list) else tuple(changed)
         if hasattr(type(value), "model_copy"):
             held = {**value.__dict__, **(value.model_extra or {})}
-            changes = self._changes(held, path, depth)
+            changes = self._changes(held, path, above)
             return value.model_copy(update=changes) if changes else value
         if is_dataclass(value) and not isinstance(value, type):
             held = {f.name: getattr(value, f.name) for f in fields(value) if hasattr(value, f.name)}
-            return _with_fields(value, self._changes(held, path, depth))
+            return _with_fields(value, self._changes(held, path, above))
         return value
 
-    def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> Any:
+    def _mapping(self, value: Mapping[Any, Any], path: str, above: tuple[int, ...]) -> Any:
         # The values themselves: event data would hand out a copy of each.
         held = (
             {key: dict.__getitem__(value, key) for key in value}
             if isinstance(value, dict)
             else dict(value)
         )
-        changes = self._changes(held, path, depth)
+        changes = self._changes(held, path, above)
         keys = {key: self.text(key) for key in held if isinstance(key, str)}
         renamed = any(new is not old for old, new in keys.items())
         if not changes and not renamed:
             return value
         return {keys.get(key, key): changes.get(key, item) for key, item in held.items()}
 
-    def _changes(self, held: Mapping[Any, Any], path: str, depth: int) -> dict[Any, Any]:
+    def _changes(
+        self, held: Mapping[Any, Any], path: str, above: tuple[int, ...]
+    ) -> dict[Any, Any]:
         changes: dict[Any, Any] = {}
         for key, item in held.items():
             inner = f"{path}.{key}" if path else str(key)
@@ -232,7 +250,7 @@ class Redactor:
                 is_safe = item.startswith("[REDACTED") or refers_to_variables(item)
                 new: Any = item if is_safe else f"[REDACTED:{KNOWN}]"
             else:
-                new = self.value(item, inner, depth + 1)
+                new = self.value(item, inner, above)
             if new is not item:
                 changes[key] = new
         return changes

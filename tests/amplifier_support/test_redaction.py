@@ -57,6 +57,18 @@ def test_known_values_come_first_and_also_as_json_writes_them() -> None:
     assert redactor.text(json.dumps({"a": 'odd"value\\here'})) == '{"a": "[REDACTED:secret]"}'
 
 
+def test_a_value_with_many_references_to_itself_is_looked_into_in_bounded_time() -> None:
+    node: dict[str, object] = {"name": "hunter2222"}
+    node |= {"left": node, "right": [node, node]}
+    cut, name = "<dict nested too deeply>", "[REDACTED:secret]"
+    below = {"name": name, "left": cut, "right": "<list nested too deeply>"}
+    assert Redactor(["hunter2222"], shapes=()).value(node) == {
+        "name": name,
+        "left": {"name": name, "left": cut, "right": [cut, cut]},
+        "right": [below, below],
+    }
+
+
 def test_known_values_are_found_in_other_encodings() -> None:
     value = "p@ss/wörd 1+2"
     raw = value.encode()

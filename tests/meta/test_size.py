@@ -12,8 +12,8 @@ CODE_LINES = {
     "amplifier_serve": 1_835,
     "amplifier_extras": 4_897,
     "amplifier_kit": 4_593,
-    "amplifier_modules": 19_370,
-    "amplifier_support": 5_825,
+    "amplifier_modules": 19_372,
+    "amplifier_support": 5_832,
 }
 
 

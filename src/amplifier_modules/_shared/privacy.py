@@ -10,7 +10,13 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from amplifier_support.fields import to_mapping
-from amplifier_support.redaction import Redactor, configured_secrets, secrets_in, shared_redactor
+from amplifier_support.redaction import (
+    Redactor,
+    configured_secrets,
+    is_repeated,
+    secrets_in,
+    shared_redactor,
+)
 from amplifier_support.secret_shapes import SENSITIVE_KEYS
 from amplifier_support.session_capabilities import SECRET_VARIABLES
 
@@ -32,8 +38,8 @@ class PlainCopy:
     Never raises: what JSON does not know becomes text, what refers to itself is cut off.
     """
 
-    def of(self, value: Any, depth: int = 0) -> Any:
-        """The copy of `value`, at `depth` levels below the whole."""
+    def of(self, value: Any, above: tuple[int, ...] = ()) -> Any:
+        """The copy of `value`; `above` has the ids of the values that contain it."""
         kind = type(value)
         if kind is str:
             return self.text(value)
@@ -46,15 +52,16 @@ class PlainCopy:
             return int(value)
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else str(value)
-        if depth >= MAX_DEPTH:
+        if len(above) >= MAX_DEPTH or is_repeated(value, above):
             return f"<{kind.__name__} nested too deeply>"
+        above = (*above, id(value))
         if kind is list:
-            return [self.of(item, depth + 1) for item in value]
+            return [self.of(item, above) for item in value]
         # Event data is foreign: an object that cannot be read is named instead.
         try:
             if kind is dict:
-                return self.mapping(value, depth + 1)
-            return self._object(value, depth + 1)
+                return self.mapping(value, above)
+            return self._object(value, above)
         except Exception as error:
             return f"<{kind.__name__} not readable: {type(error).__name__}>"
 
@@ -62,20 +69,20 @@ class PlainCopy:
         """The copy of a string."""
         return text
 
-    def mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        """The copy of a mapping whose values are at `depth`."""
-        return {self.text(_key(key)): self.of(item, depth) for key, item in value.items()}
+    def mapping(self, value: Mapping[Any, Any], above: tuple[int, ...]) -> dict[str, Any]:
+        """The copy of a mapping; `above` as for its values."""
+        return {self.text(_key(key)): self.of(item, above) for key, item in value.items()}
 
-    def _object(self, value: Any, depth: int) -> Any:
+    def _object(self, value: Any, above: tuple[int, ...]) -> Any:
         if isinstance(value, BaseModel):
             value = {**value.__dict__, **(value.model_extra or {})}
             value = {key: item for key, item in value.items() if item is not None}
         if isinstance(value, Mapping):
-            return self.mapping(cast("Mapping[Any, Any]", value), depth)
+            return self.mapping(cast("Mapping[Any, Any]", value), above)
         if isinstance(value, (list, tuple, set, frozenset)):
-            return [self.of(item, depth) for item in cast("Iterable[Any]", value)]
+            return [self.of(item, above) for item in cast("Iterable[Any]", value)]
         if is_dataclass(value) and not isinstance(value, type):
-            return self.mapping({f.name: getattr(value, f.name) for f in fields(value)}, depth)
+            return self.mapping({f.name: getattr(value, f.name) for f in fields(value)}, above)
         if isinstance(value, (bytes, bytearray)):
             return f"<{len(value)} bytes>"
         return self.text(str(value))
@@ -103,7 +110,7 @@ class LogCopy(PlainCopy):
         excess = len(text) - self._max_chars
         return text if excess <= 0 else f"{text[: self._max_chars]}... (truncated {excess} chars)"
 
-    def mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    def mapping(self, value: Mapping[Any, Any], above: tuple[int, ...]) -> dict[str, Any]:
         if value.get("type") == "base64" and isinstance(data := value.get("data"), str):
             # An image: not readable in a log, and many events of a conversation carry it.
             value = {**value, "data": f"<{len(data)} characters of base64>"}
@@ -111,7 +118,7 @@ class LogCopy(PlainCopy):
         for key, item in value.items():
             name = _key(key)
             is_secret = name.lower() in SENSITIVE_KEYS
-            copied[self.text(name)] = _REDACTED if is_secret else self.of(item, depth)
+            copied[self.text(name)] = _REDACTED if is_secret else self.of(item, above)
         return copied
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import itertools
 import json
 import logging
 import os
@@ -214,6 +215,18 @@ class TestValues:
         await log.record("tool:pre", {"loop": loop})
         assert "nested too deeply" in session.file.read_text()
         assert session.data()["loop"]["self"]["a"] == 1
+
+    async def test_data_with_many_references_to_itself_is_written_in_bounded_time(
+        self, session: Session
+    ) -> None:
+        await session.mount()
+        nodes: list[dict[str, Any]] = [{"n": n} for n in range(30)]
+        for before, after in itertools.pairwise(nodes):
+            before["next"], after["before"] = after, before
+        nodes[0] |= {"first": nodes[0], "same": nodes[0]}
+        log = session.coordinator.get_capability("hooks-logging.log")
+        await log.record("tool:pre", {"node": nodes[0]})
+        assert session.data()["node"]["next"]["next"]["n"] == 2
 
     @pytest.mark.parametrize("data", [None, "text", 7, []])
     async def test_data_that_is_not_a_mapping_is_written(self, session: Session, data: Any) -> None:
