@@ -11,7 +11,7 @@ import asyncio
 import os
 import sysconfig
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,6 +90,17 @@ DEFAULT_SECONDS = 120.0
 `session.mount_timeout`."""
 
 _EARLY = 0.001
+
+
+async def clean_up(cleanup: Coroutine[Any, Any, Any], seconds: float) -> bool:
+    """Await the cleanup of modules, whatever they do; return False if it did not end in so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            with block_limit(seconds):
+                await leave_late(cleanup, seconds)
+    except TimeoutError:
+        return False
+    return True
 
 
 class LimitedLoader(GuardedLoader):

@@ -9,7 +9,6 @@ The network is used only to fetch modules: providers are mounted and cleaned up,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -43,6 +42,7 @@ from amplifier_app.runtime.mount import (
     LimitedLoader,
     Opening,
     check_pins,
+    clean_up,
     collect_pins,
     read_mount_timeout,
     reason_with_key,
@@ -313,9 +313,7 @@ class _Checker:
             self._check_price()
             await self._check_pins()
         finally:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLEANUP_SECONDS):
-                    await self._session.cleanup()
+            await clean_up(self._session.cleanup(), CLEANUP_SECONDS)
             for loader in self._loaders.values():
                 loader.cleanup()
         self._check_providers()

@@ -21,6 +21,7 @@ from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.plan.traffic import MODULE as recorder
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.runtime.capabilities import GuardedLoader, register_capabilities, set_stored_keys
+from amplifier_app.runtime.mount import clean_up
 from amplifier_app.runtime.observers.observer import Display, Renderer
 from amplifier_app.runtime.turns.module_faults import blame_module
 from amplifier_core.coordinator import ModuleCoordinator
@@ -222,9 +223,7 @@ async def mount_alone(
             raise
         yield next(iter(coordinator.get("providers").values()))
     finally:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLEANUP_SECONDS):
-                await coordinator.cleanup()
+        await clean_up(coordinator.cleanup(), CLEANUP_SECONDS)
         coordinator.loader.cleanup()
 
 

@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from amplifier_app.base.blocked_loop import block_limit
 from amplifier_app.base.errors import UsageError
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.runtime import budget_limits
@@ -20,7 +19,7 @@ from amplifier_app.runtime.approvals import (
     set_mode,
 )
 from amplifier_app.runtime.capabilities import Delegation, first_provider, read_capabilities, share
-from amplifier_app.runtime.mount import Mounting, Opening, support_loop
+from amplifier_app.runtime.mount import Mounting, Opening, clean_up, support_loop
 from amplifier_app.runtime.observers.observer import Display, Renderer, SessionFacts
 from amplifier_app.runtime.observers.subscriptions import redacted_text, subscribe
 from amplifier_app.runtime.observers.visibility import Visibility, shown_text
@@ -525,13 +524,9 @@ class OpenSession:
     async def close(self) -> None:
         """Clean up every module; an unused session is deleted."""
         try:
-            async with asyncio.timeout(CLEANUP_SECONDS):
-                with block_limit(CLEANUP_SECONDS):
-                    await leave_late(self.session.cleanup(), CLEANUP_SECONDS)
-        except TimeoutError:
-            self.renderer.notice(
-                f"modules did not clean up within {CLEANUP_SECONDS:g} s", "warning", "session"
-            )
+            if not await clean_up(self.session.cleanup(), CLEANUP_SECONDS):
+                text = f"modules did not clean up within {CLEANUP_SECONDS:g} s"
+                self.renderer.notice(text, "warning", "session")
         finally:
             self.renderer.close()
             if self._record is not None:
