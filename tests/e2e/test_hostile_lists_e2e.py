@@ -36,7 +36,10 @@ LISTS: dict[str, Status | Raw] = {
     "NaN": Status(200, body='{"data": [{"id": NaN}]}'),
     **{f"HTTP: {name}": TRANSPORT[name] for name in ("gzip bomb", "endless line", "a page")},
 }
-SOME = ("data: anything", "limits: wrong types", "next page: list", "nested")
+SOME = (
+    *("data: anything", "limits: wrong types", "the same page for ever", "next page: list"),
+    "nested",
+)
 _NOT_FOR_USERS = re.compile(r"Traceback|[A-Za-z]+Error[:(]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 

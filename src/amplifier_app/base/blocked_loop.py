@@ -35,7 +35,7 @@ class BlockLimit:
     Args:
         seconds: From now.
         answer_seconds: Seconds that the loop then has for its answer, and at least 0.4 s.
-        own: Spare code that has other own limits instead, as that of another row of a batch has.
+        own: Whether the limit leaves alone code that has its own, such as another row of a batch.
     """
 
     _all: ClassVar[list[BlockLimit]] = []

@@ -160,9 +160,9 @@ def give_scores(
         run_loop(scoring.run(batch, given, again=again))
     finally:
         line.end()
-    for why, times in missing.most_common(1):
+    for reason, count in missing.most_common(1):
         to_stderr(
-            f"amplifier: warning: {missing.total():,} scores missing, {times:,} of them: {why}"
+            f"amplifier: warning: {missing.total():,} scores missing, {count:,} of them: {reason}"
         )
     cost = sum(filter(None, costs))
     least = "at least " if None in costs else ""
@@ -178,7 +178,8 @@ def report(
     format: Annotated[
         Literal["md", "junit", "html"] | None,
         option(
-            "--format", "Format of the report; html and junit are those of FILE.html and FILE.xml."
+            "--format",
+            "Format of the report. By default html for FILE.html, junit for FILE.xml, otherwise md.",
         ),
     ] = None,
     to: Annotated[Path | None, option("-o, --to FILE", "Write to FILE, not to stdout.")] = None,
