@@ -72,7 +72,9 @@ def test_a_setting_changed_before_the_first_prompt_keeps_the_session(tmp_path: P
 
 
 def test_prompts_and_settings_are_handled_in_the_order_they_come(tmp_path: Path) -> None:
-    plan = mock_plan(tmp_path, [], mock={"on_end": "echo"}, hooks=["hooks-approval"])
+    # The prompt takes longer than the editor may need to send its next request.
+    mock = {"on_end": "echo", "delay": 0.5}
+    plan = mock_plan(tmp_path, [], mock=mock, hooks=["hooks-approval"])
     with running("-f", plan) as editor:
         session = editor.open(tmp_path)
         change = {"sessionId": session, "configId": "budget", "value": "none"}
