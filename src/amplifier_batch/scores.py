@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -107,8 +108,8 @@ class Score(NamedTuple):
         value: A number or a label; None if it is missing.
         reason: Why it is missing.
         agreement: The share of a judge's replies that equal the most frequent one; None for a single one.
-        cost: US dollars that a judge has cost; None if a price is unknown.
-        is_judged: Whether a judge gave it.
+        cost: US dollars that judges have cost for this score of the run so far, in all attempts; None if a price is
+            unknown.
     """
 
     attempts: int
@@ -116,8 +117,7 @@ class Score(NamedTuple):
     value: Value
     reason: str | None
     agreement: float | None = None
-    cost: float | None = None
-    is_judged: bool = False
+    cost: float | None = 0.0
 
 
 Scores = dict[tuple[int, int], dict[str, Score]]
@@ -215,10 +215,18 @@ def read_scores(folder: BatchFolder) -> Scores:
     ):
         for line in filter(None, map(parse, file)):
             get = line.get
-            rest = map(get, ("value", "reason", "agreement", "cost"))
-            score = Score(get("attempts", 1), str(get("by")), *rest, is_judged="cost" in line)
-            scores.setdefault((get("number", 0), get("repeat", 1)), {})[str(get("name"))] = score
+            of_run = scores.setdefault((get("number", 0), get("repeat", 1)), {})
+            name, rest = str(get("name")), map(get, ("value", "reason", "agreement"))
+            paid = of_run[name].cost if name in of_run else 0.0
+            cost = add_costs(paid, get("cost", 0.0))
+            of_run[name] = Score(get("attempts", 1), str(get("by")), *rest, cost=cost)
     return scores
+
+
+def add_costs(*costs: float | None) -> float | None:
+    """Return the sum of costs in US dollars; None if one is unknown."""
+    known = [cost for cost in costs if cost is not None]
+    return math.fsum(known) if len(known) == len(costs) else None
 
 
 def store_score(folder: Path, result: Mapping[str, Any], score: Mapping[str, Any]) -> None:

@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import chdir
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from amplifier_batch.functions import Function, FunctionError, FunctionProcess, 
 from amplifier_batch.input import read_batch_rows
 from amplifier_batch.record.folder import WORK, BatchFolder
 from amplifier_batch.record.progress import WAITING
-from amplifier_batch.scores import Scorer, read_scores, store_score, with_rows
+from amplifier_batch.scores import Scorer, add_costs, read_scores, store_score, with_rows
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
@@ -106,26 +105,25 @@ async def judge(
     schema = json.loads(scorer.schema) if scorer.schema else _SCHEMA
     scores: list[float | str] = []
     replies: list[Mapping[str, Any]] = []
-    cost: Decimal | None = Decimal(0)
+    cost: float | None = 0.0
     for plan in plans:
         reply, problem = await _ask(plan, prompt, schema)
         if reply is not None:
-            spent = None if reply.cost is None else Decimal(str(reply.cost))
-            cost = None if spent is None or cost is None else cost + spent
+            cost = add_costs(cost, reply.cost)
             value = to_mapping(reply.data).get("score")
             if reply.is_ok and isinstance(value, (int, float, str)) and _is_score(value):
                 scores.append(value if isinstance(value, str) else float(value))
                 replies.append(to_mapping(reply.data))
                 continue
             problem = reply.error or "its reply has no score"
-        return Judgement(None, f"the judge failed: {problem}", None, _dollars(cost), replies)
+        return Judgement(None, f"the judge failed: {problem}", None, cost, replies)
     numbers = [score for score in scores if isinstance(score, float)]
     [(common, count)] = Counter(scores).most_common(1)
     if 0 < len(numbers) < len(scores):
-        return Judgement(None, "the judge gave numbers and labels", None, _dollars(cost), replies)
+        return Judgement(None, "the judge gave numbers and labels", None, cost, replies)
     value = math.fsum(numbers) / len(numbers) if numbers else common
     agreement = count / len(scores) if scorer.repeat > 1 else None
-    return Judgement(value, None, agreement, _dollars(cost), replies)
+    return Judgement(value, None, agreement, cost, replies)
 
 
 async def _ask(
@@ -140,10 +138,6 @@ async def _ask(
 
 def _is_score(value: float | str) -> bool:
     return bool(value.strip()) if isinstance(value, str) else math.isfinite(value)
-
-
-def _dollars(cost: Decimal | None) -> float | None:
-    return None if cost is None else float(cost)
 
 
 _ANSWERED = (Ending.OK.value, Ending.CHECK_FAILED.value)
@@ -401,7 +395,7 @@ class ScoreChecks(CheckRunner):
         result: Returns the result of the run so far.
 
     Attributes:
-        scores: The last score of each scorer.
+        scores: The last score of each scorer, with the cost of all replies of a judge so far.
     """
 
     def __init__(
@@ -418,6 +412,7 @@ class ScoreChecks(CheckRunner):
         self._fields = row
         self._result = result
         self._times = 0
+        self._paid: dict[str, float | None] = {}
         self.scores: dict[str, Facts] = {}
 
     async def run(self, answer: str) -> list[CheckResult]:
@@ -429,7 +424,11 @@ class ScoreChecks(CheckRunner):
         for check, result in list(self.results.items()):
             if isinstance(result, _ScoreResult):
                 del self.results[check]
-        self.scores.clear()
+        # What judges were paid counts, also if other checks fail and the last answer has no score yet.
+        unscored = {"by": "", "value": None, "reason": "a check failed"}
+        self.scores = {
+            name: {"name": name, **unscored, "cost": paid} for name, paid in self._paid.items()
+        }
         if all(result.passed for result in await super().run(answer)):
             self._times += 1
             for scorer in self._scoring.scorers:
@@ -440,7 +439,10 @@ class ScoreChecks(CheckRunner):
         assert scorer.threshold is not None
         started = time.monotonic()
         result = {**self._result(), "response": answer, "outcome": Ending.OK.value}
-        facts = await self._scoring.score(scorer, self._of_session, self._fields, result)
+        facts = dict(await self._scoring.score(scorer, self._of_session, self._fields, result))
+        if scorer.is_judge:
+            before = self._paid.get(scorer.name, 0.0)
+            facts["cost"] = self._paid[scorer.name] = add_costs(before, facts["cost"])
         self.scores[scorer.name] = facts
         value = facts["value"]
         missing = f"the score {scorer.name!r} is missing: {facts['reason']}"

@@ -126,6 +126,20 @@ def test_a_score_that_failed_is_feedback_for_a_retry(batch: Path) -> None:
     assert score["value"] == len("short now")
 
 
+def test_the_cost_of_a_judge_includes_retries_and_earlier_attempts(batch: Path) -> None:
+    reply = {"text": '{"reason": "rude", "score": 1}', "usage": {"cost_usd": "0.01"}}
+    mock = {"module": "provider-mock", "config": {"replies": [reply], "on_end": "repeat"}}
+    (batch / "judge.yaml").write_text(yaml.safe_dump({"extends": "minimal", "providers": [mock]}))
+    entry = {"name": "tone", "run": "judge:judge.yaml", "min": 3}
+    done = run(batch, [entry], "--retries", "1")
+    assert done.code == 9, done.stderr
+    assert "judges: $0.0400" in done.stderr
+    assert "judges: $0.0800" in amplifier(batch, "batch", "retry", "out").stderr
+    assert "| $0.0800 |" in amplifier(batch, "batch", "report", "out").stdout
+    shown = amplifier(batch, "batch", "score", "out", "--again", "--output", "json").stdout
+    assert [mean["cost"] for mean in json.loads(shown)] == [pytest.approx(0.1)]
+
+
 def test_another_threshold_is_another_batch_and_another_score_is_not(batch: Path) -> None:
     entry = {"name": "size", "run": "python:scorers.py:length", "max": 14}
     assert run(batch, [entry]).code == 9

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from amplifier_batch.statistics.pass_rates import compute_rates
 from amplifier_batch.statistics.score_means import compute_mean, mean_in_words, student_quantile
 from tests.support.batches import small_plan
 from tests.support.cli import Finished, run_amplifier, start_amplifier, succeed
@@ -238,6 +239,16 @@ def test_runs_of_a_row_do_not_make_the_interval_narrower(batch: Path) -> None:
     alone = compute_mean("length", list(enumerate(map(float, values))))
     assert (found["rows"], found["value"]) == (3, alone.value)
     assert found["high"] == pytest.approx(alone.high)
+
+
+def test_runs_of_a_row_do_not_make_the_interval_of_a_group_narrower(batch: Path) -> None:
+    check = ("--retries", "0", "--check", "grep -q one $AMPLIFIER_ANSWER_FILE")
+    words = ("batch", "run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{text}}")
+    assert amplifier(batch, *words, "--repeat", "4", *check).code == 9
+    by = amplifier(batch, "batch", "report", "out", "--by", "language").stdout.splitlines()
+    [share, _] = compute_rates({(4, 4): 1, (4, 0): 1}, 2)
+    assert by[2] == f"| de | 8 | {share} |"
+    assert share.high - share.low > 0.7
 
 
 @pytest.mark.parametrize(("rows", "repeats"), [(5, 3), (40, 1)])

@@ -119,9 +119,9 @@ def _execute(
     outcome = execute(batch, request, options, quiet=quiet)
     is_stopped = outcome.ending in (Ending.INTERRUPTED, Ending.TERMINATED, *OF_EVERY_ROW)
     if scoring is not None and not is_stopped:
-        summary = give_scores(batch, scoring, quiet=quiet)
-        if summary and not quiet:
-            to_stderr(summary)
+        new, judges = give_scores(batch, scoring, quiet=quiet)
+        if (new or judges) and not quiet:
+            to_stderr(f"{describe.count(new, 'score')} given{judges}" if new else judges[3:])
     return outcome
 
 

@@ -2,6 +2,7 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import itertools
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,9 +31,9 @@ from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.remote import driving
 from amplifier_batch.reports.page import SessionPages, as_page
 from amplifier_batch.reports.text import as_groups, as_junit, as_markdown
-from amplifier_batch.scores import load_scorers
+from amplifier_batch.scores import load_scorers, read_scores
 from amplifier_batch.scoring import Facts, Scoring
-from amplifier_batch.statistics.score_means import Mean, batch_means, judge_in_words, mean_in_words
+from amplifier_batch.statistics.score_means import batch_means, judge_in_words, mean_cells
 from amplifier_batch.status_line import StatusLine
 from amplifier_batch.table import Table, Where, as_csv, as_lines, write_parquet
 
@@ -101,22 +102,18 @@ def score(
     if scoring is None:
         raise UsageError("there are no scores", hint="Pass --score, or set 'scores' in the plan.")
     with driving(batch, take_over=take_over):
-        summary = give_scores(batch, scoring, again=again) or "0 scores given"
+        new, judges = give_scores(batch, scoring, again=again)
     means = batch_means(batch)
     if output == "json":
         stdout.write(f"{json_text([mean._asdict() for mean in means])}\n")
         return
-    to_stderr(f"amplifier: {summary}")
+    to_stderr(f"amplifier: {describe.count(new, 'score')} given{judges}")
     judged = any(mean.cost != 0 for mean in means)
-    rows = [[*_cells(mean), *(judge_in_words(mean) if judged else ())] for mean in means]
+    rows = [[*mean_cells(mean), *(judge_in_words(mean) if judged else ())] for mean in means]
     heads = ("ROWS", "MISSING", *(("AGREEMENT", "JUDGE") if judged else ()))
     columns = ["SCORE", "MEAN", *(Column(head, right=True) for head in heads)]
     for line in table(columns, rows, terminal_width(1)):
         stdout.write(f"{line}\n")
-
-
-def _cells(mean: Mean) -> list[str]:
-    return [mean.name, mean_in_words(mean), f"{mean.rows:,}", f"{mean.missing:,}"]
 
 
 def open_scoring(
@@ -137,21 +134,25 @@ def open_scoring(
 
 def give_scores(
     batch: BatchFolder, scoring: Scoring, *, again: bool = False, quiet: bool = False
-) -> str:
-    """Score the runs that have no score yet, and return how many scores were given and what judges cost; empty for none.
+) -> tuple[int, str]:
+    """Score the runs that have no score yet.
+
+    Returns:
+        How many scores were given, and what all judges of the batch have cost: ` · judges: $0.12`, empty for nothing.
 
     Raises:
         AppError: See `Scoring.run`.
     """
     counts = batch.counts()[0]
     total = (counts.ended - counts.outcomes[WAITING]) * len(scoring.scorers)
-    line, costs, numbers = StatusLine(total, quiet=quiet), list[float | None](), itertools.count(1)
-    missing = Counter[str]()
+    line, numbers = StatusLine(total, quiet=quiet), itertools.count(1)
+    missing, new = Counter[str](), 0
 
     def given(facts: Facts | None) -> None:
+        nonlocal new
         number = next(numbers)
         if facts is not None:
-            costs.append(facts.get("cost", 0.0))
+            new += 1
             if facts["value"] is None:
                 missing[one_line(f"{facts['name']}: {facts['reason']}", 300)] += 1
             line.show(number, lambda: f"{number:,} of {total:,} scores")
@@ -164,10 +165,11 @@ def give_scores(
         to_stderr(
             f"amplifier: warning: {missing.total():,} scores missing, {count:,} of them: {reason}"
         )
-    cost = sum(filter(None, costs))
-    least = "at least " if None in costs else ""
-    paid = f" · judges: {least}{describe.cost(Decimal(str(cost)))}" if cost else ""
-    return f"{describe.count(len(costs), 'score')} given{paid}" if costs else ""
+    if not any(scorer.is_judge for scorer in scoring.scorers):
+        return new, ""
+    costs = [score.cost for by_name in read_scores(batch).values() for score in by_name.values()]
+    cost, least = math.fsum(filter(None, costs)), "at least " if None in costs else ""
+    return new, f" · judges: {least}{describe.cost(Decimal(str(cost)))}" if cost else ""
 
 
 _FORMATS: dict[str, Literal["junit", "html"]] = {".xml": "junit", ".html": "html"}

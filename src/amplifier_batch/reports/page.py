@@ -475,20 +475,16 @@ def _sums(folder: BatchFolder, counts: Counts, summary: _Found) -> Iterator[str]
     if waiting:
         yield _sum("Not ended", f"{waiting:,}", "continue with: batch resume")
     if counts.cost or counts.cached:
-        notes = (
-            [f"{describe.cost(counts.cost / counts.ended)} per {folder.unit}"]
-            if counts.ended
-            else []
-        )
+        each = describe.cost(counts.cost / max(1, counts.ended))
+        notes = [f"{each} per {folder.unit}"] if counts.ended else []
         if counts.cached:
             notes.append(f"{describe.count(counts.cached, 'answer')} cached")
         yield _sum("Cost", describe.cost(counts.cost), ", ".join(notes))
     if forecast := forecast_batch(folder, counts):
         if forecast.cost is not None:
             _, low, high = (_dollars(amount or 0) for amount in forecast[:3])
-            yield _sum(
-                "Forecast", _dollars(forecast.cost), f"{low} to {high}, for all {folder.unit}s"
-            )
+            interval = f"{low} to {high}, for all {folder.unit}s"
+            yield _sum("Forecast", _dollars(forecast.cost), interval)
         if forecast.seconds_left is not None:
             left = describe_time_left(forecast.seconds_left)
             yield _sum("Time left", f"about {left}", f"for {waiting:,} more {folder.unit}s")
@@ -670,10 +666,8 @@ class BatchPage:
         counts, is_running = self._folder.counts()
         scores = self._folder.path / SCORES
         size = scores.stat().st_size if scores.exists() and not is_running else 0
-        part = (
-            counts.ended // max(1, self._folder.runs // _VERSIONS) if is_running else counts.ended
-        )
-        return f"{part} {counts.running} {size} {is_running}"
+        step = max(1, self._folder.runs // _VERSIONS) if is_running else 1
+        return f"{counts.ended // step} {counts.running} {size} {is_running}"
 
     def page(self) -> Iterator[str]:
         """The page in pieces."""

@@ -18,6 +18,7 @@ from amplifier_batch.statistics.score_means import (
     batch_means,
     group_means,
     judge_in_words,
+    mean_cells,
     mean_in_words,
 )
 from amplifier_batch.statistics.summary import cost_in_words
@@ -77,8 +78,7 @@ def _means(folder: BatchFolder) -> Iterator[str]:
     if means:
         yield f"\n| {' | '.join(heads)} |\n|---|{'---:|' * (len(heads) - 1)}\n"
     for mean in means:
-        cells = [mean.name, mean_in_words(mean), f"{mean.rows:,}", f"{mean.missing:,}"]
-        cells += judge_in_words(mean) if judged else []
+        cells = [*mean_cells(mean), *(judge_in_words(mean) if judged else ())]
         yield f"| {' | '.join(map(_cell, cells))} |\n"
 
 
@@ -122,11 +122,5 @@ def as_junit(folder: BatchFolder) -> Iterator[str]:
 def _case(name: str, result: Record, redact: Callable[[str], str]) -> Case:
     outcome = result["outcome"]
     problem: _Problem | None = None if outcome == _OK else _PROBLEMS.get(outcome, "error")
-    return Case(
-        "amplifier.batch",
-        name,
-        problem,
-        redact(read_reason(result)),
-        redact(result["response"]),
-        read_seconds(result),
-    )
+    reason, answer = redact(read_reason(result)), redact(result["response"])
+    return Case("amplifier.batch", name, problem, reason, answer, read_seconds(result))

@@ -329,9 +329,10 @@ def _estimate(batch: BatchFolder, effect: float) -> float:
     """
     runs: dict[str, list[bool]] = {}
     for result in batch.results():
-        runs.setdefault(result["row"], []).append(result["outcome"] == Ending.OK.value)
+        if (has_passed := read_passed(result)) is not None:
+            runs.setdefault(result["row"], []).append(has_passed)
     if not runs:
-        raise ConfigError(f"no row has ended in {batch.shown}")
+        raise ConfigError(f"no row has passed or failed in {batch.shown}")
     several = [passed for passed in runs.values() if len(passed) > 1]
     if several:
         chances = [

@@ -64,25 +64,29 @@ def pass_rates(folder: BatchFolder, counts: Counts) -> list[PassRate]:
     return compute_rates({(1, 1): passed, (1, 0): counts.decided - passed}, 1)
 
 
-def compute_rates(cells: Cells, repeat: int) -> list[PassRate]:
-    """The pass rates of rows that were run up to `repeat` times.
+def compute_rates(cells: Cells, repeat: int, sizes: Sequence[int] | None = None) -> list[PassRate]:
+    """The pass rates of rows that were run up to `repeat` times; all, or of these sizes of k.
 
     pass@k is the unbiased estimate 1 - C(n - c, k) / C(n, k) of a row with c passes in n runs, as the mean of
     the rows. Intervals are those of Wilson for single runs. Otherwise they are of a Bayesian bootstrap over
     rows: the weights of all rows with equal counts are drawn at once, so that it costs the same for any
-    number of rows.
+    number of rows. Half a row that always passes, and half a row that never does, are added: without them, the intervals
+    of few rows are too narrow.
     """
     rates: list[PassRate] = []
     weights = cache(_weights)
-    for k in _sizes(repeat):
+    for k in sizes or _sizes(repeat):
         enough = {counts: rows for counts, rows in cells.items() if counts[0] >= k and rows}
         if not enough:
             continue
         values = [_pass_at(k, *counts) for counts in enough]
         rows = tuple(enough.values())
         value = _mean(values, rows)
-        is_varied = repeat > 1 and len(set(values)) > 1
-        low, high = _bootstrap(values, weights(rows)) if is_varied else wilson(value, sum(rows))
+        if repeat > 1 and len(set(values)) > 1:
+            low, high = _bootstrap([*values, 0.0, 1.0], weights((*rows, 0.5, 0.5)))
+            low, high = min(low, value), max(high, value)
+        else:
+            low, high = wilson(value, sum(rows))
         rates.append(PassRate(k, value, low, high, sum(rows)))
     return rates
 
@@ -122,7 +126,7 @@ def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
     return math.fsum(map(float.__mul__, values, map(float, weights))) / math.fsum(weights)
 
 
-def _weights(rows: Sequence[int]) -> list[list[float]]:
+def _weights(rows: Sequence[float]) -> list[list[float]]:
     """Weights of the rows for each resample."""
     draw = random.Random(_SEED).gammavariate
     return [[draw(number, 1.0) for number in rows] for _ in range(_RESAMPLES)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import TypeAlias
@@ -14,7 +15,7 @@ from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.functions import Value
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.progress import WAITING
-from amplifier_batch.scores import Scores, read_scores
+from amplifier_batch.scores import Scores, add_costs, read_scores
 from amplifier_batch.statistics.pass_rates import PassRate, compute_rates
 from amplifier_batch.table import Table
 from amplifier_support.named_tuple import NamedTuple
@@ -94,9 +95,7 @@ def _with_judge(mean: Mean, scores: Scores) -> Mean:
     own_scores = [by_name[mean.name] for by_name in scores.values() if mean.name in by_name]
     shares = [score.agreement for score in own_scores if score.agreement is not None]
     agreement = sum(shares) / len(shares) if shares else None
-    costs = [score.cost for score in own_scores if score.is_judged]
-    known = [cost for cost in costs if cost is not None]
-    cost = sum(known) if len(known) == len(costs) else None
+    cost = add_costs(*(score.cost for score in own_scores))
     return mean._replace(agreement=agreement, cost=cost)
 
 
@@ -134,10 +133,12 @@ def _groups(table: Table, field: str) -> list[Group]:
 
 
 def _group(value: str, runs: list[_Run], names: Iterable[str]) -> Group:
-    passed = sum(is_passed for _, is_passed, _ in runs)
-    [rate] = compute_rates({(1, 1): passed, (1, 0): len(runs) - passed}, 1)
+    ended = Counter(row for row, _, _ in runs)
+    passed = Counter(row for row, is_passed, _ in runs if is_passed)
+    cells = Counter((number, passed[row]) for row, number in ended.items())
+    [share] = compute_rates(cells, max(ended.values()), [1])
     means = _means(runs, [name.removeprefix(_PREFIX) for name in names])
-    return Group(value, len(runs), rate, means)
+    return Group(value, len(runs), share, means)
 
 
 def _means(runs: list[_Run], names: Iterable[str]) -> list[Mean]:
@@ -156,6 +157,11 @@ def mean_in_words(mean: Mean) -> str:
     if mean.low is None or mean.high is None:
         return _number(mean.value)
     return f"{_number(mean.value)} ({_number(mean.low)} to {_number(mean.high)})"
+
+
+def mean_cells(mean: Mean) -> list[str]:
+    """The name, the mean, and the numbers of rows and of missing scores."""
+    return [mean.name, mean_in_words(mean), f"{mean.rows:,}", f"{mean.missing:,}"]
 
 
 def judge_in_words(mean: Mean) -> list[str]:

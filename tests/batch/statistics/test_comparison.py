@@ -1,6 +1,7 @@
 """Two batches are compared row by row, and chance is not called a difference."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,21 @@ import pytest
 from amplifier_app.base.errors import ConfigError
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.results import result_line
-from amplifier_batch.statistics.comparison import Comparison, compare
+from amplifier_batch.statistics.comparison import Comparison, compare, plan_rows
 from tests.support.thorough import Scale
 
 
 class _Batch(BatchFolder):
     """A batch whose results are in memory; only comparison reads it."""
 
-    def __init__(self, outcomes: list[bool], **facts: Any) -> None:
+    def __init__(self, outcomes: Sequence[bool | None], **facts: Any) -> None:
         self.path, self.shown = Path("batch"), "batch"
         self.facts = {"input_digest": "i", **facts}
         self._outcomes = outcomes
 
     def results(self) -> Any:
         for number, passed in enumerate(self._outcomes, 1):
-            outcome = "ok" if passed else "check_failed"
+            outcome = {True: "ok", False: "check_failed", None: "waiting"}[passed]
             numbers = {"duration_ms": 1000 + number, "steps": 2, "tools": [], "cost": {"usd": 0.5}}
             usage = {"total_tokens": 100}
             yield result_line(
@@ -74,6 +75,12 @@ def test_the_tolerance_is_in_points_and_must_be_clearly_exceeded() -> None:
     assert found.verdict == "worse"
     assert found.is_worse_by(0.1)
     assert not found.is_worse_by(0.3)
+
+
+def test_rows_that_wait_do_not_count_as_failed_in_the_number_of_rows_needed() -> None:
+    outcomes = [True] * 6 + [False] * 2
+    decided, waiting = _Batch(outcomes, rows=10), _Batch([*outcomes, None, None], rows=10)
+    assert plan_rows(0.05, waiting, None).samples == plan_rows(0.05, decided, None).samples
 
 
 def test_rows_of_one_batch_only_are_counted_and_not_compared() -> None:

@@ -51,6 +51,18 @@ def test_intervals_contain_the_rate_of_the_plan_about_as_often_as_they_claim(sca
     assert hits >= 0.88 * batches, hits
 
 
+@pytest.mark.parametrize("number", [3, 5, 8])
+def test_intervals_of_few_rows_are_as_wide_as_they_claim(number: int) -> None:
+    draw, hits, batches = random.Random(number), 0, 150
+    for _ in range(batches):
+        chances = [draw.choice((0.9, 0.3)) for _ in range(number)]
+        rows = Counter((5, sum(draw.random() < chance for _ in range(5))) for chance in chances)
+        rate = compute_rates(rows, 5, [1])[0]
+        assert rate.low <= rate.value <= rate.high
+        hits += rate.low <= 0.6 <= rate.high
+    assert hits >= 0.92 * batches, hits
+
+
 def test_rows_that_all_agree_leave_room_for_doubt() -> None:
     (first, *_, last) = compute_rates({(3, 3): 10}, 3)
     assert (first.low, first.high) == (last.low, last.high) == wilson(1.0, 10)
