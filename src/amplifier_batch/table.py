@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, cast
@@ -178,8 +179,9 @@ class Where:
 
 def _equals(cell: Any, value: str) -> bool:
     if isinstance(cell, (int, float)) and not isinstance(cell, bool):
-        with contextlib.suppress(ValueError):
-            return float(cell) == float(value)
+        # Exact, also for numbers that a float cannot hold.
+        with contextlib.suppress(InvalidOperation):
+            return Decimal(str(cell)) == Decimal(value)
     return _as_text(cell) == value
 
 
@@ -245,13 +247,15 @@ def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
             is_large = isinstance(value, int) and not -_INT64 <= value < _INT64
             kinds[name].add(list if is_large else type(value))
     chosen = {name: _arrow_type(arrow, types - {type(None)}) for name, types in kinds.items()}
-    schema = arrow.schema([arrow.field(name, kind) for name, (kind, _) in chosen.items()])
+    fields = [arrow.field(encodable(name), kind) for name, (kind, _) in chosen.items()]
+    schema = arrow.schema(fields)
     partial = file.with_name(f".{file.name}.partial")
     try:
         with parquet.ParquetWriter(partial, schema) as writer:
             part: list[Cells] = []
             for cells in table.rows(where):
-                part.append({name: convert(cells[name]) for name, (_, convert) in chosen.items()})
+                values = (convert(cells[name]) for name, (_, convert) in chosen.items())
+                part.append(dict(zip(schema.names, values, strict=True)))
                 if len(part) == _ROWS_AT_ONCE:
                     writer.write_table(arrow.Table.from_pylist(part, schema))
                     part = []
@@ -264,7 +268,7 @@ def write_parquet(table: Table, file: Path, where: Where | None = None) -> None:
 
 
 def _arrow_type(arrow: Any, kinds: set[type]) -> tuple[Any, Callable[[Any], Any]]:
-    for kind, make in ((bool, arrow.bool_), (int, arrow.int64), (str, arrow.string)):
+    for kind, make in ((bool, arrow.bool_), (int, arrow.int64)):
         if kinds == {kind}:
             return make(), lambda value: value
     if kinds and kinds <= {int, float}:
@@ -272,4 +276,9 @@ def _arrow_type(arrow: Any, kinds: set[type]) -> tuple[Any, Callable[[Any], Any]
             arrow.float64(),
             lambda value: None if value is None or not math.isfinite(value) else float(value),
         )
-    return arrow.string(), lambda value: None if value is None else _as_text(value)
+    return arrow.string(), lambda value: None if value is None else encodable(_as_text(value))
+
+
+def encodable(text: str) -> str:
+    """The text without lone surrogates, which UTF-8 lacks."""
+    return text.encode("utf-8", "replace").decode()

@@ -35,7 +35,7 @@ from amplifier_batch.scores import load_scorers, read_scores
 from amplifier_batch.scoring import Facts, Scoring
 from amplifier_batch.statistics.score_means import batch_means, judge_in_words, mean_cells
 from amplifier_batch.status_line import StatusLine
-from amplifier_batch.table import Table, Where, as_csv, as_lines, write_parquet
+from amplifier_batch.table import Table, Where, as_csv, as_lines, encodable, write_parquet
 
 _PARQUET = ".parquet"
 
@@ -68,7 +68,7 @@ def results(
         write_parquet(runs, to, chosen)
     elif to.suffix in (".csv", ".jsonl"):
         pieces = (as_csv if to.suffix == ".csv" else as_lines)(runs, chosen)
-        write_whole(to, "".join(piece.encode("utf-8", "replace").decode() for piece in pieces))
+        write_whole(to, "".join(map(encodable, pieces)))
     else:
         raise UsageError(f"--to: expected .csv, .jsonl or .parquet, got {to.name!r}")
     to_stderr(f"Written to {to}.")
@@ -254,4 +254,4 @@ def pieces(folder: BatchFolder, kind: str, pages: SessionPages | None = None) ->
         "junit": lambda: as_junit(folder),
         "html": lambda: as_page(folder, pages),
     }[kind]()
-    return (text.encode("utf-8", "replace").decode() for text in texts)
+    return map(encodable, texts)

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,10 @@ def _fill(
             if state.outcome is None:
                 writer.claim(key, state.attempt, session)
                 writer.release(key, "merged", progress.recorded.get(key))
+        # Results have the cost of the last attempt only.
+        paid = sum((part.counts()[0].cost for part in parts), Decimal(0))
+        if (earlier := paid - writer.progress.counts.cost) > 0:
+            writer.note({"event": "merged", "cost": format(earlier, "f")})
 
 
 def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progress]]:

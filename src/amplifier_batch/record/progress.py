@@ -5,6 +5,7 @@
     {"event": "released", "id", "why", "cost"}          it stopped before its end, and will be continued
     {"event": "ended", "id", "attempt", "outcome", "cost", "seconds", "cached", "size", "runs"}
     {"event": "reopened", "rows": {id: {"outcome", "cost", "cached"}}, "file", "size"}
+    {"event": "merged", "cost"}                         what earlier attempts cost in the parts of a merged batch
     {"event": "sending", "key", "service", "at", "items": [[row, session, step], …]}
     {"event": "sent", "key", "id"}                      a batch of requests is at the provider
     {"event": "dropped", "key"}                         the provider did not get or refused it

@@ -128,8 +128,8 @@ def test_a_damaged_page_and_equal_ids_are_errors(tmp_path: Path) -> None:
 def test_a_table_of_results_keeps_numbers_texts_and_mixed_values(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [
-        {"id": "a", "size": 1, "share": 1, "mixed": "x", "list": [1, 2]},
-        {"id": "b", "size": None, "share": 0.5, "mixed": 3, "list": None},
+        {"id": "a", "size": 1, "share": 1, "mixed": "x", "list": [1, 2], "odd": "\ud800"},
+        {"id": "b", "size": None, "share": 0.5, "mixed": 3, "list": None, "odd": ""},
     ]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     for words in (
@@ -142,4 +142,5 @@ def test_a_table_of_results_keeps_numbers_texts_and_mixed_values(tmp_path: Path)
         (1, 1.0, "x", "[1, 2]"),
         (None, 0.5, "3", None),
     ]
+    assert [row["odd"] for row in found] == ["?", ""]
     assert [row["response"] for row in found] == ["You said: a", "You said: b"]

@@ -47,6 +47,19 @@ def test_rows_that_have_not_ended_go_on_after_a_merge(tmp_path: Path) -> None:
     assert [path.name for path in (merged.path / "work").iterdir()] == ["a"]
 
 
+def test_a_merge_keeps_the_cost_of_earlier_attempts(tmp_path: Path) -> None:
+    parts = [part(tmp_path / row, row, n, ended=n == 2) for n, row in enumerate("ab", 1)]
+    with writing(parts[0]) as writer:
+        for attempt in (1, 2):
+            writer.claim("a", attempt, f"a.{attempt}")
+            writer.end({**result("a"), "attempts": attempt, "cost": {"usd": 0.75}})
+            writer.reopen(lambda line: line["attempts"] == 1)
+    assert parts[0].counts()[0].cost == Decimal("1.5")
+    merged = merge(parts, tmp_path / "all")
+    assert merged.counts()[0].cost == merged.progress().counts.cost == Decimal("1.5")
+    assert merged.counts()[0].ended == 2
+
+
 def test_scores_are_kept_by_a_merge(tmp_path: Path) -> None:
     parts = [part(tmp_path / row, row, n, ended=True) for n, row in enumerate("ab", 1)]
     for number, batch in enumerate(parts, 1):

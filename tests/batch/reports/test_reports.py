@@ -323,6 +323,25 @@ def test_a_row_answered_by_several_models_has_all_of_them(tmp_path: Path) -> Non
     assert [cells["answered_model"] for cells in others] == ["model-1, model-2"]
 
 
+def test_conditions_compare_numbers_exactly(tmp_path: Path) -> None:
+    values = [9007199254740992, 9007199254740993, 10**400, 0.1, True]
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(f"{json.dumps({'id': f'r{i}', 'n': value})}\n" for i, value in enumerate(values, 1))
+    )
+    batch = make_batch(tmp_path, [result(number) for number in range(1, 6)])
+    batch.facts["input"] = str(tmp_path / "rows.jsonl")
+    table = Table(batch)
+
+    def numbers(text: str) -> list[int]:
+        return [cells["number"] for cells in table.rows(Where(text, table.columns))]
+
+    assert numbers("n=9007199254740993") == [2]
+    assert numbers(f"n={10**400}") == [3]
+    assert numbers("n=0.10") == numbers("n=1e-1") == [4]
+    assert numbers("n=true") == [5]
+    assert numbers("n!=x") == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("after", ["", " "])
 def test_fields_of_answers_are_columns_whatever_texts_contain(tmp_path: Path, after: str) -> None:
     texts = result(
