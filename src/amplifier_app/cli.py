@@ -43,6 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     # `launch` enables it again once the session is open; other commands end soon.
     gc.disable()
     try:
+        _find_code_in_one_file()
         from amplifier_app.base.stdio import open_standard_streams
 
         stdout = open_standard_streams()
@@ -104,6 +105,26 @@ def _print(text: str) -> bool:
     except (OSError, ValueError, AttributeError):
         return False
     return True
+
+
+def _find_code_in_one_file() -> None:
+    """Import modules from one file, which the first run writes when it ends."""
+    from amplifier_support.code_cache import CodeCache
+
+    cache = CodeCache(__file__)
+
+    def save() -> None:
+        from amplifier_support.files import write_atomically
+
+        try:
+            content = cache.new_content()
+            if content is not None:
+                write_atomically(cache.file, content, mode=0o644, durable=False)
+        except OSError:
+            pass  # As Python does where it cannot keep compiled code.
+
+    if cache.use():
+        atexit.register(save)
 
 
 def _keep_own_files_usable() -> None:
