@@ -25,6 +25,7 @@ from typing import Any, Literal, cast
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
+from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_support.environment import without_secrets
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.process.commands import ProcessRunner
@@ -136,12 +137,15 @@ async def ask_function(
     decide: Decide, question: Mapping[str, Any], timeout: float | None
 ) -> ProgramAnswer:
     """Call the function and read its answer; see `ask_program`."""
+    cancels = task_cancel_count()
     try:
         async with asyncio.timeout(timeout or SECONDS):
             value = decide(question)
             return read_answer(await value if inspect.isawaitable(value) else value)
     except TimeoutError:
         return _failed("it did not answer in time")
-    # The function is foreign code; whatever it raises must not allow the call.
-    except Exception as error:
+    # The function is foreign code; whatever it raises, also `SystemExit`, must not allow the call.
+    except BaseException as error:
+        if not is_failure(error, cancels):
+            raise
         return _failed(f"it raised {type(error).__name__}: {error}")

@@ -27,7 +27,7 @@ from amplifier_core.approval import (
     ToolApprovalAnswer,
     ToolApprovalSystem,
 )
-from amplifier_core.cancellation import await_result
+from amplifier_core.cancellation import await_result, is_failure, task_cancel_count
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED, TOOL_PRE
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.files import append_record, read_records
@@ -418,17 +418,16 @@ class ApprovalHook:
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
         """Handle `tool:pre`: whether the call may run. On any error the answer is no."""
+        cancels = task_cancel_count()
         try:
             return await self._decide(data)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+        # A hook that fails is skipped, and the call would run. The approval system may also raise what is
+        # no `Exception`, such as `SystemExit`, or a cancellation although the session was not stopped.
+        except BaseException as error:
+            if not is_failure(error, cancels):
                 raise
-            # The session was not stopped: the approval system was cancelled. Passed on, it would
-            # count as a failed hook, and the call would run.
-            return _denial("the approval request was not answered")
-        # A hook that raises is skipped, and the call would run.
-        except Exception as error:
+            if isinstance(error, asyncio.CancelledError):
+                return _denial("the approval request was not answered")
             logger.exception("%s: could not decide on a call; denying it", MODULE_ID)
             return _denial(f"the approval check failed ({type(error).__name__})")
 

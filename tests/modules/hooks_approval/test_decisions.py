@@ -413,6 +413,7 @@ async def test_a_command_of_several_lines_cannot_pose_as_the_question(folder: Pa
         ApprovalTimeoutError("late"),
         RuntimeError("broken"),
         asyncio.CancelledError(),
+        SystemExit(0),
     ],
 )
 async def test_anything_but_a_yes_is_a_no(folder: Path, answer: Any) -> None:

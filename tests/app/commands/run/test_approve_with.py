@@ -204,3 +204,21 @@ async def test_a_function_decides_in_the_library(
     assert "it raised RuntimeError: oops" in caplog.text
     with pytest.raises(api.UsageError, match="approve: unknown value 'maybe'"):
         await api.run(api.load_plan(file), "go", approve="maybe")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), pytest.fail.Exception("unexpected question")])
+async def test_a_function_that_raises_no_exception_denies_too(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: BaseException,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = plan(tmp_path, bash("echo a > made"))
+
+    def approve(question: api.Approval) -> Any:
+        raise error
+
+    answer = await api.run(api.load_plan(file), "go", approve=approve)
+    assert (answer.outcome, (tmp_path / "made").exists()) == ("denied", False)
+    assert f"it raised {type(error).__name__}" in caplog.text
