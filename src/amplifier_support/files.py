@@ -94,10 +94,10 @@ def read_regular(path: str | Path) -> bytes:
 
 
 def open_private(path: str | Path, flags: int, *, dir_fd: int | None = None) -> int:
-    """Like `open_regular`, but sets the file's mode to 0600 regardless of the umask and its creator."""
+    """Like `open_regular`, but gives a file that is written the mode 0600, whatever the umask and its creator."""
     descriptor = open_regular(path, flags, dir_fd=dir_fd)
     with on_error(os.close, descriptor):
-        if hasattr(os, "fchmod"):
+        if hasattr(os, "fchmod") and flags & (os.O_WRONLY | os.O_RDWR):
             os.fchmod(descriptor, FILE_MODE)
     return descriptor
 

@@ -66,6 +66,9 @@ def test_an_allowed_call_runs_once(machine: Machine) -> None:
     assert "amplifier session approve aaaaaa --allow" in parked.stderr
     assert machine.lines == []
     assert "echo x >> made" in machine.amplifier("session", "approve", "aaaaaa").stdout
+    early, _ = machine.resume([])
+    assert early.code == 2
+    assert "waits for approval first: amplifier session approve aaaaaa" in early.stderr
 
     allowed = machine.amplifier("session", "approve", "aaaaaa", "--allow")
     assert allowed.code == 0, allowed.stderr

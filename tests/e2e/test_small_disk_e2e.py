@@ -110,6 +110,7 @@ def test_nothing_that_was_there_is_changed(machine: Machine, tmp_path: Path, sta
     assert_kept(before, machine.content(), new=set())
     listed = machine("session", "list", "--output", "json")
     assert [one["id"] for one in json.loads(listed.stdout)] == ["old"]
+    assert "running" not in machine("session", "list").stdout
     found = machine("session", "search", "hello")
     assert (found.code, "old" in found.stdout) == (0, True), found.stderr
 

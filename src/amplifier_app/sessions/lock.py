@@ -92,7 +92,8 @@ def take_lock(descriptor: int) -> bool:
 def is_locked(path: Path) -> bool:
     """Return True if another process holds the lock in the file `path`, or it is unusable."""
     try:
-        descriptor = open_private_in(path.parent, path.name, os.O_RDWR)
+        # Not for writing: a file system may be read-only.
+        descriptor = open_private_in(path.parent, path.name, os.O_RDONLY)
     except FileNotFoundError:
         return False
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import Terminated, UsageError
 from amplifier_app.base.outcome import Ending, Outcome, to_outcome
@@ -22,7 +23,10 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.documents.plan_files import is_stdin
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.mount import Opening, OpeningTimedOut
-from amplifier_app.sessions.summary import WAITING_FILE
+from amplifier_app.sessions.summary import WAITING_FILE, short_id
+
+if TYPE_CHECKING:
+    from amplifier_app.sessions.folder import SessionFolder
 
 
 def launch(request: Request, invocation: Invocation) -> Outcome:
@@ -76,7 +80,7 @@ def _launch(request: Request, invocation: Invocation) -> Outcome:
     chat = chat and answers is None
     if chat and request.approve == "park":
         raise UsageError("--approve park needs a prompt", hint='Give one: amplifier run "…"')
-    prompt = "" if chat else _prompt(request, answers)
+    prompt = "" if chat else _prompt(request, answers, chosen.resume)
     chosen = with_fork(request, chosen)
     opening = Opening(None if request.timeout is None else time.monotonic() + request.timeout)
     try:
@@ -126,7 +130,7 @@ def _answers(request: Request, invocation: Invocation, chosen: Chosen) -> str | 
     return prompt_of_answers(chosen.resume.path)
 
 
-def _prompt(request: Request, default: str | None) -> str:
+def _prompt(request: Request, default: str | None, session: SessionFolder | None) -> str:
     """The prompt, with piped input appended; `default` without either.
 
     Raises:
@@ -153,6 +157,12 @@ def _prompt(request: Request, default: str | None) -> str:
     if not prompt.strip():
         if piped == "" and request.prompt is None and not is_stdin(request.plan):
             hint = "Add it in quotes: amplifier run 'What is new?'"
+            if session is not None and (session.path / WAITING_FILE).exists():
+                from amplifier_app.sessions.waiting import Waiting
+
+                if Waiting(session.path).open:
+                    command = f"amplifier session approve {short_id(session.id)}"
+                    hint = f"Answer what waits for approval first: {command}"
             raise UsageError("there is no prompt, and stdin is empty", hint=hint)
         raise UsageError("the prompt is empty", hint="Add it in quotes, or pipe it in.")
     command = command_in(prompt) if request.prompt is not None or "\n" not in prompt.strip() else ""
