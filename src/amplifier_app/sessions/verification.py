@@ -17,6 +17,8 @@ from typing import Any
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.yaml_reader import read_yaml
 from amplifier_app.sessions.conversation import Conversation
 from amplifier_app.sessions.folder import IMPORTED_PLAN, make_title, write_metadata
 from amplifier_app.sessions.lock import SessionLock, is_locked
@@ -158,7 +160,9 @@ def _transcript(path: Path) -> list[Finding]:
         return [Finding(problem, True, hint="Use the version of Amplifier that wrote it.")]
     if scan.torn:
         problem = f"the last record of the transcript is incomplete ({scan.torn} bytes)"
-        return [Finding(problem, False, lambda: _drop_damaged_records(file))]
+        return [
+            Finding(problem, not scan.size and bool(prompts), lambda: _drop_damaged_records(file))
+        ]
     return []
 
 
@@ -242,10 +246,17 @@ def _set_aside(file: Path) -> None:
 
 def _plan(path: Path) -> list[Finding]:
     plan = path / "plan.yaml"
-    if (path / IMPORTED_PLAN).exists() or (plan.exists() and plan.stat().st_size):
-        return []
     hint = "Resume it with another plan: --plan FILE or --profile NAME"
-    return [Finding("the plan is missing or empty", False, hint=hint)]
+    if not plan.exists() or not plan.stat().st_size:
+        is_imported = (path / IMPORTED_PLAN).exists()
+        return [] if is_imported else [Finding("the plan is missing or empty", False, hint=hint)]
+    problems = Problems()
+    try:
+        read_yaml(read_regular(plan), plan.name, problems)
+    except OSError as error:
+        return [Finding(f"the plan is unreadable: {error.strerror}", False, hint=hint)]
+    faults = [f"the plan is damaged at line {found.at.line}" for found in problems.found[:1]]
+    return [Finding(fault, False, hint=hint) for fault in faults]
 
 
 def _permissions(path: Path) -> list[Finding]:

@@ -16,7 +16,7 @@ from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.overrides import parse_value
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.plan.tree.nodes import plain_data
-from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.problems import PlanError, Problems
 from amplifier_app.runtime.budget_limits import assignment
 from amplifier_app.runtime.saved.resume import settings_to_restore
 from amplifier_app.sessions.store import SessionStore
@@ -210,26 +210,31 @@ def _plan(
         hint = f"Write it with: amplifier plan lock -o {request.lock}"
         raise UsageError(f"--lock: {request.lock} does not exist", hint=hint)
     traffic = _traffic(request)
-    loaded = load(
-        plan=plan,
-        profile=request.profile,
-        provider=provider,
-        model=model,
-        sets=tuple(sets),
-        traffic=traffic,
-        project=None if project is None else project.folder,
-        lenient=lenient,
-        fetching=Fetching(
-            offline=is_offline(request.offline),
-            locked=request.locked,
-            lock=request.lock,
-            plugins=not request.no_plugins,
-        ),
-        adds_provider=_uses_saved_plan(request, resume),
-        without=request.without,
-        reads_project=True if request.trust else False if request.no_project else None,
-        folder=None if request.folder is None else Path(request.folder),
-    )
+    try:
+        loaded = load(
+            plan=plan,
+            profile=request.profile,
+            provider=provider,
+            model=model,
+            sets=tuple(sets),
+            traffic=traffic,
+            project=None if project is None else project.folder,
+            lenient=lenient,
+            fetching=Fetching(
+                offline=is_offline(request.offline),
+                locked=request.locked,
+                lock=request.lock,
+                plugins=not request.no_plugins,
+            ),
+            adds_provider=_uses_saved_plan(request, resume),
+            without=request.without,
+            reads_project=True if request.trust else False if request.no_project else None,
+            folder=None if request.folder is None else Path(request.folder),
+        )
+    except PlanError as error:
+        if plan != request.plan and any(found.at.file == str(plan) for found in error.problems):
+            error.hint = "Resume the session with another plan: --plan FILE or --profile NAME"
+        raise
     if project is not None:
         project.check(loaded)
     name = resume.metadata.get("profile") if resume is not None else None

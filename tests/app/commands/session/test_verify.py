@@ -114,6 +114,29 @@ def test_lost_metadata_is_made_from_what_is_left(store: SessionStore, home: Path
     assert session(home, "verify").stderr == "2 sessions checked, 0 with problems.\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "code", "problem"),
+    [
+        ("plan.yaml", "name: [x\n", 0, "s: warning: the plan is damaged at line 2"),
+        ("transcript.jsonl", "\x00\ufffd{", 6, "the last record of the transcript is incomplete"),
+    ],
+)
+def test_a_session_that_cannot_be_resumed_is_reported(
+    store: SessionStore, home: Path, name: str, content: str, code: int, problem: str
+) -> None:
+    (store.root / "s" / name).write_text(content)
+    done = session(home, "verify", "s")
+    assert (done.code, problem in done.stdout) == (code, True), done.stdout
+    resumed = run_amplifier("run", "--resume", "s", "go", home=home)
+    assert resumed.code in (6, 78)
+    if name == "plan.yaml":
+        hint = "another plan: --plan FILE or --profile NAME"
+        assert hint in done.stdout
+        assert hint in resumed.stderr
+        again = run_amplifier("run", "--resume", "s", "go", "--profile", "mock", home=home)
+        assert again.code == 0, again.stderr
+
+
 def test_no_command_waits_for_a_pipe_in_place_of_a_file(store: SessionStore, home: Path) -> None:
     for name in ("metadata.json", "transcript.jsonl", "plan.yaml", "events.jsonl"):
         (store.root / "s" / name).unlink(missing_ok=True)
