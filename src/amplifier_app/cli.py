@@ -51,8 +51,8 @@ def main(argv: list[str] | None = None) -> int:
         _keep_keys_private()
         code = _main(sys.argv[1:], stdout)
         _let_signals_end_it()
-    except KeyboardInterrupt:  # before or after what reports it
-        code = 130
+    except KeyboardInterrupt as error:  # before or after what reports it
+        code = _SIGNALLED[bool(error.args)]  # that of SIGTERM names it
     leave(code)
 
 
@@ -206,7 +206,12 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
     # Compiled code of pydantic imports it when it is loaded, and turns a Ctrl-C there into a crash.
     import datetime  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
-    from amplifier_app.base.signals import raise_noted_signal, raise_on_signals, signal_behind
+    from amplifier_app.base.signals import (
+        hold_signals,
+        raise_noted_signal,
+        raise_on_signals,
+        signal_behind,
+    )
     from amplifier_app.base.slow_steps import report_slow_steps
     from amplifier_app.commands.finish import finish, guess_invocation
 
@@ -223,10 +228,20 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
             ended = stop.code if isinstance(stop.code, int) else 1
         # Last resort: every exception becomes an exit code and a message.
         except BaseException as error:
-            from amplifier_app.commands.usage_errors import usage_error
+            ended = signal_behind(error)
+        code = None
+        try:
+            # A closing terminal sends several signals: a later one must not cost the result.
+            with hold_signals():
+                if isinstance(ended, BaseException):
+                    from amplifier_app.commands.usage_errors import usage_error
 
-            ended = usage_error(signal_behind(error), root=implied)
-        return finish(invocation, ended)
+                    ended = usage_error(ended, root=implied)
+                code = finish(invocation, ended)
+        except KeyboardInterrupt:
+            if code is None:
+                raise
+        return code
 
 
 def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:

@@ -16,7 +16,7 @@ from amplifier_app.commands.group import amplifier_command as root_command
 from amplifier_app.commands.run import launch
 from amplifier_app.commands.run.request import Request, read_words
 from tests.meta import help_pages
-from tests.support.cli import run_amplifier, start_amplifier, succeed
+from tests.support.cli import run_amplifier, run_python, start_amplifier, succeed
 from tests.support.schemas import RESULT
 
 
@@ -215,3 +215,27 @@ def test_a_setting_that_names_nothing_is_no_usage_error(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text("profile: nosuch\n")
     done = run_amplifier("run", "hi", cwd=tmp_path, home=tmp_path)
     assert (done.code, "unknown profile 'nosuch'" in done.stderr) == (78, True)
+
+
+@pytest.mark.parametrize(("by", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 143)])
+def test_a_signal_while_the_result_is_written_does_not_cut_it_off(by: str, code: int) -> None:
+    """A terminal that closes sends several signals."""
+    program = f"""
+import signal, sys
+from amplifier_app import cli
+from amplifier_app.base.stdio import Output
+
+class Signalled(Output):
+    def write(self, text):
+        signal.raise_signal(signal.{by})
+        return super().write(text)
+
+def interrupt(*args):
+    signal.raise_signal(signal.{by})
+
+cli._invoke = interrupt
+sys.exit(cli._main(["run", "--output", "json", "hi"], Signalled(1)))
+"""
+    done = run_python(program)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert json.loads(done.stdout)["exit_code"] == code
