@@ -205,6 +205,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
 
     # Compiled code of pydantic imports it when it is loaded, and turns a Ctrl-C there into a crash.
     import datetime  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from contextlib import suppress
 
     from amplifier_app.base.signals import (
         hold_signals,
@@ -229,18 +230,14 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
         # Last resort: every exception becomes an exit code and a message.
         except BaseException as error:
             ended = signal_behind(error)
-        code = None
-        try:
-            # A closing terminal sends several signals: a later one must not cost the result.
-            with hold_signals():
-                if isinstance(ended, BaseException):
-                    from amplifier_app.commands.usage_errors import usage_error
+        code = _SIGNALLED[0]
+        # A closing terminal sends several signals: a later one must not cost the result.
+        with suppress(KeyboardInterrupt), hold_signals():
+            if isinstance(ended, BaseException):
+                from amplifier_app.commands.usage_errors import usage_error
 
-                    ended = usage_error(ended, root=implied)
-                code = finish(invocation, ended)
-        except KeyboardInterrupt:
-            if code is None:
-                raise
+                ended = usage_error(ended, root=implied)
+            code = finish(invocation, ended)
         return code
 
 

@@ -120,15 +120,10 @@ def _print_message(invocation: Invocation, outcome: Outcome, error: BaseExceptio
     hint = outcome.hint
     if outcome.ending is Ending.ERROR and not invocation.verbose:
         hint = hint or FOR_TRACEBACK
-    if outcome.retry_after is not None and outcome.retry_after >= 1:
-        lines.append(f"  Retry in {_duration(outcome.retry_after)} (provider's request).")
+    seconds = outcome.retry_after or 0
+    if seconds >= 1:
+        wait = f"{seconds:g} s" if seconds < 120 else f"{seconds / 60:.3g} minutes"
+        lines.append(f"  Retry in {wait} (provider's request).")
     if hint:
         lines += [f"  {line}" for line in hint.splitlines()]
     to_stderr(for_terminal("\n".join(lines)))
-
-
-def _duration(seconds: float) -> str:
-    """A waiting time in words: `600.0` → `10 minutes`."""
-    if seconds < 120:
-        return f"{seconds:g} s"
-    return f"{seconds / 60:.3g} minutes"

@@ -115,12 +115,8 @@ def _check_lines(check: Check, name_width: int | None, width: int) -> list[Line]
     margin = _MARK_WIDTH if name_width is None else _MARK_WIDTH + name_width + 2
     indent = " " * margin
     message = _wrapped(check.message, width - margin)
-    if name_width is None:
-        lines: list[Line] = [[*head, Span(name)]]
-        lines += [[Span(indent + text)] for text in message]
-    else:
-        lines = [[*head, Span(name.ljust(name_width + 2)), Span(message[0])]]
-        lines += [[Span(indent + text)] for text in message[1:]]
+    first = name if name_width is None else name.ljust(name_width + 2) + message.pop(0)
+    lines: list[Line] = [[*head, Span(first)], *([Span(indent + text)] for text in message)]
     if check.advice and not check.passed:
         advice = _wrapped(check.advice, width - margin - 2)
         lines.append([Span(f"{indent}→ {advice[0]}", "dim")])

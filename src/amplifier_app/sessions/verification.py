@@ -255,22 +255,22 @@ def _plan(path: Path) -> list[Finding]:
         read_yaml(read_regular(plan), plan.name, problems)
     except OSError as error:
         return [Finding(f"the plan is unreadable: {error.strerror}", False, hint=hint)]
-    faults = [f"the plan is damaged at line {found.at.line}" for found in problems.found[:1]]
-    return [Finding(fault, False, hint=hint) for fault in faults]
+    return [
+        Finding(f"the plan is damaged at line {problem.at.line}", False, hint=hint)
+        for problem in problems.found[:1]
+    ]
 
 
 def _permissions(path: Path) -> list[Finding]:
     if os.name == "nt":
         return []
     open_ones = [entry for entry in (path, *path.iterdir()) if _is_open(entry)]
-    if not open_ones:
-        return []
 
     def close() -> None:
         for entry in open_ones:
             _make_private(entry)
 
-    return [Finding("other users can read it", False, close)]
+    return [Finding("other users can read it", False, close)] if open_ones else []
 
 
 def _is_open(path: Path) -> bool:

@@ -136,15 +136,12 @@ def session_to_resume(request: Request) -> SessionFolder | None:
     Raises:
         SessionError: It does not exist, or its id is invalid.
     """
-    named = request.resume or request.fork
-    if named is None and request.session is None and not request.continue_last:
-        return None
-    store = SessionStore()
+    store, named = SessionStore(), request.resume or request.fork
     if request.continue_last:
         return store.latest(os.getcwd())
     if named is not None:
         return store.find(named)
-    return store.get(request.session)
+    return None if request.session is None else store.get(request.session)
 
 
 def _project(

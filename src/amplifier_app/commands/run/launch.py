@@ -121,13 +121,12 @@ def _set_up(request: Request) -> Request:
 
 def _answers(request: Request, invocation: Invocation, chosen: Chosen) -> str | None:
     """The prompt that goes on with a session whose waiting questions were answered; None if it has none."""
-    if request.prompt is not None or chosen.resume is None or invocation.opens_chat:
-        return None
-    if not (chosen.resume.path / WAITING_FILE).exists():
+    session = None if request.prompt is not None or invocation.opens_chat else chosen.resume
+    if session is None or not (session.path / WAITING_FILE).exists():
         return None
     from amplifier_app.sessions.waiting import prompt_of_answers
 
-    return prompt_of_answers(chosen.resume.path)
+    return prompt_of_answers(session.path)
 
 
 def _prompt(request: Request, default: str | None, session: SessionFolder | None) -> str:
