@@ -1,8 +1,11 @@
 """The compiled code of the modules that commands import, in one file, so that a start opens one file instead of hundreds.
 
-The file lies beside the compiled files that Python keeps for a package. A module comes from it under the same
-condition as from those: its source is as it was. Everything else is imported as usual; so is everything where
-the file cannot be written.
+The file lies beside the compiled files that Python keeps for a package. A module's code comes from it under the
+same condition as from those: its source is as it was. Everything else is imported as usual; so is everything
+where the file cannot be written.
+
+The file also holds the source that each name means. That counts while the search path and its folders up to that
+source are as they were, and no hook was added that may load it in another way. Otherwise Python finds the source.
 """
 
 from __future__ import annotations
@@ -10,9 +13,9 @@ from __future__ import annotations
 import marshal
 import os
 import sys
-from binascii import crc32
-from importlib.machinery import ExtensionFileLoader, PathFinder, SourceFileLoader
+from importlib.machinery import PathFinder, SourceFileLoader
 from importlib.util import MAGIC_NUMBER, cache_from_source, spec_from_file_location
+from itertools import takewhile
 from types import CodeType
 
 # Not typing's: importing it takes as long as starting the interpreter.
@@ -21,27 +24,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
 
-    State = tuple[int, int]
-    """When a file was changed, in nanoseconds, and its size."""
-    Module = tuple[str, bool, State | None, int, int]
-    """Its file, whether it is a package, the state of the file, and start and size of its code."""
+    State = tuple[int, int, int]
+    """When a file was changed, in nanoseconds, its size and its inode."""
+    Part = tuple[State | None, int, int]
+    """The state of a source, and start and size of its code."""
 
 _FEW_MODULES = 150
 """An interpreter that has imported more is not at its start: there is little left to import."""
 _WORTH_SAVING = 40
 """Modules that must be missing before the file is written again."""
 _MAX_MODULES = 2_000
-_HEADER = 8
+_HEADER = 4
 _MAX_INDEX = 10_000_000
 _DAMAGED = (OSError, ValueError, EOFError, TypeError)
 
 
 class CodeCache:
     """Finds modules in the file.
-
-    There is a file for each search path of modules, as its order decides which module a name means.
 
     Args:
         source: A source file of the package that has the file beside its compiled ones.
@@ -51,138 +51,130 @@ class CodeCache:
     """
 
     def __init__(self, source: str) -> None:
-        self._path = list(sys.path)
-        name = f"modules-{crc32(repr(self._path).encode()):08x}.py"
-        compiled = cache_from_source(os.path.join(os.path.dirname(source), name))
+        compiled = cache_from_source(os.path.join(os.path.dirname(source), "modules.py"))
         self.file = compiled.removesuffix("pyc") + "bin"
-        self._before = frozenset(sys.modules)
-        self._modules: dict[str, Module] = {}
-        self._code = _Code(-1)
+        self._path = list(sys.path)
+        self._hooks = list(sys.path_hooks)
+        self._sources: dict[str, str] = {}
+        self._parts: dict[str, Part] = {}
 
     def use(self) -> bool:
         """Find modules in the file from now on; return False if it is of no use to this process."""
-        is_usual = "PYTHONPATH" not in os.environ and self._path[0] != _working_folder()
-        is_at_start = len(self._before) <= _FEW_MODULES and PathFinder in sys.meta_path
-        if not (is_usual and is_at_start and hasattr(os, "pread")):
+        is_in_folder = _state_of(self._path[0] or ".") == _state_of(".")
+        is_at_start = len(sys.modules) <= _FEW_MODULES and PathFinder in sys.meta_path
+        # Otherwise the file would become a standard stream that was closed.
+        has_streams = None not in (sys.stdin, sys.stdout, sys.stderr)
+        is_usual = is_at_start and has_streams and not is_in_folder
+        if "PYTHONPATH" in os.environ or not (is_usual and hasattr(os, "pread")):
             return False
         try:
-            self._code = _Code(os.open(self.file, os.O_RDONLY))
-            state, modules = self._code.read_index()
+            self._code = _Code(self.file)
+            start = int.from_bytes(self._code.read(0, _HEADER), "little")
+            version, path, folders, *rest = marshal.loads(self._code.read(start, _MAX_INDEX))
+            unchanged = {name for name, state in folders.items() if _state_of(name) == state}
         except _DAMAGED:
             return True
-        if state == self._state():
-            self._modules = modules
+        if version == MAGIC_NUMBER:
+            (self._sources, self._parts), self._unchanged = rest, unchanged
+            searched: list[str] = path if path == self._path else []
+            self._searched = set(takewhile(unchanged.__contains__, searched))
             sys.meta_path.insert(sys.meta_path.index(PathFinder), self)
         return True
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module if it is in the file and its source is as it was."""
-        if name not in self._modules:
+        """The module, with its code from the file if its source is as it was."""
+        if name not in self._sources:
             return None
-        origin, is_package, state, start, size = self._modules[name]
-        folder = os.path.dirname(origin)
-        parent = os.path.dirname(folder) if is_package else folder
-        # Otherwise the name may mean another module by now.
-        is_found_there = sys.path == self._path if path is None else parent in path
-        if not is_found_there or _state_of(origin) != state:
-            return None
-        if not size:
-            return spec_from_file_location(name, loader=ExtensionFileLoader(name, origin))
-        loader = _Loader(name, origin, self._code, start, size)
-        folders = [folder] if is_package else None
-        return spec_from_file_location(name, loader=loader, submodule_search_locations=folders)
+        source = self._sources[name]
+        parent = _folder_of(source)
+        if path is None:
+            is_known = parent in self._searched and sys.path == self._path
+        else:
+            is_known = parent in self._unchanged and path == [parent]
+        if is_known and sys.path_hooks == self._hooks and self._is_current(source):
+            loader = _Loader(name, source, self._code, self._parts[source])
+            return spec_from_file_location(name, loader=loader)
+        spec = PathFinder.find_spec(name, path, target)
+        source = _source_of(spec)
+        if spec is not None and self._is_current(source):
+            spec.loader = _Loader(name, source, self._code, self._parts[source])
+        return spec
 
     def new_content(self) -> bytes | None:
-        """The file's content with the modules imported since; None if it is not worth writing.
-
-        Raises:
-            OSError: The file cannot be read any more.
-        """
-        missing = {} if sys.dont_write_bytecode else dict(self._missing())
-        if len(missing) < _WORTH_SAVING:
+        """The file's content with the modules imported since; None if it is not worth writing."""
+        if sys.dont_write_bytecode or not os.access(os.path.dirname(self.file), os.W_OK):
             return None
-        parts: dict[str, tuple[Any, ...]] = {
-            name: (*about, self._code.read(start, size))
-            for name, (*about, start, size) in self._modules.items()
-        }
-        modules: dict[str, Any] = {}
-        code = bytearray()
-        for name, (*about, part) in list((parts | missing).items())[:_MAX_MODULES]:
-            modules[name] = (*about, len(code), len(part))
-            code += part
-        index = marshal.dumps((self._state(), modules))
-        return len(index).to_bytes(_HEADER, "little") + index + code
-
-    def _state(self) -> tuple[bytes, list[State | None]]:
-        """What decides where a name is found, and how code is read."""
-        return MAGIC_NUMBER, [_state_of(folder) for folder in self._path]
-
-    def _missing(self) -> Iterator[tuple[str, tuple[str, bool, State | None, bytes]]]:
-        """The modules of the search path that were imported in the usual way, with their code."""
-        folders = tuple(os.path.join(folder, "") for folder in self._path[1:])
-        for name in sys.modules.keys() - self._before:
-            spec: Any = getattr(sys.modules.get(name), "__spec__", None)
-            loader = getattr(spec, "loader", None)
-            is_source = type(loader) is SourceFileLoader
-            if not (
-                is_source or (type(loader) is ExtensionFileLoader and name not in self._modules)
-            ):
-                continue
-            # A module may have been given the name of another.
-            if loader.name != name or not loader.path.startswith(folders):
-                continue
-            state = _state_of(loader.path)
+        imported = dict(self._imported())
+        current = {source for source in self._parts if self._is_current(source)}
+        missing = set(imported.values()) - current
+        if min(len(missing), _MAX_MODULES - len(current)) < _WORTH_SAVING:
+            return None
+        parts: dict[str, Part] = {}
+        code = bytearray(_HEADER)
+        for source in [*current, *missing][:_MAX_MODULES]:
+            # Before the code: a source that is changed meanwhile is in another state.
+            state = _state_of(source)
             try:
-                code = marshal.dumps(loader.get_code(name)) if is_source else b""
-            except (OSError, ValueError, SyntaxError):
-                continue  # The source was changed or removed since.
-            yield name, (loader.path, loader.is_package(name), state, code)
+                part = marshal.dumps(SourceFileLoader(source, source).get_code(source))
+            except (*_DAMAGED, ImportError, SyntaxError):
+                continue
+            parts[source] = state, len(code), len(part)
+            code += part
+        code[:_HEADER] = len(code).to_bytes(_HEADER, "little")
+        states = {folder: _state_of(folder) for folder in (*self._path, *map(_folder_of, parts))}
+        names = (self._sources | imported).items()
+        sources = {name: file for name, file in names if file in parts and self._means(name, file)}
+        return bytes(code) + marshal.dumps((MAGIC_NUMBER, self._path, states, sources, parts))
+
+    def _is_current(self, source: str) -> bool:
+        return source in self._parts and _state_of(source) == self._parts[source][0]
+
+    def _imported(self) -> Iterator[tuple[str, str]]:
+        """The modules of the search path that were imported in the usual way, and their sources."""
+        folders = tuple(os.path.join(folder, "") for folder in self._path[1:])
+        for name in list(sys.modules):
+            try:
+                # Any other way would import a module that waits for its first use.
+                spec = object.__getattribute__(sys.modules[name], "__spec__")
+            except (AttributeError, KeyError):
+                continue
+            if _source_of(spec).startswith(folders):
+                yield name, _source_of(spec)
+
+    def _means(self, name: str, source: str) -> bool:
+        """Return True if Python finds that source of that name where it searches at its start."""
+        path = [_folder_of(source)] if "." in name else self._path
+        return _source_of(PathFinder.find_spec(name, path)) == source
 
 
 class _Code:
-    """The open file.
+    """The open file. Raises `OSError`."""
 
-    Args:
-        descriptor: The file; -1 for none.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._identity = None if descriptor < 0 else self._identify()
-        self._start = 0
-
-    def read_index(self) -> tuple[object, dict[str, Module]]:
-        """Return the state that the file was written in, and its modules. Raises `_DAMAGED`."""
-        size = int.from_bytes(os.pread(self._descriptor, _HEADER, 0), "little")
-        state, modules = marshal.loads(os.pread(self._descriptor, min(size, _MAX_INDEX), _HEADER))
-        self._start = _HEADER + size
-        return state, modules
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self._opened = os.fstat(self._descriptor)
 
     def read(self, start: int, size: int) -> bytes:
-        """Return the code at a place.
+        """Return what is at a place.
 
         Raises:
             OSError: It cannot be read.
         """
         # A module may have closed the descriptor, and it may be another file's by now.
-        if self._identify() != self._identity:
+        if not os.path.samestat(os.fstat(self._descriptor), self._opened):
             raise OSError("the file is no longer open")
-        return os.pread(self._descriptor, size, self._start + start)
-
-    def _identify(self) -> tuple[int, int]:
-        state = os.fstat(self._descriptor)
-        return state.st_dev, state.st_ino
+        return os.pread(self._descriptor, size, start)
 
 
 class _Loader(SourceFileLoader):
     """Takes a module's code from the file."""
 
-    def __init__(self, name: str, origin: str, code: _Code, start: int, size: int) -> None:
-        super().__init__(name, origin)
+    def __init__(self, name: str, source: str, code: _Code, part: Part) -> None:
+        super().__init__(name, source)
         self._code = code
-        self._place = start, size
+        self._place = part[1:]
 
     def get_code(self, fullname: str) -> CodeType | None:
         try:
@@ -192,16 +184,21 @@ class _Loader(SourceFileLoader):
         return code if isinstance(code, CodeType) else super().get_code(fullname)
 
 
+def _source_of(spec: ModuleSpec | None) -> str:
+    """The source of a module; empty if another loader may have another one, or change its code."""
+    loader = getattr(spec, "loader", None)
+    return loader.path if type(loader) is SourceFileLoader else ""
+
+
+def _folder_of(source: str) -> str:
+    """The folder in which the module of a source is found."""
+    folder, name = os.path.split(source)
+    return os.path.dirname(folder) if name == "__init__.py" else folder
+
+
 def _state_of(path: str) -> State | None:
     try:
         state = os.stat(path)
     except OSError:
         return None
-    return state.st_mtime_ns, state.st_size
-
-
-def _working_folder() -> str | None:
-    try:
-        return os.getcwd()
-    except OSError:
-        return None  # It was removed.
+    return state.st_mtime_ns, state.st_size, state.st_ino

@@ -55,10 +55,14 @@ class Program:
 
     Args:
         folder: Where it is made.
+
+    Attributes:
+        start: The command that runs it.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.start: tuple[str, ...] = ("{python}", "{script}")
         self.lib = folder / "lib"
         package = self.lib / "package"
         (package / "inner").mkdir(parents=True)
@@ -70,21 +74,28 @@ class Program:
 
     @property
     def file(self) -> Path:
-        (file,) = self.lib.glob("package/__pycache__/modules-*.bin")
+        (file,) = self.lib.glob("package/__pycache__/modules.*.bin")
         return file
 
     def write(self, source: Path, value: str) -> None:
         source.write_text(f"def value():\n    return {value!r}\n")
 
     def run(
-        self, before: str = "", *, cwd: Path | None = None, **environment: str
+        self,
+        before: str = "",
+        *,
+        cwd: Path | None = None,
+        **environment: str,
     ) -> dict[str, Any]:
         """Run it in a new interpreter, with further statements before it imports the package."""
         script = self.folder / "bin" / "program.py"
-        script.write_text(PROGRAM.format(lib=str(self.lib), before=before, number=NUMBER))
+        code = PROGRAM.format(lib=str(self.lib), before=before, number=NUMBER)
+        script.write_text(code)
         usual = {"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None}
         env = child_environment(self.folder, {**usual, **environment}, network=True)
-        command = [sys.executable, str(script)]
+        command = [
+            word.format(python=sys.executable, script=script, code=code) for word in self.start
+        ]
         done = subprocess.run(
             command, env=env, cwd=cwd, capture_output=True, text=True, check=False
         )
@@ -157,6 +168,111 @@ def test_a_package_that_was_replaced_meanwhile_keeps_its_modules(
     assert output["modules"][7][-1] == "other"
 
 
+def test_a_folder_that_is_searched_first_in_a_package_counts(
+    program: Program, saved: dict[str, Any]
+) -> None:
+    other = program.folder / "other"
+    other.mkdir()
+    program.write(other / "m5.py", "other")
+    output = program.run(f"import package; package.__path__.insert(0, {str(other)!r})")
+    assert output["modules"][7][-1] == "other"
+    assert "package.m6" in output["cached"]
+
+
+def test_a_package_that_takes_the_name_of_a_module_counts(
+    program: Program, saved: dict[str, Any]
+) -> None:
+    (program.lib / "package/m5").mkdir()
+    program.write(program.lib / "package/m5/__init__.py", "other")
+    output = program.run()
+    assert output["modules"][7][-1] == "other"
+    assert "package.m6" in output["cached"]
+
+
+def test_a_module_found_through_a_folder_that_was_added_is_not_found_without(
+    program: Program,
+) -> None:
+    vendor = program.lib / "vendor"
+    vendor.mkdir()
+    program.write(vendor / "helper.py", "helper")
+    added = f"sys.path.insert(0, {str(vendor)!r})"
+    assert program.run(f"{added}\nimport helper\ndel sys.path[0]")["written"]
+    with pytest.raises(AssertionError, match="No module named 'helper'"):
+        program.run("import helper")
+    assert program.run(f"{added}\nimport helper")["used"]
+
+
+def test_a_source_replaced_by_one_of_the_same_time_and_size_counts(
+    program: Program, saved: dict[str, Any]
+) -> None:
+    source = program.lib / "package/m3.py"
+    state = source.stat()
+    program.write(source.with_name("new"), "xx")
+    os.utime(source.with_name("new"), ns=(state.st_atime_ns, state.st_mtime_ns))
+    source.with_name("new").replace(source)
+    Path(saved["modules"][5][2]).unlink()  # as a package manager does with the compiled file
+    assert program.run()["modules"][5][-1] == "xx"
+
+
+HOOK = """\
+from importlib.machinery import FileFinder, SourceFileLoader
+class Loader(SourceFileLoader):
+    def get_code(self, name):
+        return compile(self.get_data(self.path).decode().replace("return", "return 'hooked',"), self.path, "exec")
+sys.path_hooks.insert(0, FileFinder.path_hook((Loader, [".py"])))
+sys.path_importer_cache.clear()
+"""
+
+
+def test_a_hook_that_loads_modules_in_another_way_is_asked(
+    program: Program, saved: dict[str, Any]
+) -> None:
+    output = program.run(HOOK)
+    assert output["cached"] == []
+    assert output["modules"][5][-1] == ["hooked", "m3"]
+    again = program.run()
+    assert again["modules"] == saved["modules"]
+    assert len(again["cached"]) == NUMBER + 4
+
+
+def test_modules_that_wait_for_their_first_use_are_not_imported(program: Program) -> None:
+    (program.lib / "lazy.py").write_text("raise SystemExit('imported')")
+    wait = """\
+import importlib.util
+spec = importlib.util.find_spec("lazy")
+spec.loader = importlib.util.LazyLoader(spec.loader)
+lazy = sys.modules["lazy"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(lazy)
+"""
+    assert program.run(wait)["written"]
+
+
+def test_a_full_file_is_not_written_again(program: Program) -> None:
+    limits = "import amplifier_support.code_cache as c\nc._WORTH_SAVING, c._MAX_MODULES = 5, 10"
+    assert program.run(limits)["written"]
+    assert not program.run(limits)["written"]
+
+
+def test_another_search_path_has_the_same_file(program: Program, saved: dict[str, Any]) -> None:
+    output = program.run(PYTHONSAFEPATH="1")
+    assert len(output["cached"]) == NUMBER + 4
+    assert not output["written"]
+
+
+def test_nothing_is_prepared_where_the_file_cannot_be_written(program: Program) -> None:
+    assert not program.run(PYTHONPYCACHEPREFIX=os.devnull)["written"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell closes the stream")
+@pytest.mark.parametrize("stream", [0, 2])
+def test_the_file_does_not_become_a_closed_stream(
+    program: Program, saved: dict[str, Any], stream: int
+) -> None:
+    check = f"try: os.fstat({stream})\nexcept OSError: pass\nelse: sys.exit('it is open')"
+    program.start = ("sh", "-c", f'exec "$0" "$@" {stream}>&-', *program.start)
+    assert program.run(check)["modules"] == saved["modules"]
+
+
 def cut(data: bytes) -> bytes:
     return data[:-500]
 
@@ -166,26 +282,34 @@ def emptied(data: bytes) -> bytes:
 
 
 def without_code(data: bytes) -> bytes:
-    size = 8 + int.from_bytes(data[:8], "little")
-    return data[:size] + bytes(len(data) - size)
+    end = int.from_bytes(data[:4], "little")
+    return data[:4] + bytes(end - 4) + data[end:]
 
 
 def with_other_values(data: bytes) -> bytes:
-    size = 8 + int.from_bytes(data[:8], "little")
-    return data[:size] + b"N" * (len(data) - size)
+    end = int.from_bytes(data[:4], "little")
+    return data[:4] + b"N" * (end - 4) + data[end:]
 
 
 def with_a_damaged_index(data: bytes) -> bytes:
-    return data[:8] + bytes(100) + data[108:]
+    start = int.from_bytes(data[:4], "little")
+    return data[:start] + bytes(100) + data[start + 100 :]
 
 
-def with_an_endless_index(data: bytes) -> bytes:
-    return b"\xff" * 7 + b"\x00" + data[8:]
+def with_an_index_past_the_end(data: bytes) -> bytes:
+    return b"\xff" * 4 + data[4:]
 
 
 @pytest.mark.parametrize(
     "damage",
-    [cut, emptied, without_code, with_other_values, with_a_damaged_index, with_an_endless_index],
+    [
+        cut,
+        emptied,
+        without_code,
+        with_other_values,
+        with_a_damaged_index,
+        with_an_index_past_the_end,
+    ],
 )
 def test_a_damaged_file_is_not_used(
     program: Program, saved: dict[str, Any], damage: Callable[[bytes], bytes]
@@ -215,12 +339,19 @@ def test_variables_for_other_modules_and_without_files_are_obeyed(
 ) -> None:
     value = "1" if variable == "PYTHONDONTWRITEBYTECODE" else str(program.lib)
     assert not program.run(**{variable: value})["written"]
-    assert not list(program.lib.glob("package/__pycache__/modules-*"))
+    assert not list(program.lib.glob("package/__pycache__/modules.*"))
 
 
 def test_modules_of_the_working_directory_are_not_saved(program: Program) -> None:
     output = program.run(cwd=program.folder / "bin")
     assert not output["used"]
+
+
+def test_modules_of_the_working_directory_of_code_on_the_command_line_are_not_saved(
+    program: Program,
+) -> None:
+    program.start = ("{python}", "-c", "{code}")
+    assert not program.run()["used"]
 
 
 def test_the_second_run_of_the_program_imports_from_the_file(tmp_path: Path) -> None:
