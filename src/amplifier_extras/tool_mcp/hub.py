@@ -654,6 +654,8 @@ class Hub(Listener):
 
     async def list_pins(self) -> dict[str, dict[str, str]]:
         """Return the tools and the files of skills by their server, once every server has answered or is given up."""
+        for server in self._servers:
+            server.is_awaited = True
         await asyncio.gather(*(server.settled.wait() for server in self._servers))
         self._is_pinned = True
         pins = {f"mcp {server.name}": dict(self._list_pins(server)) for server in self._servers}

@@ -69,6 +69,7 @@ class Server:
         tried: Set once the first attempt has succeeded or failed.
         settled: Set once connected for the first time, or given up.
         problem: Why it is not connected.
+        is_awaited: Whether someone waits until it is settled; it then has two attempts, one for each kind of session.
         unanswered: What it has asked the user in vain.
     """
 
@@ -85,6 +86,7 @@ class Server:
         self.tried = asyncio.Event()
         self.settled = asyncio.Event()
         self.problem = "not started yet"
+        self.is_awaited = config.required
         self._connect = connect
         self._listener = listener
         self._secrets = secrets
@@ -226,7 +228,7 @@ class Server:
             lasted = since is not None and time.monotonic() - since > FIRST_PAUSE
             failures = 0 if lasted else failures
             failures += 1
-            most = 2 if self.config.required and not self.settled.is_set() else _MAX_ATTEMPTS
+            most = 2 if self.is_awaited and not self.settled.is_set() else _MAX_ATTEMPTS
             final = final or failures >= most
             if since is not None:
                 await self._listener.disconnected(self, self.problem)

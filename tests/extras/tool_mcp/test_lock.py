@@ -180,6 +180,20 @@ def test_a_server_that_does_not_start_cannot_be_pinned_and_a_check_warns_of_it(
     assert (done.code, done.stdout.count(unavailable)) == (0, 1)
 
 
+def test_a_check_waits_for_two_attempts_of_a_server_that_keeps_dying(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    server = {
+        "command": "sh",
+        "args": ["-c", f"echo started >> {starts}; exit 3"],
+        "sandbox": "off",
+    }
+    config = {"servers": {"dying": server}, "wait": 0}
+    mock_plan(tmp_path, ["done"], tools=[{"module": "tool-mcp", "config": config}])
+    done = run_amplifier("plan", "check", "-f", "plan.yaml", cwd=tmp_path)
+    assert "MCP server dying is unavailable: exited with code 3" in done.stderr
+    assert starts.read_text().split() == ["started"] * 2
+
+
 def test_a_remote_server_is_left_out_of_an_offline_run_but_cannot_be_pinned(tmp_path: Path) -> None:
     config = {"servers": {"far": {"url": "http://127.0.0.1:9/mcp"}}}
     mock_plan(tmp_path, ["done"], tools=[{"module": "tool-mcp", "config": config}])
