@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import math
 import os
@@ -591,8 +592,8 @@ class Session:
             on_event: Called with each event as it happens, except the `result`. It must not block; what it raises is logged.
 
         Raises:
-            UsageError: `schema` is not a JSON Schema, `answer_type` has none or both are given, `timeout` is not a
-                number above 0, or a file cannot be attached.
+            UsageError: The prompt is empty, `schema` is not a JSON Schema, `answer_type` has none or both are given,
+                `timeout` is not a number above 0, a file cannot be attached, or `on_event` is async.
             SessionError: The session is closed.
             asyncio.CancelledError: The task was cancelled; the prompt is stopped.
         """
@@ -617,11 +618,15 @@ class Session:
                 raise SessionError(
                     f"session {self.id} is closed", hint="Open it again: open_session(session_id=…)"
                 )
+            if not (text := attached.add_to(prompt)).strip():
+                raise UsageError("the prompt is empty")
+            if inspect.iscoroutinefunction(listener):
+                raise UsageError("on_event: expected a plain function, not an async one")
             self._events.listener = listener
             try:
                 with working_in(self._plan.workdir):
                     self._opened.attach(attached.images)
-                    return await self._send(attached.add_to(prompt), schema, timeout)
+                    return await self._send(text, schema, timeout)
             finally:
                 self._events.listener = None
 

@@ -592,6 +592,13 @@ async def test_wrong_values_and_a_closed_session_are_errors(tmp_path: Path) -> N
     async with api.open_session(plan, save=False) as session:
         with pytest.raises(api.UsageError, match="timeout: expected a number above 0, got nan"):
             await session.run("hello", timeout=float("nan"))
+        with pytest.raises(api.UsageError, match="the prompt is empty"):
+            await session.run(" \n")
+
+        async def listen(event: api.Event) -> None: ...
+
+        with pytest.raises(api.UsageError, match="on_event: expected a plain function"):
+            await session.run("hello", on_event=listen)  # type: ignore[arg-type]
     with pytest.raises(api.SessionError, match="is closed"):
         await session.run("hello")
     with pytest.raises(api.ConfigError, match="unknown profile"):

@@ -66,6 +66,8 @@ def test_an_allowed_call_runs_once(machine: Machine) -> None:
     assert "amplifier session approve aaaaaa --allow" in parked.stderr
     assert machine.lines == []
     assert "echo x >> made" in machine.amplifier("session", "approve", "aaaaaa").stdout
+    listed = machine.amplifier("session", "list", "--all", "--output", "json").stdout
+    assert [entry["state"] for entry in json.loads(listed)] == ["waiting for approval"]
     early, _ = machine.resume([])
     assert early.code == 2
     assert "waits for approval first: amplifier session approve aaaaaa" in early.stderr

@@ -162,9 +162,7 @@ def _is_fallback(entry: MapNode) -> bool:
 
 def unset(names: tuple[str, ...]) -> str:
     """The clause that none of these environment variables is set."""
-    if len(names) == 1:
-        return f"{names[0]} is not set"
-    return f"none of {', '.join(names)} is set"
+    return f"{names[0]} is not set" if len(names) == 1 else f"none of {', '.join(names)} is set"
 
 
 class Unset(NamedTuple):
@@ -320,9 +318,7 @@ def _with_fallbacks(tree: MapNode, problems: Problems) -> MapNode:
 
 def _with_entries(tree: MapNode, kept: Sequence[Node]) -> MapNode:
     section = tree.items.get("providers")
-    if section is None:
-        return tree
-    return tree.with_item("providers", ListNode(kept, section.at))
+    return tree if section is None else tree.with_item("providers", ListNode(kept, section.at))
 
 
 def _with_conditions(

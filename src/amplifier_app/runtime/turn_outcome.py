@@ -64,9 +64,7 @@ def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | 
     refused = next((call for call in turn.denied if not (call.by_tool or call.by_sandbox)), None)
     if refused is not None:
         return _refused(refused)
-    if not turn.response.strip():
-        return _nothing_shown(turn, resume)
-    return OK
+    return _nothing_shown(turn, resume) if not turn.response.strip() else OK
 
 
 def _refused(call: DeniedCall) -> Outcome:

@@ -152,9 +152,7 @@ class Lock(BaseModel):
                 f"the {cls.WHAT} has format version {version}; this program supports {VERSION}",
                 f"update Amplifier, or remove the file and recreate it: {cls.WRITTEN_BY}",
             )
-        if version != VERSION:
-            return cls._damaged(f"its format version is {version!r}")
-        return None
+        return cls._damaged(f"its format version is {version!r}") if version != VERSION else None
 
     @classmethod
     def _damaged(cls, what: str) -> tuple[str, str]:

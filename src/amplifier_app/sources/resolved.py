@@ -90,9 +90,7 @@ class ResolvedSource(ModuleSource):
         Raises:
             ModuleNotFoundError: The package of an installed module cannot be found.
         """
-        if self.folder is not None:
-            return self.folder
-        return _package_folder(self.entry_point or "")
+        return self.folder if self.folder is not None else _package_folder(self.entry_point or "")
 
     @cached_property
     def considered(self) -> tuple[Considered, ...]:

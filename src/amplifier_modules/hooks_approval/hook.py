@@ -418,13 +418,14 @@ class ApprovalHook:
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
         """Handle `tool:pre`: whether the call may run. On any error the answer is no."""
-        cancels = task_cancel_count()
+        cancels = 0
         try:
+            cancels = task_cancel_count()
             return await self._decide(data)
         # A hook that fails is skipped, and the call would run. The approval system may also raise what is
         # no `Exception`, such as `SystemExit`, or a cancellation although the session was not stopped.
         except BaseException as error:
-            if not is_failure(error, cancels):
+            if not (isinstance(error, Exception) or is_failure(error, cancels)):
                 raise
             if isinstance(error, asyncio.CancelledError):
                 return _denial("the approval request was not answered")

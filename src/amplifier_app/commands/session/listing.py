@@ -85,6 +85,7 @@ def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
     return [
         {
             **session._asdict(),
+            "state": describe_state(SessionStore().root / session.id) or None,
             "sub_sessions": [
                 below._asdict()
                 for below in (index.list_sub_sessions(session.id) if spawned else ())

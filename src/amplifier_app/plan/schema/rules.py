@@ -154,9 +154,7 @@ class Text(Rule):
         text = read_text(node)
         if text is None:
             return check.wrong(node, where, f"a string{' (in quotes)' * isinstance(node, Scalar)}")
-        if not text.strip():
-            return check.empty(node, where)
-        return node
+        return check.empty(node, where) if not text.strip() else node
 
     def schema(self, printing: Printing) -> Schema:
         return {"type": ["string"], "pattern": r"\S"}
@@ -294,9 +292,7 @@ class Config(Rule):
     """A mapping with any keys; the schema of its module checks it later."""
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if isinstance(node, MapNode):
-            return node
-        return check.wrong(node, where, "a mapping")
+        return node if isinstance(node, MapNode) else check.wrong(node, where, "a mapping")
 
     def schema(self, printing: Printing) -> Schema:
         return {"type": ["object"]}

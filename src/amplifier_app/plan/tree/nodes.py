@@ -139,9 +139,7 @@ def literal(node: Node) -> Node:
 
 def read_text(node: Node | None) -> str | None:
     """The node's value, if it is a string."""
-    if isinstance(node, Scalar) and isinstance(node.value, str):
-        return node.value
-    return None
+    return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else None
 
 
 def with_items(node: MapNode, items: Mapping[str, Node]) -> MapNode:

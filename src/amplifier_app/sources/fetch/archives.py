@@ -93,9 +93,7 @@ def _open_decompressed(file: IO[bytes], name: str) -> Stream:
         return gzip.GzipFile(fileobj=file)
     if ending in ("bz2", "tbz2"):
         return bz2.BZ2File(file)
-    if ending in ("xz", "txz"):
-        return _Xz(file)
-    return file
+    return _Xz(file) if ending in ("xz", "txz") else file
 
 
 class _Xz:
