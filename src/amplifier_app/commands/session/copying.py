@@ -25,6 +25,9 @@ from amplifier_app.sessions.fork import find_continuation
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import short_id
 
+_FORMS = {".html": "html", ".json": "json", ".gz": "bundle", ".tgz": "bundle"}
+"""The form that the extension of a file selects."""
+
 
 def export(
     session_id: SessionArgument,
@@ -40,15 +43,19 @@ def export(
         bool, option("--bundle", "An archive for 'session import'; needs --to.")
     ] = False,
     to: Annotated[
-        Path | None, option("-o, --to FILE", "Write to a new file, not to stdout.")
+        Path | None,
+        option(
+            "-o, --to FILE",
+            "Write to a new file, not to stdout; .html, .json and .tar.gz select their form.",
+        ),
     ] = None,
 ) -> None:
     """Export a session with its sub-sessions, without secrets.
 
     \b
       amplifier session export 1a2b3c > review.md
-      amplifier session export 1a2b3c --html --to review.html
-      amplifier session export 1a2b3c --bundle --to review.tar.gz
+      amplifier session export 1a2b3c --to review.html
+      amplifier session export 1a2b3c --to review.tar.gz
 
     Values of stored keys and secret variables, and everything that looks like a secret, are
     replaced by [REDACTED:…]. Look through the result before you share it.
@@ -57,6 +64,7 @@ def export(
     chosen = [name for name, is_wanted in formats.items() if is_wanted]
     if len(chosen) > 1:
         raise UsageError(f"{', '.join(chosen[:-1])} and {chosen[-1]} are mutually exclusive")
+    form = chosen[0][2:] if chosen else _FORMS.get("" if to is None else to.suffix.lower(), "md")
     if bundle and to is None:
         raise UsageError("--bundle needs a file", hint="Pass --to FILE.tar.gz")
     store = SessionStore()
@@ -64,11 +72,11 @@ def export(
     below = from_index(lambda index: index.list_sub_sessions(session.id))
     spawned = [SessionFolder(store.root / summary.id) for summary in below]
     redact = redactor().value
-    if bundle and to is not None:
+    if form == "bundle" and to is not None:
         write_bundle(to, [session, *spawned], redact, __version__)
         to_stderr(f"Written to {to}.")
         return
-    exported, form = export_session(session, spawned, redact), chosen[0][2:] if chosen else "md"
+    exported = export_session(session, spawned, redact)
     continued = find_continuation(store, session) if atif else None
     if to is None:
         pieces = export_pieces(exported, form, continued)

@@ -342,6 +342,27 @@ def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path, scale: Scale)
     assert token.encode() not in gzip.decompress((tmp_path / "b").read_bytes())
 
 
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [
+        ("a.html", b"<!doctype html>"),
+        ("a.JSON", b"{"),
+        ("a.tar.gz", b"\x1f\x8b"),
+        ("a.tgz", b"\x1f\x8b"),
+        ("a.md", b"# "),
+        ("a.txt", b"# "),
+    ],
+)
+def test_the_name_of_the_file_selects_the_form(
+    home: Path, tmp_path: Path, name: str, begin: bytes
+) -> None:
+    done = session(home, "export", "s1", "--to", tmp_path / name)
+    assert done.code == 0, done.stderr
+    assert (tmp_path / name).read_bytes().lower().startswith(begin)
+    assert session(home, "export", "s1", "--md", "--to", tmp_path / f"md-{name}").code == 0
+    assert (tmp_path / f"md-{name}").read_bytes().startswith(b"# ")
+
+
 def test_files_are_never_overwritten(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_text("mine")
