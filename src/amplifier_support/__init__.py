@@ -6,6 +6,7 @@ this one), `programs` with `async_programs` (find and run git, rg, uv and shells
 one), `process` (supervised programs), `sandbox` (what commands may do), `run_later` (files that run
 later), `redaction` with `secret_shapes` (secrets in texts), `session_capabilities` and
 `provider_batches` (what parts of a session share), `provider_access` (which key goes to which address), and the small rules that several use: `addresses`,
-`clock`, `delegate`, `fields`, `images`, `include_lines`, `installation`, `named_tuple`, `path_patterns`, `price_lists`,
-`project_folders`, `provider_order`, `text`, `usage`, `working_folder`. Standard library only; kernel, modules and app may import it.
+`clock`, `code_cache` (modules from one file), `delegate`, `fields`, `images`, `include_lines`, `installation`, `named_tuple`, `path_patterns`, `price_lists`,
+`project_folders`, `provider_order`, `text`, `usage`, `working_folder`. Standard library only, but for pydantic's parser of
+many records; kernel, modules and app may import it.
 """

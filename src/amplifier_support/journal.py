@@ -17,6 +17,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -97,7 +98,7 @@ def read(source: bytes | BinaryIO) -> Reading:
         Damaged: A record that is not the torn last one does not parse.
         OSError: The file cannot be read.
     """
-    scan = Scan(io.BytesIO(source) if isinstance(source, bytes) else source)
+    scan = Scan(io.BytesIO(source) if isinstance(source, bytes) else source, parse_fast)
     records = list(scan)
     return Reading(records, scan.size, scan.torn, scan.ends_line)
 
@@ -116,6 +117,23 @@ def parse(line: bytes) -> Record | None:
     except (ValueError, RecursionError):
         return None
     return cast("Record", record) if isinstance(record, dict) and end == len(text) else None
+
+
+def parse_fast(line: bytes) -> Record | None:
+    """Like `parse`, in a quarter of the time once pydantic is imported; equal short texts are one object."""
+    try:
+        record = _fast_decoder()(line)
+    except ValueError:  # also for half a surrogate pair, and for what is nested deeply
+        return parse(line)
+    return record if isinstance(record, dict) else None
+
+
+@cache
+def _fast_decoder() -> Callable[[bytes], Any]:
+    # The import takes longer than a thousand lines.
+    from pydantic_core import from_json
+
+    return from_json
 
 
 class Scan:

@@ -40,12 +40,12 @@ from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
 from amplifier_app.sessions.waiting import Waiting
 from amplifier_batch.input import build_key
-from amplifier_batch.record.journal import Record, change_error, damage_error, parse, scan
+from amplifier_batch.record.journal import Record, change_error, damage_error, scan
 from amplifier_batch.record.progress import WAITING, Counts, Progress
 from amplifier_batch.record.results import is_result
 from amplifier_support import journal as lines
 from amplifier_support.files import create_atomically, open_to_read, system_errors_as
-from amplifier_support.journal import Reading
+from amplifier_support.journal import Reading, parse_fast
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import add_counts, dollars
 
@@ -531,7 +531,7 @@ class BatchFolder:
 
 
 def _read_result(line: bytes, path: Path, number: int) -> Record:
-    record = parse(line)
+    record = parse_fast(line)
     if record is None or not is_result(record):
         raise damage_error(path, number)
     return record

@@ -29,6 +29,7 @@ FILES = {"transcript.jsonl", "metadata.json", "plan.yaml", "lock"}
 WRITERS = """
 import os, random, sys
 from pathlib import Path
+import pydantic_core  # for reading records; before the fork, as it takes longer than a writer may live
 from amplifier_app.sessions.recording_context import answers_to_interrupted
 from amplifier_app.sessions.store import SessionStore
 

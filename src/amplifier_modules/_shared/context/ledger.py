@@ -33,7 +33,7 @@ class Unit:
         self.kind: Kind = kind
         self.turn = turn
         self.injected = injected
-        self.members: list[int] = []
+        self.members: tuple[int, ...] = ()
         self.tokens = 0
         self.absorbed_by: Unit | None = None
 
@@ -98,8 +98,11 @@ class Ledger:
         with self.lock:
             for index in range(len(self._by_message), len(self.messages)):
                 unit = self._unit_for(self.messages[index])
-                unit.members.append(index)
-                unit.tokens += self.estimates[index]
+                unit.members += (index,)
+                # Most units have one message: no number of their own for each.
+                unit.tokens = (
+                    unit.tokens + self.estimates[index] if unit.tokens else self.estimates[index]
+                )
                 self._by_message.append(unit)
 
     def find_unit(self, index: int) -> Unit:
@@ -156,9 +159,9 @@ class Ledger:
             return last if nameless and last is not None and last.kind == "group" else None
         first, *others = sorted(owners, key=lambda unit: unit.number)
         for other in others:
-            first.members = sorted(first.members + other.members)
+            first.members = tuple(sorted(first.members + other.members))
             first.tokens += other.tokens
-            other.members, other.tokens, other.absorbed_by = [], 0, first
+            other.members, other.tokens, other.absorbed_by = (), 0, first
         return first
 
     def _assistant(self, message: Mapping[str, Any]) -> Unit:

@@ -115,22 +115,17 @@ class ModelCall:
         self._coordinator = coordinator
         self._channel = Channel(hooks, context, coordinator, "context")
 
-    async def ask(
-        self, provider: Any, before: str, units: Sequence[Sequence[Any]], room: int, focus: str = ""
-    ) -> str:
-        """A summary of `units`, each a list of messages, that extends the summary `before`.
+    async def ask(self, provider: Any, request: list[dict[str, Any]]) -> str:
+        """The summary that a request of `request_for` asks for.
 
         Args:
             provider: The provider to call; None for the default one of those mounted.
-            before: The summary so far; may be empty.
-            units: Oldest first.
-            room: Estimated tokens the request may take.
-            focus: What to keep above all.
+            request: Its messages.
 
         Raises:
             CallFailed: The model wrote no summary.
         """
-        return await self._ask(provider, self._messages(before, units, room, focus), PURPOSE)
+        return await self._ask(provider, request, PURPOSE)
 
     async def ask_for_title(self, provider: Any, prompt: str, answer: str) -> str:
         """A title for the conversation that begins with a prompt and its answer; see `ask`.
@@ -185,16 +180,25 @@ class ModelCall:
             raise CallFailed("no provider is mounted")
         return choose_provider(cast("Mapping[str, Any]", mounted), None)[1]
 
-    def _messages(
-        self, before: str, units: Sequence[Sequence[Any]], room: int, focus: str
+    def request_for(
+        self, before: str, ledger: Ledger, units: Sequence[Unit], room: int, focus: str
     ) -> list[dict[str, Any]]:
+        """The messages that ask for a summary of `units` which extends the summary `before`.
+
+        Args:
+            before: The summary so far; may be empty.
+            ledger: The conversation; the caller holds its lock.
+            units: Units of it, oldest first.
+            room: Estimated tokens the request may take.
+            focus: What to keep above all.
+        """
         # Four tokens for three words, and some to spare.
         words = self._config.summary_tokens * 5 // 8
         instructions = _INSTRUCTIONS.format(words=words)
         if focus:
             instructions += f"\n\nThe user asks to keep above all: {focus}"
         left = room - estimate_text(instructions) - estimate_text(before) - _FRAME_TOKENS
-        parts = _written(units, left)
+        parts = _written(ledger, units, left)
         if before:
             parts.insert(0, f"Summary so far, to be extended:\n{before}\n\nLater messages:")
         return [
@@ -254,11 +258,11 @@ class ModelCall:
         return text
 
 
-def _written(units: Sequence[Sequence[Any]], room: int) -> list[str]:
+def _written(ledger: Ledger, units: Sequence[Unit], room: int) -> list[str]:
     """The messages as lines, oldest first; the oldest are dropped if there is no room."""
     lines: list[str] = []
     for position in range(len(units) - 1, -1, -1):
-        unit = [_line(message) for message in units[position]]
+        unit = [_line(ledger.messages[index]) for index in units[position].members]
         room -= sum(estimate_text(line) + 1 for line in unit)
         if room < 0 and lines:
             missing = f"({position + 1} older steps were removed to save space.)"
@@ -366,12 +370,12 @@ class Summarize:
             choice = choose(ledger, limits, *newest_first(ledger))
             left, spared = self._not_covered(ledger, choice)
             considered = len(ledger.units)
-            messages = [[ledger.messages[i] for i in unit.members] for unit in left]
-        spared_room = limits.room // _WORTH_IT if self._text and not limits.focus else 0
-        if sum(unit.tokens for unit in left) <= spared_room:
-            return None
+            spared_room = limits.room // _WORTH_IT if self._text and not limits.focus else 0
+            if sum(unit.tokens for unit in left) <= spared_room:
+                return None
+            request = self._call.request_for(self._text, ledger, left, room, limits.focus)
         try:
-            text = await self._call.ask(provider, self._text, messages, room, limits.focus)
+            text = await self._call.ask(provider, request)
         except CallFailed as error:
             return self._note_failure(error)
         self._failures = 0
