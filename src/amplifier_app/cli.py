@@ -114,14 +114,14 @@ def _find_code_in_one_file() -> None:
     cache = CodeCache(__file__)
 
     def save() -> None:
-        from amplifier_support.files import write_atomically
+        content = cache.new_content()
+        if content is not None:
+            from amplifier_support.files import write_atomically
 
-        try:
-            content = cache.new_content()
-            if content is not None:
+            try:
                 write_atomically(cache.file, content, mode=0o644, durable=False)
-        except OSError:
-            pass  # As Python does where it cannot keep compiled code.
+            except OSError:
+                pass  # As Python does where it cannot keep compiled code.
 
     if cache.use():
         atexit.register(save)

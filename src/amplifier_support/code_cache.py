@@ -126,7 +126,7 @@ class CodeCache:
         states = {folder: _state_of(folder) for folder in (*self._path, *map(_folder_of, parts))}
         names = (self._sources | imported).items()
         sources = {name: file for name, file in names if file in parts and self._means(name, file)}
-        return bytes(code) + marshal.dumps((MAGIC_NUMBER, self._path, states, sources, parts))
+        return b"".join((code, marshal.dumps((MAGIC_NUMBER, self._path, states, sources, parts))))
 
     def _is_current(self, source: str) -> bool:
         return source in self._parts and _state_of(source) == self._parts[source][0]
