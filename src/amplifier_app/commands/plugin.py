@@ -223,9 +223,7 @@ def _update(where: Target, position: int, entry: dict[str, Any], yes: bool) -> N
 
 def _former(entry: dict[str, Any], where: Target) -> list[str]:
     """Return the description of the version in use; empty if that version is unavailable."""
-    if entry.get("digest"):
-        return []
-    return _describe(_find_entry(entry, where).plugin)
+    return [] if entry.get("digest") else _describe(_find_entry(entry, where).plugin)
 
 
 @app.command()

@@ -108,6 +108,4 @@ def _expected(error: dict[str, Any]) -> str | None:
         return "expected a number"
     if kind == "greater_than_equal":
         return f"expected at least {limits['ge']}"
-    if kind == "less_than_equal":
-        return f"expected at most {limits['le']}"
-    return None
+    return f"expected at most {limits['le']}" if kind == "less_than_equal" else None

@@ -154,9 +154,7 @@ def written_override(plan: ResolvedPlan, module: str) -> str | None:
     """The source that settings set for a module, in the form of `SourcedModule.written`."""
     override = plan.sources.get(module)
     raw = plan.merged.sources.get(module)
-    if override is None:
-        return None
-    return _portable(override.source, read_text(raw), secret=False)
+    return None if override is None else _portable(override.source, read_text(raw), secret=False)
 
 
 def written_value(source: str) -> str:

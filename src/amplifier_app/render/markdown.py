@@ -421,9 +421,7 @@ def is_list(node: Node) -> bool:
 
 def read_number(node: Node) -> int | None:
     """Return the number of the first item of a list; None if it is not ordered."""
-    if node.token.type != "ordered_list_open":
-        return None
-    return int(node.token.attrs.get("start", 1))
+    return None if node.token.type != "ordered_list_open" else int(node.token.attrs.get("start", 1))
 
 
 _CODE_CONTEXT = 100

@@ -1,5 +1,6 @@
 """A module that hangs while it is imported or mounted is stopped and named."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import Finished, run_amplifier, start_amplifier
-from tests.support.plans import SMALL
+from tests.support.plans import SMALL, mock_plan, module_folder
 
 MODULES = {
     "waits": "import asyncio\nasync def mount(c, config=None):\n    await asyncio.sleep(600)\n",
@@ -164,3 +165,27 @@ def test_what_hangs_is_named_on_stderr(tmp_path: Path) -> None:
     stdout, stderr, code = ended["plan check", "far"]
     assert f"amplifier: still fetching https://{address}/far after ".encode() in stderr
     assert (code, b"reached before 'far' was checked" in stderr) == (3, True)
+
+
+WAITING_HOOK = """
+import asyncio
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config):
+    async def wait(event, data):
+        await asyncio.sleep(3600)
+
+    coordinator.hooks.register("provider:request", wait, name="waits")
+"""
+
+
+def test_a_hook_that_reaches_the_time_limit_is_named(tmp_path: Path) -> None:
+    hook = {"module": "hooks-waiting", "source": str(module_folder(tmp_path, WAITING_HOOK))}
+    plan = mock_plan(tmp_path, ["never"], hooks=[hook])
+    done = run_amplifier("run", "-f", plan, "go", "--timeout", "3", "--output", "json")
+    result = json.loads(done.stdout)
+    assert (done.code, result["outcome"]) == (7, "budget"), done.stderr
+    where = "in handler 'waits' of hook 'hooks-waiting' on provider:request"
+    assert result["error"]["message"] == f"time limit of 3 s reached {where}"

@@ -33,6 +33,7 @@ from amplifier_app.runtime.mount import Opening
 from amplifier_app.runtime.turn_outcome import outcome_of_turn, resume_command
 from amplifier_app.runtime.turns.turn import TurnResult
 from amplifier_app.sessions.summary import RESULT_FILE
+from amplifier_core.hooks import call_handler
 from amplifier_support.environment import without_secrets
 
 if TYPE_CHECKING:
@@ -251,12 +252,13 @@ class OneShot:
         Raises:
             Exception: Any error that ended the turn, unless it was stopped.
         """
-        expired = False
+        expired, late = False, ""
 
         def expire() -> None:
-            nonlocal expired
+            nonlocal expired, late
             expired = True
             self.stop(immediate=True)
+            late = _running_handlers(self._session.session.coordinator.hooks)
 
         timer = blocked_after = outcome = None
         if (deadline := self._opening.deadline) is not None:
@@ -275,7 +277,7 @@ class OneShot:
         if is_stopped():
             return None
         if expired or outcome is None:
-            message = f"time limit of {timeout:g} s reached"
+            message = f"time limit of {timeout:g} s reached{late}"
             return Outcome(Ending.BUDGET, message, self._resume_hint)
         return outcome
 
@@ -289,3 +291,19 @@ class OneShot:
     def _resume_hint(self) -> str | None:
         session = self._session
         return f"Resume with: {resume_command(session.id)}" if session.is_saved else None
+
+
+def _running_handlers(hooks: object) -> str:
+    """Name the handlers of a session's hooks that the tasks of the event loop wait for."""
+    names: dict[str, None] = {}
+    for task in asyncio.all_tasks():
+        step: Any = task.get_coro()
+        is_own = False
+        while (frame := getattr(step, "cr_frame", None)) is not None:
+            values = frame.f_locals
+            is_own = is_own or values.get("self") is hooks
+            if is_own and frame.f_code is call_handler.__code__:
+                name = str(values["entry"]).replace("Handler", "handler", 1)
+                names[f" in {name} on {values['event']}"] = None
+            step = step.cr_await
+    return " and".join(names)

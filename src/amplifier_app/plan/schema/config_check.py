@@ -187,9 +187,7 @@ def _place(config: MapNode, path: list[str | int]) -> Location:
     if not path:
         return config.at
     parent = _at(config, path[:-1])
-    if isinstance(parent, MapNode):
-        return parent.key_at(str(path[-1]))
-    return _at(config, path).at
+    return parent.key_at(str(path[-1])) if isinstance(parent, MapNode) else _at(config, path).at
 
 
 def _dotted(path: Iterable[str | int]) -> str:

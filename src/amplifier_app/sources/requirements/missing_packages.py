@@ -150,9 +150,7 @@ def _named_package(error: Exception, frame: FrameType) -> str | None:
 
 
 def _module_name(value: Any) -> Any:
-    if isinstance(value, type(sys)):
-        return value.__name__
-    return getattr(value, "__module__", None)
+    return value.__name__ if isinstance(value, type(sys)) else getattr(value, "__module__", None)
 
 
 def _top_package(name: Any) -> str | None:
