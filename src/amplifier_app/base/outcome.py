@@ -223,6 +223,10 @@ def _message_in(text: str, provider: str | None) -> str:
     return f"{provider}: {message}" if provider else message
 
 
+_NEW_KEY = """Set a new key: amplifier init
+A variable of the environment takes precedence over it; show which key is used: amplifier provider list"""
+
+
 def _llm_outcome(error: Exception, text: str) -> Outcome:
     from amplifier_core import llm_errors as llm
 
@@ -230,7 +234,7 @@ def _llm_outcome(error: Exception, text: str) -> Outcome:
     if getattr(error, "is_failed_check", False) is True:
         return Outcome(Ending.CHECK_FAILED, text)
     if isinstance(error, llm.AuthenticationError):
-        return Outcome(Ending.AUTHENTICATION, text, "Set a new key: amplifier init")
+        return Outcome(Ending.AUTHENTICATION, text, _NEW_KEY)
     if isinstance(error, llm.ConfigurationError):
         return Outcome(Ending.CONFIGURATION, text)
     if isinstance(error, llm.ContextLengthError):

@@ -133,7 +133,7 @@ def replay(
     No model is asked and no tool runs. Pauses of more than 3 s are cut short.
     """
     if not 0 <= speed < float("inf"):
-        raise UsageError(f"--speed must not be negative (got {speed:g})")
+        raise UsageError(f"--speed: expected a number from 0 (got {speed:g})")
     session = SessionStore().find(session_id)
     events = list(session.events())
     if not any(event.get("event") == "prompt:submit" for event in events):

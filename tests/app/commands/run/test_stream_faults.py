@@ -243,6 +243,10 @@ def test_a_conversation_that_is_too_long_is_retried_once_shortened(tmp_path: Pat
     ("reply", "expected"),
     [
         (Status(401), ["rejected the API key (401)", "Set a new key: amplifier init"]),
+        (
+            Status(401),
+            ["A variable of the environment takes precedence", "amplifier provider list"],
+        ),
         (Status(500), ["had a server error (500)", "Try again later, or use another model"]),
         (Status(529), ["is overloaded (529)", "Try again later, or use another model"]),
         (Status(429, headers={"retry-after": "0"}), ["rate limit (429)", "--model NAME"]),
