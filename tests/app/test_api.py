@@ -406,7 +406,7 @@ async def test_a_batch_yields_each_answer_once_and_continues_in_its_folder(tmp_p
         assert len(server.completions) == 6
         with pytest.raises(api.ConfigError, match="began with a different prompt and repeat"):
             await answers(plan, folder, prompt="other {{n}}", repeat=2)
-        with pytest.raises(api.ConfigError, match="different rows"):
+        with pytest.raises(api.ConfigError, match="began with different rows"):
             await anext(api.batch(plan, [{"n": 1}], folder=folder, prompt="row {{n}}"))
         session = json.loads((folder / "sessions" / "r0" / "metadata.json").read_text())
         assert session["project"] == str(place)

@@ -240,8 +240,9 @@ def require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | Non
     if schema is not None and (batch.path / "schema.json").read_text(encoding="utf-8") != schema:
         changed.append("schema")
     if changed:
+        article = "" if changed[0] in ("rows", "options") else "a "
         raise ConfigError(
-            f"the batch in {batch.shown} began with a different {' and '.join(changed)}",
+            f"the batch in {batch.shown} began with {article}different {' and '.join(changed)}",
             hint="Use the ones it began with, or another folder.",
         )
 
