@@ -45,7 +45,7 @@ atexit.register(write)
 def code_lines(text: str) -> int:
     """Count the lines of a source text that are code."""
     other: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in _statements(ast.parse(text)):
         constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node, (ast.Import, ast.ImportFrom)) or (
             constant and isinstance(node.value.value, str)
@@ -56,6 +56,14 @@ def code_lines(text: str) -> int:
         bool(line.strip()) and not line.strip().startswith("#") and number not in other
         for number, line in lines
     )
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements below a node, without the expressions: a tenth of all nodes."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, field, ()):
+            yield inner
+            yield from _statements(inner)
 
 
 @cache

@@ -102,12 +102,17 @@ def test_the_program_runs_as_installed(tmp_path: Path) -> None:
 STATE = """
 import asyncio, atexit, gc, logging, os, signal, sys, tempfile, threading, warnings
 from amplifier_app.base import installed, redact
+from amplifier_app.commands import group
+from amplifier_modules import tool_bash
 from amplifier_support import files
+from amplifier_support.sandbox import available
 print(
     [signal.getsignal(number) for number in sorted(signal.valid_signals())],
     gc.isenabled(), gc.get_threshold(), tempfile.tempdir, threading.active_count(),
     logging.root.handlers, logging.root.level, asyncio.events._event_loop_policy,
-    redact._names, files._cleaned, installed.bundled_modules.cache_info(),
+    redact._names, files._cleaned, available.kernel_layer.cache_info(),
+    installed.bundled_modules(), installed.modules_on_path(), tool_bash.config_schema(),
+    group.amplifier_command().list_commands(None),
     sorted(os.environ), os.getcwd(), sys.path, sys.argv, sorted(os.listdir("/proc/self/fd")),
 )
 """

@@ -83,18 +83,14 @@ started.close()
 
 def test_what_an_interpreter_cannot_do_is_the_matter_of_one_test(tmp_path: Path) -> None:
     environment = child_environment(tmp_path)
-    interpreter = WarmInterpreter.start(environment)
-    try:
-        with pytest.raises(RuntimeError, match=r"cannot clone or await a process: .*No child"):
-            interpreter._ask(b"%d" % os.getpid())  # pyright: ignore[reportPrivateUsage]
-        with open(os.devnull, "r+b") as null:
-            streams = [null.fileno()] * 3
-            process = interpreter.clone(
-                [*amplifier_command(), "--version"], None, environment, streams
-            )
-        assert interpreter.wait(process, 30) == 0
-    finally:
-        interpreter.close()
+    interpreter = WarmInterpreter.suited_to(environment)
+    assert interpreter is not None
+    with pytest.raises(RuntimeError, match=r"cannot clone or await a process: .*No child"):
+        interpreter._ask(b"%d" % os.getpid())  # pyright: ignore[reportPrivateUsage]
+    with open(os.devnull, "r+b") as null:
+        streams = [null.fileno()] * 3
+        process = interpreter.clone([*amplifier_command(), "--version"], None, environment, streams)
+    assert interpreter.wait(process, 30) == 0
 
 
 def test_an_interrupted_start_prints_no_traceback(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def _follow_paths(wanted: str) -> None:
             *filter(None, wanted.split(os.pathsep)),
             *(p for p in sys.path[1:] if p not in own),
         ]
+        import_module("warm_up").forget_packages()
 
 
 def _run_amplifier() -> None:

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import logging
 import os
+import pickle
 import shutil
 import signal
 import sys
@@ -20,8 +21,15 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any, cast
 
+from amplifier_app.base.installed import bundled_modules, modules_on_path
 from amplifier_app.base.own_packages import OWN_PACKAGES
+from amplifier_app.commands import group
+from amplifier_app.commands.help import walk_commands
+from amplifier_modules._shared.module import config_schema
+from amplifier_modules._shared.module.declaration import ModuleDeclaration
+from amplifier_support import secret_shapes
 from amplifier_support.sandbox import available
+from amplifier_support.text import lazy_pattern
 
 _PAUSES = {
     "amplifier_app.chat.ask": "READ_SECONDS",
@@ -37,7 +45,24 @@ _HUGE_PAGE = 2 << 20
 _COLLAPSE = 25
 """The advice MADV_COLLAPSE."""
 
+_PLAN = """\
+session: {orchestrator: loop-streaming, context: context-simple}
+tools: [tool-filesystem]
+hooks: [hooks-approval]
+providers:
+- module: provider-mock
+  config:
+    replies:
+    - tool_calls: [{name: write_file, input: {file_path: note.txt, content: kept}}]
+    - done
+"""
+
 _CACHED = type(lru_cache(int))
+_KEPT = {
+    *("_compile_new", "_default_factories", "_index", "_matches", "choose_level", "cell_width"),
+    *("compiled", "is_secret_name", "secret_shapes"),
+}
+"""Functions of the program whose results depend on their arguments and on the code alone."""
 
 _PACKAGES = (
     *OWN_PACKAGES,
@@ -95,6 +120,9 @@ def warm_up() -> None:
     _complete_models()
     with _nothing_left():
         contextvars.copy_context().run(_rehearse)
+    _compile_patterns()
+    _build_schemas()
+    _read_packages()
     _probe_sandbox()
     gc.collect()
     gc.freeze()
@@ -131,10 +159,57 @@ def _rehearse() -> None:
     with open(os.devnull, "r+b") as null:
         for number in range(3):
             os.dup2(null.fileno(), number)
-    run = ["run", "--profile", "mock", "hi"]
+    Path("plan.yaml").write_text(_PLAN)
+    commands = (
+        ["run", "--profile", "mock", "hi"],
+        ["run", "--profile", "mock", "--output", "json", "hi"],
+        ["run", "-f", "plan.yaml", "--approve", "allow", "hi"],
+        ["run", "--continue", "hi"],
+        ["plan", "check", "-f", "plan.yaml"],
+        ["session", "list"],
+    )
     # Code is specialized when it has been called eight times.
-    for arguments in (run, [*run, "--output", "json"], ["session", "list"]) * 4:
+    for arguments in commands * 4:
         main(arguments)
+
+
+def _compile_patterns() -> None:
+    """Compile the patterns that the program compiles when it first uses them."""
+    for one in gc.get_objects():
+        if type(one) is type(lazy_pattern("")):
+            for method in ("finditer", "fullmatch", "match", "search", "split", "sub"):
+                getattr(one, method)
+    for shape in secret_shapes.secret_shapes():
+        secret_shapes.compiled(shape)
+
+
+def _build_schemas() -> None:
+    """Spare clones the schemas of the modules' configs: each gets a copy."""
+    build = config_schema.build_config_schema
+    written = cache(lambda model: pickle.dumps(build(model)))
+    config_schema.build_config_schema = lambda model: pickle.loads(written(model))
+    for one in gc.get_objects():
+        if isinstance(one, ModuleDeclaration):
+            one.config_schema()
+
+
+def _read_packages() -> None:
+    """Find the modules and commands of installed packages, and build the command line from these."""
+    # The first is the folder of the program, which is another one for the console script.
+    first, sys.path[0] = sys.path[0], str(Path(sys.executable).parent)
+    group.amplifier_command = cache(group.amplifier_command)
+    root = group.amplifier_command()
+    for _ in walk_commands(root, None):
+        pass
+    bundled_modules()
+    modules_on_path()
+    sys.path[0] = first
+
+
+def forget_packages() -> None:
+    """Forget what was found in the folders of `sys.path`: they are about to change."""
+    for found in (bundled_modules, group._find_commands, group.amplifier_command):
+        cast("Any", found).cache_clear()
 
 
 def _probe_sandbox() -> None:
@@ -186,7 +261,8 @@ def _nothing_left() -> Generator[None]:
     # A command freezes the objects of its start.
     gc.unfreeze()
     for one in gc.get_objects():
-        if isinstance(one, _CACHED) and one.__module__.startswith("amplifier_"):
+        is_own = isinstance(one, _CACHED) and one.__module__.startswith("amplifier_")
+        if is_own and one.__name__ not in _KEPT:
             one.cache_clear()
     for number, handler in handlers.items():
         if handler is not None and signal.getsignal(number) is not handler:

@@ -1,6 +1,8 @@
 """Help pages and usage errors: readable on every width, with examples and a next step."""
 
 import re
+from functools import cache
+from typing import Any
 
 import pytest
 
@@ -9,13 +11,16 @@ from amplifier_app.commands.group import amplifier_command
 from amplifier_app.commands.help import walk_commands
 from tests.support.cli import run_amplifier
 
-_ROOT = amplifier_command()
-_CONTEXT = _ROOT.make_context("amplifier", ["--version"], resilient_parsing=True)
-COMMANDS = dict(walk_commands(_ROOT, _CONTEXT))
+
+@cache
+def all_commands() -> dict[str, Any]:
+    root = amplifier_command()
+    context = root.make_context("amplifier", ["--version"], resilient_parsing=True)
+    return dict(walk_commands(root, context))
 
 
 def help_of(name: str) -> str:
-    command = COMMANDS[name]
+    command = all_commands()[name]
     context = command.make_context(f"amplifier {name}", [], resilient_parsing=True)
     return command.get_help(context)
 
@@ -23,7 +28,7 @@ def help_of(name: str) -> str:
 @pytest.mark.parametrize("columns", [40, 80, 120])
 def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    for name in COMMANDS:
+    for name in all_commands():
         page = help_of(name)
         assert not re.search("[╭│─╰]", page), name
         assert not re.search(r"<\w+(\[\w+\])?>(?!/)", page), f"{name}: names of Python types"
@@ -35,7 +40,7 @@ def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_commands_with_many_options_have_examples_and_they_follow_the_summary() -> None:
-    for name, command in COMMANDS.items():
+    for name, command in all_commands().items():
         page = help_of(name)
         options = [one for one in command.params if one.param_type_name == "option"]
         if len(options) > 3:

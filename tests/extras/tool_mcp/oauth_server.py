@@ -173,8 +173,13 @@ class Protected:
     Attributes:
         tokens: The authorization server.
         requests: The path, the headers and the body of each POST request.
-        key: The public key of the client with the id `CLIENT_ID`, in PEM.
+        client_id: The id of a program that gets tokens on its own.
+        secret: Its secret.
+        key: Its public key, in PEM.
     """
+
+    client_id = CLIENT_ID
+    secret = SECRET
 
     def __init__(self) -> None:
         with socket.socket() as probe:

@@ -1,5 +1,7 @@
 """Servers that require tokens: logging in, renewing logins, credentials of programs, and what is kept secret."""
 
+from __future__ import annotations
+
 import asyncio
 import base64
 import json
@@ -14,19 +16,13 @@ import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import httpx2
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from mcp.client.auth import OAuthFlowError
 
 from amplifier_app.base.logins import LoginStore
 from amplifier_extras.tool_mcp.config import ServerConfig
-from amplifier_extras.tool_mcp.oauth import Flow, Kept
-from tests.extras.tool_mcp.oauth_server import CLIENT_ID, SECRET, Protected
 from tests.extras.tool_mcp.support import session
 from tests.extras.tool_mcp.test_in_a_run import environment, write_plan
 from tests.support.cli import Finished, run_amplifier, start_amplifier, start_python, succeed
@@ -34,12 +30,18 @@ from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.raw_http import answer, raw_server
 from tests.support.results import read_text, to_exception
 
+if TYPE_CHECKING:
+    from tests.extras.tool_mcp.oauth_server import Protected
+
 BACKEND = Path(__file__).parents[2] / "support" / "keyring_backend"
 LOGIN = "amplifier mcp login far"
 
 
 @pytest.fixture
 def far() -> Iterator[Protected]:
+    # Every worker would import the SDK, half a second, to collect the tests.
+    from tests.extras.tool_mcp.oauth_server import Protected
+
     with Protected().running() as server:
         yield server
 
@@ -258,6 +260,11 @@ async def test_tokens_are_not_asked_for_over_plain_http() -> None:
 async def test_a_public_server_cannot_direct_requests_to_this_machine_or_its_network(
     server: str, named: str, is_refused: bool
 ) -> None:
+    import httpx2
+    from mcp.client.auth import OAuthFlowError
+
+    from amplifier_extras.tool_mcp.oauth import Flow, Kept
+
     class Naming:
         """A flow that asks for the metadata which the server names."""
 
@@ -504,12 +511,17 @@ def test_removing_a_plugin_deletes_the_logins_of_its_servers(
 
 
 def credentials(far: Protected, **more: Any) -> dict[str, Any]:
-    oauth = {"grant": "client_credentials", "client_id": CLIENT_ID, "issuer": far.issuer, **more}
+    oauth = {
+        "grant": "client_credentials",
+        "client_id": far.client_id,
+        "issuer": far.issuer,
+        **more,
+    }
     return config(far, oauth={"scope": "use", **oauth})
 
 
 async def test_a_program_gets_tokens_with_its_secret(far: Protected) -> None:
-    async with session(credentials(far, client_secret=SECRET)) as mcp:
+    async with session(credentials(far, client_secret=far.secret)) as mcp:
         assert read_text(await mcp.call("far_hello")) == "hello"
         assert read_text(await mcp.call("far_reveal")) == "Bearer [REDACTED:secret]"
         end_access(far)
@@ -519,6 +531,9 @@ async def test_a_program_gets_tokens_with_its_secret(far: Protected) -> None:
 
 
 async def test_a_program_signs_with_its_key(far: Protected, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = serialization.Encoding.PEM
     far.key = (
@@ -559,14 +574,14 @@ async def test_a_token_that_the_server_refuses_is_reported(far: Protected, logs_
         assert (done.code, message in done.stderr) == (4, True)
         assert LoginStore().facts() == []
         return
-    servers = credentials(far, client_secret=SECRET)
+    servers = credentials(far, client_secret=far.secret)
     with pytest.raises(RuntimeError, match=message):
         async with session({"far": {**servers["far"], "required": True}}):
             pass
 
 
 async def test_credentials_go_to_their_authorization_server_only(far: Protected) -> None:
-    servers = credentials(far, client_secret=SECRET, issuer="https://other.example")
+    servers = credentials(far, client_secret=far.secret, issuer="https://other.example")
     with pytest.raises(RuntimeError, match="required servers are not ready"):
         async with session({"far": {**servers["far"], "required": True}}):
             pass
