@@ -133,22 +133,23 @@ def spread(folder: str, access: int, without: Iterable[str]) -> Spread:
         access: What is permitted.
         without: Absolute paths, links resolved; their parent folders can only be listed.
     """
-    rules: list[Rule] = []
-    listed: list[str] = []
     hidden = {path for path in without if is_below(path, folder)}
-    if folder in hidden:
-        return Spread((), ())
-    if not hidden:
-        return Spread((Rule(folder, access),), ())
-    rules.append(Rule(folder, LIST & access))
-    listed.append(folder)
+    if not hidden or folder in hidden:
+        return Spread(() if hidden else (Rule(folder, access),), ())
+    rules, listed = [Rule(folder, LIST & access)], [folder]
+    # A folder may have a thousand entries, and a hundred paths below it be hidden.
+    by_entry: dict[str, set[str]] = {}
+    begin = len(folder.rstrip(os.sep)) + 1
+    for path in hidden:
+        by_entry.setdefault(path[begin:].partition(os.sep)[0], set()).add(path)
     for path, is_folder in _entries(folder):
-        if path in hidden:
+        below = by_entry.get(path[begin:], set())
+        if path in below:
             continue
         if is_folder:
-            below = spread(path, access, hidden)
-            rules += below.rules
-            listed += below.listed
+            parts = spread(path, access, below)
+            rules += parts.rules
+            listed += parts.listed
         else:
             rules.append(Rule(path, access))
     return Spread(rules, listed)

@@ -187,7 +187,7 @@ def test_parts_always_add_up(turns: list[tuple[int, int, int, int, int, bool]], 
     assert all((one.micro_dollars or 0) >= 0 and one.tokens >= 0 for one in report.shares)
 
 
-@pytest.mark.parametrize("by", ["tool", "message"])
+@pytest.mark.parametrize("by", [pytest.param("tool", marks=pytest.mark.thorough), "message"])
 def test_thousands_of_steps_are_divided(by: By) -> None:
     """Dividing each step among all parts before it would take minutes."""
     records = [user("go")]

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types import ElicitRequest, ElicitRequestURLParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel, Field
 
-server = MCPServer("asking")
+server = MCPServer("asking", log_level="CRITICAL")
 
 
 class Order(BaseModel):

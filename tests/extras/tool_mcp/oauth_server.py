@@ -212,6 +212,7 @@ class Protected:
     def running(self) -> Generator[Protected]:
         server = MCPServer(
             "protected",
+            log_level="CRITICAL",
             auth_server_provider=self.tokens,
             # From text, which keeps URLs as they are.
             auth=AuthSettings.model_validate(

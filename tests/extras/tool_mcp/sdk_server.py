@@ -13,7 +13,8 @@ from mcp.server.mcpserver import Audio, Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
-server = MCPServer("everything", instructions="Use it.")
+# Its log would show each exception with the code around it, in colours.
+server = MCPServer("everything", instructions="Use it.", log_level="CRITICAL")
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
