@@ -15,13 +15,13 @@ from tests.support.network_guard import sitecustomize as network
 _SCRUBBED_ENDINGS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_PROXY")
 
 
+def _is_scrubbed(name: str) -> bool:
+    return name.upper().endswith(_SCRUBBED_ENDINGS) or name.startswith("AMPLIFIER_")
+
+
 def scrubbed(environment: dict[str, str]) -> dict[str, str]:
     """The environment without what points a program at a provider, a proxy or a user's settings."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if not name.upper().endswith(_SCRUBBED_ENDINGS) and not name.startswith("AMPLIFIER_")
-    }
+    return {name: value for name, value in environment.items() if not _is_scrubbed(name)}
 
 
 class _Homes:
@@ -88,8 +88,7 @@ def _environment() -> Iterator[None]:
 
 
 def _remove_keys(patch: pytest.MonkeyPatch) -> None:
-    environment = dict(os.environ)
-    for name in environment.keys() - scrubbed(environment).keys():
+    for name in filter(_is_scrubbed, list(os.environ)):
         patch.delenv(name)
 
 
