@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError, UsageError
+from amplifier_app.base.records import parse_record
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.scorers import JUDGE, PYTHON, scorer_file
 from amplifier_app.plan.tree.nodes import ListNode, MapNode
@@ -30,7 +31,6 @@ from amplifier_batch.record.journal import Record
 from amplifier_support import journal
 from amplifier_support.fields import to_mapping
 from amplifier_support.files import open_to_read, system_errors_as
-from amplifier_support.journal import parse_fast
 from amplifier_support.named_tuple import NamedTuple
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -214,7 +214,7 @@ def read_scores(folder: BatchFolder) -> Scores:
         contextlib.suppress(FileNotFoundError),
         open(open_to_read(path), "rb") as file,
     ):
-        for line in filter(None, map(parse_fast, file)):
+        for line in filter(None, map(parse_record, file)):
             get = line.get
             of_run = scores.setdefault((get("number", 0), get("repeat", 1)), {})
             name, rest = str(get("name")), map(get, ("value", "reason", "agreement"))

@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any, Literal, cast
 
 from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.records import parse_record
 from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.input import Row, import_arrow, read_batch_rows, read_fields
 from amplifier_batch.record.folder import BatchFolder
@@ -21,7 +22,6 @@ from amplifier_batch.record.journal import Record
 from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
 from amplifier_batch.scores import read_scores, with_rows
 from amplifier_support.fields import to_mapping
-from amplifier_support.journal import parse_fast
 from amplifier_support.redaction import is_sensitive
 
 _ROWS_AT_ONCE = 5_000
@@ -139,7 +139,7 @@ def _read_data(line: bytes) -> Mapping[str, Any]:
     # Most have none, which shows without parsing the line; quotes in a text have backslashes.
     if b'"data":null' in line and line.count(b'"data":') == 1:
         return {}
-    return to_mapping((parse_fast(line) or {}).get("data"))
+    return to_mapping((parse_record(line) or {}).get("data"))
 
 
 # -- conditions --------------------------------------------------------------------------

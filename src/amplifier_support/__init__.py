@@ -7,6 +7,5 @@ one), `process` (supervised programs), `sandbox` (what commands may do), `run_la
 later), `redaction` with `secret_shapes` (secrets in texts), `session_capabilities` and
 `provider_batches` (what parts of a session share), `provider_access` (which key goes to which address), and the small rules that several use: `addresses`,
 `clock`, `code_cache` (modules from one file), `delegate`, `fields`, `images`, `include_lines`, `installation`, `named_tuple`, `path_patterns`, `price_lists`,
-`project_folders`, `provider_order`, `text`, `usage`, `working_folder`. Standard library only, but for pydantic's parser of
-many records; kernel, modules and app may import it.
+`project_folders`, `provider_order`, `text`, `usage`, `working_folder`. Standard library only; kernel, modules and app may import it.
 """

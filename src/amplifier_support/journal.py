@@ -17,7 +17,6 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -91,18 +90,6 @@ class Reading(NamedTuple):
 EMPTY = Reading((), 0, 0, True)
 
 
-def read(source: bytes | BinaryIO) -> Reading:
-    """The records in the content of a journal, or in a file from its position to its end.
-
-    Raises:
-        Damaged: A record that is not the torn last one does not parse.
-        OSError: The file cannot be read.
-    """
-    scan = Scan(io.BytesIO(source) if isinstance(source, bytes) else source, parse_fast)
-    records = list(scan)
-    return Reading(records, scan.size, scan.torn, scan.ends_line)
-
-
 _decode = json.JSONDecoder().raw_decode
 _WHITE_SPACE = " \t\n\r"
 
@@ -117,23 +104,6 @@ def parse(line: bytes) -> Record | None:
     except (ValueError, RecursionError):
         return None
     return cast("Record", record) if isinstance(record, dict) and end == len(text) else None
-
-
-def parse_fast(line: bytes) -> Record | None:
-    """Like `parse`, in a quarter of the time once pydantic is imported; equal short texts are one object."""
-    try:
-        record = _fast_decoder()(line)
-    except ValueError:  # also for half a surrogate pair, and for what is nested deeply
-        return parse(line)
-    return record if isinstance(record, dict) else None
-
-
-@cache
-def _fast_decoder() -> Callable[[bytes], Any]:
-    # The import takes longer than a thousand lines.
-    from pydantic_core import from_json
-
-    return from_json
 
 
 class Scan:
@@ -185,6 +155,22 @@ class Scan:
                 return False
             has_nul = has_nul or b"\x00" in later
         return has_nul or not finished
+
+
+def read(source: bytes | BinaryIO, parse: Callable[[bytes], Record | None] = parse) -> Reading:
+    """The records in the content of a journal, or in a file from its position to its end.
+
+    Args:
+        source: The content or the file.
+        parse: Returns the record of a line.
+
+    Raises:
+        Damaged: A record that is not the torn last one does not parse.
+        OSError: The file cannot be read.
+    """
+    scan = Scan(io.BytesIO(source) if isinstance(source, bytes) else source, parse)
+    records = list(scan)
+    return Reading(records, scan.size, scan.torn, scan.ends_line)
 
 
 def current_items(

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from amplifier_app.base.errors import Location, SessionError
 from amplifier_app.base.file_writing import open_private
+from amplifier_app.base.records import parse_record
 from amplifier_support import journal
 from amplifier_support.files import on_error, open_regular, system_errors_as
 from amplifier_support.named_tuple import NamedTuple
@@ -40,7 +41,7 @@ def read_transcript(path: Path) -> Reading:
     with _reported(path):
         try:
             with open(open_regular(path, os.O_RDONLY), "rb") as file:
-                content = journal.read(file)
+                content = journal.read(file, parse_record)
         except FileNotFoundError:
             return Reading([])
         return Reading(journal.current_items(content.records, is_message), content)

@@ -34,6 +34,7 @@ from typing import Any, TypeAlias
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.file_writing import make_private_folder, write_private
 from amplifier_app.base.locks import changing_settings
+from amplifier_app.base.records import parse_record
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.result import cost_object
 from amplifier_app.sessions.folder import SessionFolder
@@ -45,7 +46,7 @@ from amplifier_batch.record.progress import WAITING, Counts, Progress
 from amplifier_batch.record.results import is_result
 from amplifier_support import journal as lines
 from amplifier_support.files import create_atomically, open_to_read, system_errors_as
-from amplifier_support.journal import Reading, parse_fast
+from amplifier_support.journal import Reading
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import add_counts, dollars
 
@@ -531,7 +532,7 @@ class BatchFolder:
 
 
 def _read_result(line: bytes, path: Path, number: int) -> Record:
-    record = parse_fast(line)
+    record = parse_record(line)
     if record is None or not is_result(record):
         raise damage_error(path, number)
     return record

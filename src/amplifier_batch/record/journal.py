@@ -10,6 +10,7 @@ from typing import Any
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.file_writing import open_private
+from amplifier_app.base.records import parse_record
 from amplifier_support import journal
 from amplifier_support.files import open_to_read, system_errors_as
 from amplifier_support.journal import Reading
@@ -35,7 +36,7 @@ def scan(path: Path, each: Callable[[Record], None], start: int = 0) -> Reading:
     try:
         with open(open_to_read(path), "rb") as file:
             file.seek(start)
-            records = journal.Scan(file, journal.parse if start else journal.parse_fast)
+            records = journal.Scan(file, journal.parse if start else parse_record)
             for record in records:
                 number += 1
                 each(record)
