@@ -172,6 +172,54 @@ def test_a_row_that_ends_its_process_keeps_its_steps_and_tokens(batches: Batches
     assert result["cost"]["usd"] > 0
 
 
+CHANGES_ITS_SESSION = """
+import gc, json
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    def seen():
+        tools = coordinator.get("tools").values()
+        return {
+            "config": config,
+            "plan": coordinator.config,
+            "state": coordinator.session_state,
+            "tools": [[tool.name, tool.description, tool.input_schema] for tool in tools],
+            "handlers": len(coordinator.hooks.list_handlers("tool:pre")["tool:pre"]),
+        }
+
+    with open("seen.jsonl", "a") as file:
+        file.write(json.dumps(seen()) + "\\n")
+    with open("collecting.jsonl", "a") as file:
+        rare = gc.get_threshold()[0] > 10_000
+        file.write(json.dumps([gc.isenabled(), rare, gc.get_freeze_count() > 0]) + "\\n")
+    coordinator.hooks.register("tool:pre", lambda event, data: None, name="mine")
+    config["names"].append(coordinator.session_id)
+    coordinator.config["session"]["mine"] = coordinator.session_id
+    coordinator.config["tools"].append({"module": "tool-of-mine"})
+    coordinator.session_state["mine"] = coordinator.session_id
+    coordinator.get("tools").clear()
+"""
+
+
+def test_a_row_sees_nothing_that_modules_changed_in_another(batches: Batches) -> None:
+    plan = yaml.safe_load((batches.folder / "plan.yaml").read_text())
+    module_folder(batches.folder, CHANGES_ITS_SESSION, "amplifier_module_hooks_change")
+    source = "./amplifier-module-hooks-change"
+    plan["hooks"] = [{"module": "hooks-change", "source": source, "config": {"names": []}}]
+    (batches.folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+    batches.rows(4)
+    done = batches("run", "--workers", "1")
+    assert done.code == 0, done.stderr
+    first, *others = map(json.loads, (batches.folder / "seen.jsonl").read_text().splitlines())
+    assert len(others) == 3
+    assert others == [first] * 3
+    assert first["tools"]
+    collecting = (batches.folder / "collecting.jsonl").read_text().splitlines()
+    assert collecting == ["[true, true, true]"] * 4
+
+
 ENDS_ITSELF = """
 import os, pathlib, signal
 

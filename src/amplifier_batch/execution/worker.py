@@ -45,7 +45,11 @@ from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.choose import Chosen, choose, open_sources, session_to_resume
 from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, read_schema, requirements
-from amplifier_app.commands.run.opening import keep_questions, open_chosen
+from amplifier_app.commands.run.opening import (
+    collect_garbage_rarely,
+    keep_questions,
+    open_chosen,
+)
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe
@@ -134,8 +138,7 @@ class Worker:
             fields = message["row"]
             files = fields.pop("files", ()), fields.pop("more", False)
             problem = fields.pop("problem", None)
-            row = RowTask(**fields)
-            row = row._replace(workdir=Workdir(*row.workdir))
+            row = RowTask(workdir=Workdir(*fields.pop("workdir")), **fields)
             run = RowRun(self, row, files, problem and AppError(problem[0], hint=problem[1]))
             task = asyncio.get_running_loop().create_task(run.run())
             self._rows[task] = run
@@ -445,6 +448,7 @@ async def _serve(output: Output) -> NoReturn:
     shared = Shared(request, chosen, sources, schema, checks, scoring, node, *options)
     worker = Worker(shared, output)
     worker.report({"ready": True})
+    collect_garbage_rarely()
     while line := await reader.readline():
         worker.handle(json.loads(line))
     if node is not None:

@@ -217,6 +217,16 @@ _STOP_SECONDS = 1.0
 """Seconds after Ctrl-C at a question until the asking code is abandoned."""
 
 
+def collect_garbage_rarely() -> None:
+    """Collect garbage from now on, but not what exists by now, which never is garbage.
+
+    The default threshold is for programs that use less memory than one request of a long conversation.
+    """
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
+    gc.enable()
+
+
 @contextlib.asynccontextmanager
 async def open_requested_session(
     request: Request,
@@ -240,11 +250,7 @@ async def open_requested_session(
         keep_questions(session, approvals)
         approvals.warn = lambda text: renderer.notice(text, "warning", "approval")
         report_slow_steps(False)
-        # Disabled since the process started; what exists by now is never garbage. The default threshold
-        # is for programs that use less memory than one request of a long conversation.
-        gc.freeze()
-        gc.set_threshold(_GC_THRESHOLD)
-        gc.enable()
+        collect_garbage_rarely()
         renderer.other_display = _module_with_display(session.session.coordinator.hooks)
         logs.show_held(session.mounting.not_mounted)
         invocation.report.note_session(session)
