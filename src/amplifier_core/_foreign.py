@@ -315,6 +315,12 @@ OPEN_ENDED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 def required_arguments(function: Any) -> str:
     """Names of the required arguments of `function`, quoted and separated by commas."""
+    plain = getattr(function, "__func__", function)
+    # To read a signature takes as long as many modules take to mount.
+    if type(plain) is FunctionType and not vars(plain):
+        code = plain.__code__
+        if code.co_argcount + code.co_kwonlyargcount == (plain is not function):
+            return ""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import nullcontext
 from enum import Enum
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -36,10 +37,8 @@ def task_cancel_count() -> int:
     the task is running is delivered, and counted, at its next await.
     """
     task = asyncio.current_task()
-    if task is None:
-        return 0
     # Private to asyncio: requested but not delivered. Without it a request would count too early.
-    return task.cancelling() - bool(getattr(task, "_must_cancel", False))
+    return task.cancelling() - bool(getattr(task, "_must_cancel", False)) if task else 0
 
 
 def is_failure(error: BaseException, cancels: int) -> bool:
@@ -62,7 +61,9 @@ async def await_result(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-async def leave_late(work: Coroutine[Any, Any, T], seconds: float = 5.0) -> T:
+async def leave_late(
+    work: Coroutine[Any, Any, T], seconds: float = 5.0, *, timer: asyncio.Timeout | None = None
+) -> T:
     """Await `work` in this task, but leave it unfinished if it goes on after a cancellation.
 
     A task of its own could be abandoned too, but a module may need the task in which it was mounted, for
@@ -71,37 +72,43 @@ async def leave_late(work: Coroutine[Any, Any, T], seconds: float = 5.0) -> T:
     Args:
         work: A coroutine of a module.
         seconds: What it has to end once the running task is cancelled.
+        timer: Entered if `work` waits for something, which most modules do not.
 
     Raises:
         asyncio.CancelledError: The task was cancelled, and `work` let the cancellation through or was left.
     """
-    loop, cancels = asyncio.get_running_loop(), task_cancel_count()
-    deadline, step = None, partial(work.send, None)
-    while True:
-        try:
-            waits_for = step()
-        except StopIteration as end:
-            return end.value
-        if task_cancel_count() <= cancels:
-            deadline = None  # The request was taken back, as `asyncio.timeout` does.
-        awaited = asyncio.ensure_future(asyncio.sleep(0)) if waits_for is None else waits_for
-        # As a task does: nothing would ever wake it.
-        is_own = asyncio.isfuture(awaited) and awaited.get_loop() is loop
-        if not is_own or awaited is asyncio.current_task():
-            step = partial(work.throw, RuntimeError(f"cannot await in this task: {awaited!r}"))
-            continue
-        awaited._asyncio_future_blocking = False
-        step = partial(work.send, None)
-        while not awaited.done():
+    try:
+        first = work.send(None)
+    except StopIteration as end:
+        return end.value
+    async with timer or nullcontext():
+        loop, cancels = asyncio.get_running_loop(), task_cancel_count()
+        deadline, step = None, lambda: first
+        while True:
             try:
-                await asyncio.wait([awaited], timeout=deadline and deadline - loop.time())
-            except asyncio.CancelledError as error:
-                deadline = deadline or loop.time() + seconds
-                # Scopes of anyio know their cancellations by the message.
-                if waits_for is None or not awaited.cancel(*error.args):
-                    step = partial(work.throw, error)
-            if deadline and loop.time() >= deadline:
-                raise asyncio.CancelledError
+                waits_for = step()
+            except StopIteration as end:
+                return end.value
+            if task_cancel_count() <= cancels:
+                deadline = None  # The request was taken back, as `asyncio.timeout` does.
+            awaited = asyncio.ensure_future(asyncio.sleep(0)) if waits_for is None else waits_for
+            # As a task does: nothing would ever wake it.
+            is_own = asyncio.isfuture(awaited) and awaited.get_loop() is loop
+            if not is_own or awaited is asyncio.current_task():
+                step = partial(work.throw, RuntimeError(f"cannot await in this task: {awaited!r}"))
+                continue
+            awaited._asyncio_future_blocking = False
+            step = partial(work.send, None)
+            while not awaited.done():
+                try:
+                    await asyncio.wait([awaited], timeout=deadline and deadline - loop.time())
+                except asyncio.CancelledError as error:
+                    deadline = deadline or loop.time() + seconds
+                    # Scopes of anyio know their cancellations by the message.
+                    if waits_for is None or not awaited.cancel(*error.args):
+                        step = partial(work.throw, error)
+                if deadline and loop.time() >= deadline:
+                    raise asyncio.CancelledError
 
 
 async def call_each(
@@ -126,8 +133,8 @@ async def call_each(
         name = f"{what} '{code_name(function, owner)}'"
         try:
             pending = function()
-            async with asyncio.timeout(late_seconds if fatal else None):
-                await leave_late(await_result(pending))
+            timer = asyncio.timeout(late_seconds) if fatal else None
+            await leave_late(await_result(pending), timer=timer)
         # Foreign code: one that fails must not keep the others from running. It may also await a task
         # that it has cancelled, which is not a request to this task.
         except BaseException as error:

@@ -205,9 +205,7 @@ class ModuleCoordinator:
         """
         mount_point, name = self._address(mount_point, name)
         mounted = self.mount_points[mount_point]
-        if mount_point in MULTIPLE and name is not None:
-            return mounted.get(name)
-        return mounted
+        return mounted if name is None or mount_point not in MULTIPLE else mounted.get(name)
 
     def get_mounted(self, mount_point: str, name: str | None = None) -> Any:
         """Return the same as `get`; the name in the samples of the Provider Contract."""
@@ -292,10 +290,8 @@ class ModuleCoordinator:
 
     async def request_cancel(self, immediate: bool = False) -> None:
         """Request cancellation on the session's token; the orchestrator checks it."""
-        if immediate:
-            self._cancellation.request_immediate()
-        else:
-            self._cancellation.request_graceful()
+        token = self._cancellation
+        (token.request_immediate if immediate else token.request_graceful)()
 
     # Hook results
 
@@ -378,11 +374,8 @@ class ModuleCoordinator:
                 )
         self.injected_tokens += sum(len(item.content) // CHARACTERS_PER_TOKEN for item in items)
         if budget is not None and self.injected_tokens > budget:
-            logger.warning(
-                "Hooks injected about %d tokens this turn, over the budget of %d",
-                self.injected_tokens,
-                budget,
-            )
+            text = "Hooks injected about %d tokens this turn, over the budget of %d"
+            logger.warning(text, self.injected_tokens, budget)
         return items
 
     def _show_message(self, result: HookResult, hook_name: str) -> None:
@@ -404,11 +397,8 @@ class ModuleCoordinator:
         prompt = result.approval_prompt or "Allow this operation?"
         options = result.approval_options or list(DEFAULT_OPTIONS)
         try:
-            answer = await await_result(
-                self.approval_system.request_approval(
-                    prompt, options, result.approval_timeout, result.approval_default
-                )
-            )
+            question = prompt, options, result.approval_timeout, result.approval_default
+            answer = await await_result(self.approval_system.request_approval(*question))
         except ApprovalTimeoutError:
             if result.approval_default == "allow":
                 return _decided(result, "continue")

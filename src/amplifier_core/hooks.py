@@ -561,7 +561,7 @@ class HookRegistry:
         name = name or code_name(handler, owner)
         entry = Registration(priority, self._registered, name, handler, owner)
         present = self._by_event.get(event, ())
-        self._by_event[event] = tuple(sorted((*present, entry)))
+        self._by_event[event] = tuple(sorted((*present, entry))) if present else (entry,)
 
         def unregister() -> None:
             self._by_event[event] = tuple(e for e in self._by_event[event] if e is not entry)

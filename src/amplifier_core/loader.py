@@ -318,7 +318,8 @@ class ModuleLoader:
         """Import a module of the environment as installed."""
         target, _, attribute = entry_point.partition(":")
         with _importing(module_id):
-            package = importlib.import_module(target)
+            # As `import_module`, but faster for each session after the first one.
+            package = __import__(target, fromlist=("__name__",))
         return _unchecked(module_id, _find_mount(module_id, package, attribute))
 
     def _load_folder(self, module_id: str, folder: Path, entry_point: str) -> LoadedModule:

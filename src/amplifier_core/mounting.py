@@ -250,7 +250,7 @@ def _check_hook(
     spec: ModuleSpec, result: Any, before: Footprint, loaded: LoadedModule, logged: list[str]
 ) -> None:
     kinds = before.kinds()
-    if before.registered() or loaded.ready is not None:
+    if loaded.ready is not None or before.registered():
         return
     wrong = [kind for kind in kinds if kind in PARTS]
     if wrong and loaded.declared is None:

@@ -1,7 +1,8 @@
 """The token's states, its children and its callbacks."""
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -281,3 +282,26 @@ async def test_work_fails_as_in_a_task_where_it_awaits_something_impossible() ->
     for awaited in (None, other.create_future(), Yields(0), Yields("a string")):
         assert await leave_late(work(awaited)) == "goes on"
     other.close()
+
+
+async def test_the_timer_of_work_begins_when_it_waits() -> None:
+    entered: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def timer() -> AsyncGenerator[None]:
+        entered.append("timer")
+        yield
+
+    async def work(waits: bool) -> str:
+        if waits:
+            await asyncio.sleep(0)
+        return "done"
+
+    assert await leave_late(work(False), timer=timer()) == "done"  # type: ignore[arg-type]
+    assert entered == []
+    assert await leave_late(work(True), timer=timer()) == "done"  # type: ignore[arg-type]
+    assert entered == ["timer"]
+    limit = asyncio.timeout(0.01)
+    with pytest.raises(TimeoutError):
+        await leave_late(asyncio.Event().wait(), timer=limit)
+    assert limit.expired()

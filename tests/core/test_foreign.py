@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import importlib
+import inspect
 import logging
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from amplifier_core._foreign import (
     find_origin,
     find_root,
     log_failure,
+    required_arguments,
     where_defined,
 )
 from amplifier_core.llm_errors import LLMError
@@ -247,3 +249,52 @@ def test_a_failure_is_logged_in_one_line_with_the_traceback_at_debug_level(
     assert text.startswith("Cleanup 'close' of tool 'tool-a' failed: TypeError: ")
     assert text.endswith(f" (tests/core/test_foreign.py, line {line}, in {name}); skipped")
     assert (traceback.levelname, bool(traceback.exc_info)) == ("DEBUG", True)
+
+
+class Cleanups:
+    def method(self) -> None: ...
+    def needs(self, one: int, *, two: int) -> None: ...
+    def takes_any(*everything: object) -> None: ...
+
+    @classmethod
+    def of_class(cls) -> None: ...
+    @staticmethod
+    def static(one: int) -> None: ...
+    def __call__(self, given: int) -> None: ...
+
+
+@functools.wraps(Cleanups.static)
+def wrapper() -> None: ...
+
+
+def with_signature() -> None: ...
+
+
+with_signature.__signature__ = inspect.signature(lambda declared: declared)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("function", "required"),
+    [
+        (lambda: None, ""),
+        (lambda one: one, "'one'"),
+        (lambda one=1: one, ""),
+        (lambda *, name: name, "'name'"),
+        (lambda *more, **others: None, ""),
+        (Cleanups().method, ""),
+        (Cleanups.method, "'self'"),
+        (Cleanups().needs, "'one', 'two'"),
+        (Cleanups().takes_any, ""),
+        (Cleanups().of_class, ""),
+        (Cleanups.of_class, ""),
+        (Cleanups.static, "'one'"),
+        (Cleanups(), "'given'"),
+        (functools.partial(Cleanups.static, 1), ""),
+        (wrapper, "'one'"),
+        (with_signature, "'declared'"),
+        (print, ""),
+        ("not callable", ""),
+    ],
+)
+def test_required_arguments_are_those_of_the_signature(function: Any, required: str) -> None:
+    assert required_arguments(function) == required
