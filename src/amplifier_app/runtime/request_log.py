@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import marshal
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.base.redact import redact
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.runtime.request_sections import (
+    TOOL_FIELDS,
     Piece,
     Section,
     find_context_place,
@@ -47,7 +49,7 @@ _WINDOW = 2000
 """Bytes around a difference that are searched for secrets and times."""
 _EXCERPT = 60
 _Key = tuple[int, str | None, bytes | None]
-"""Number and hook of a message, and its content; 0 for a tool."""
+"""Number and hook of a message, and its content."""
 _TIME = lazy_pattern(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
     r"|\b\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\b|\b1\d{9}(?:\d{3})?(?:\.\d+)?\b"
@@ -273,16 +275,9 @@ class RequestLog:
         if difference is not None and difference.is_break:
             texts = f": {difference.before!r} → {difference.after!r}" if difference.after else ""
             self.breaks.append(f"request {number}, {difference}{texts}")
-        request = LoggedRequest(
-            number,
-            0 if self._saved is None else self._saved.steps + 1,
-            now(),
-            *key,
-            size + sum(section.size for section in tail),
-            size,
-            same,
-            difference,
-        )
+        step = 0 if self._saved is None else self._saved.steps + 1
+        sizes = size + sum(section.size for section in tail), size
+        request = LoggedRequest(number, step, now(), *key, *sizes, same, difference)
         if self._saved is not None:
             self._write(self._saved.path, request, stable)
         self._last, self._sections = request, stable
@@ -300,12 +295,7 @@ class RequestLog:
             tool = mounted.get(spec.name)
             parts = read_field(tool, "description_parts")
             content = _key((spec.name, spec.description, spec.parameters, parts))
-            key = 0, None, content
-            sections = before.get(key) if content is not None else None
-            if sections is None:
-                sections = [Section.of(piece, 0) for piece in split_tool(spec, tool)]
-            self._pieces[key] = sections
-            stable += sections
+            stable += _split_tool(spec, parts) if content is None else _split_known_tool(content)
         messages, texts, tail = list(sent.messages), list(sent.injections), list[Section]()
         # Texts for this request only are at its end, as messages or as part of the last one.
         while texts and messages and read_field(messages[-1], "content") == texts[-1][1]:
@@ -441,6 +431,16 @@ def _key(value: Any) -> bytes | None:
         return marshal.dumps(value, 2)
     except ValueError:
         return None
+
+
+def _split_tool(spec: Any, parts: Any) -> tuple[Section, ...]:
+    return tuple(Section.of(piece, 0) for piece in split_tool(spec, parts))
+
+
+@lru_cache(maxsize=1024)  # The rows of a batch have the same tools.
+def _split_known_tool(content: bytes) -> tuple[Section, ...]:
+    *fields, parts = marshal.loads(content)
+    return _split_tool(dict(zip(TOOL_FIELDS, fields, strict=True)), parts)
 
 
 def _without_texts(message: Any, texts: Sequence[tuple[str, str]]) -> tuple[Any, list[Piece]]:

@@ -88,17 +88,20 @@ def split_text(kind: str, name: str, text: str) -> list[Piece]:
     return [piece for piece in (*pieces, Piece(kind, name, text[at:])) if piece.text]
 
 
-def split_tool(spec: Any, tool: Any) -> list[Piece]:
+TOOL_FIELDS = ("name", "description", "parameters")
+
+
+def split_tool(spec: Any, parts: Any) -> list[Piece]:
     """Return the pieces of a tool's definition: its own, and a line for each of its skills.
 
     Args:
         spec: The definition in the request.
-        tool: The mounted tool; None if it is unknown.
+        parts: `description_parts` of the mounted tool, if it has any.
     """
-    fields = {key: read_field(spec, key) for key in ("name", "description", "parameters")}
+    fields = {key: read_field(spec, key) for key in TOOL_FIELDS}
     text = json.dumps(fields, ensure_ascii=False, default=str)
     name, pieces = str(fields["name"]), list[Piece]()
-    for skill, line in to_mapping(read_field(tool, "description_parts")).items():
+    for skill, line in to_mapping(parts).items():
         own = json.dumps(line, ensure_ascii=False)[1:-1]
         before, separator, text = text.partition(own)
         if not separator:

@@ -165,7 +165,7 @@ def _split(plan: ResolvedPlan, request: ChatRequest, tools: Mapping[str, Any]) -
     servers: dict[str, list[int]] = {}
     for spec in request.tools or ():
         tool = tools.get(spec.name)
-        pieces = split_tool(spec, tool)
+        pieces = split_tool(spec, read_field(tool, "description_parts"))
         size = _tokens("".join(piece.text for piece in pieces))
         server = read_field(read_field(tool, "server"), "name")
         if isinstance(server, str):
