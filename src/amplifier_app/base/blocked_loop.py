@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Generator
@@ -20,6 +21,8 @@ GRACE_SECONDS = 5.0
 """Seconds that blocked code has after the end of a turn was requested."""
 _ANSWER = 2.0
 _INTERVAL = 0.5
+# That of `signal` looks for a name of the handler first.
+_get_handler = sys.modules["_signal"].getsignal
 
 
 class LoopBlocked(BaseException):
@@ -58,14 +61,19 @@ class BlockLimit:
         self._own.set(tuple(limit for limit in self._own.get() if limit is not self))
         if self in self._all:
             self._all.remove(self)
-            self._set_timer()
+            if not self._all:
+                self._set_timer()
 
     @classmethod
     def _set_timer(cls) -> None:
         now = time.monotonic()
         if cls._all:
             first = max(0.001, min(limit._due for limit in cls._all) - now)
-            # Before the timer, which would end the process. A module may have replaced the handler.
+            # A module may have replaced the timer or the handler. One that rings too early looks again later.
+            rings = 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= first
+            if cls._before and rings and _get_handler(signal.SIGALRM) == cls._look:
+                return
+            # Before the timer, which would end the process.
             handler = signal.signal(signal.SIGALRM, cls._look)
             left, interval = signal.setitimer(signal.ITIMER_REAL, first, _INTERVAL)
             if cls._before is None:
@@ -84,6 +92,9 @@ class BlockLimit:
             over = [limit for limit in over if limit in own or not limit._is_own]
         if not over:
             cls._asked_at = None
+            if cls._all:
+                first = max(_INTERVAL, min(limit._due for limit in cls._all) - now)
+                signal.setitimer(signal.ITIMER_REAL, first, _INTERVAL)
         elif cls._asked_at is None:
             cls._asked_at = now
             over[0]._loop.call_soon_threadsafe(setattr, cls, "_asked_at", None)

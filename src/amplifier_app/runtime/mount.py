@@ -90,6 +90,8 @@ DEFAULT_SECONDS = 120.0
 `session.mount_timeout`."""
 
 _EARLY = 0.001
+_NEVER = 1e8
+"""Seconds of a limit that is never over, so that the timer is set once for all modules."""
 
 
 async def clean_up(cleanup: Coroutine[Any, Any, Any], seconds: float) -> bool:
@@ -145,8 +147,7 @@ class LimitedLoader(GuardedLoader):
                     block_limit(self._seconds_left(), 0.0),
                     slow_step(f"mounting '{module_id}'{self._note()}"),
                 ):
-                    async with timer:
-                        result = await leave_late(mount(coordinator))
+                    result = await leave_late(mount(coordinator), timer=timer)
             except (LoopBlocked, TimeoutError) as reached:
                 if isinstance(reached, TimeoutError) and not timer.expired():
                     raise
@@ -298,7 +299,8 @@ class Mounting:
             self._use_stored_keys()
         sandbox = register_sandbox(coordinator, self._session.config, self._plan)
         try:
-            await self._initialize()
+            with block_limit(_NEVER):
+                await self._initialize()
             self._check()
             await self._check_pins()
         except AppError:
@@ -322,13 +324,9 @@ class Mounting:
         except RequiredModuleError as error:
             session: dict[str, Any] = self._session.config["session"]
             module = session[error.kind]["module"]
-            failure = {
-                "module_type": error.kind,
-                "module_id": module,
-                "error": error.__cause__,
-                "missing_import": missing_import(error.__cause__),
-            }
-            raise self._error([failure]) from error
+            facts = {"module_type": error.kind, "module_id": module}
+            why = {"error": error.__cause__, "missing_import": missing_import(error.__cause__)}
+            raise self._error([facts | why]) from error
         except RuntimeError as error:
             raise ModuleError(str(error)) from error
         except ValueError as error:
@@ -356,11 +354,8 @@ class Mounting:
             self._renderer.notice(f"not mounted: {reason}", "info", "session")
 
     async def _check_pins(self) -> None:
-        lock = self._sources.lock
-        if lock is None:
-            return
-        coordinator = self._session.coordinator
-        if unpinned := await check_pins(coordinator, lock.pins, self._plan):
+        lock, coordinator = self._sources.lock, self._session.coordinator
+        if lock is not None and (unpinned := await check_pins(coordinator, lock.pins, self._plan)):
             self._renderer.notice(unpinned, "warning", "session")
 
     def _require_chosen(self) -> None:

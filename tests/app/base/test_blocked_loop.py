@@ -139,3 +139,39 @@ def test_there_is_none_in_other_threads() -> None:
     thread.start()
     thread.join()
     assert not BlockLimit._all
+
+
+async def test_a_timer_that_a_module_has_stopped_is_set_again() -> None:
+    with block_limit(0.5):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        with pytest.raises(LoopBlocked), block_limit(0.5, 0.0):
+            block()
+
+
+async def test_the_timer_is_set_once_for_limits_of_the_same_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_to: list[float] = []
+    original = signal.setitimer
+
+    def setitimer(which: int, *times: float) -> tuple[float, float]:
+        set_to.append(times[0])
+        return original(which, *times)
+
+    monkeypatch.setattr(signal, "setitimer", setitimer)
+    with block_limit(1000):
+        for _ in range(10):
+            with block_limit(60):
+                pass
+    assert len(set_to) == 4  # for each length, and twice at the end
+
+
+async def test_a_timer_of_a_limit_that_has_ended_rings_for_the_next_one() -> None:
+    with block_limit(60), block_limit(1.0, 0.0):
+        with block_limit(0.3):
+            pass
+        await asyncio.sleep(0.5)
+        began = time.monotonic()
+        with pytest.raises(LoopBlocked):
+            block()
+    assert time.monotonic() - began < 10
