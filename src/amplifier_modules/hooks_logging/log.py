@@ -56,11 +56,15 @@ _PATTERNS: tuple[tuple[Level, tuple[str, ...]], ...] = (
 )
 
 
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 @lru_cache(maxsize=256)  # Asked for every event of every session.
 def choose_level(event: str) -> Level:
     """The level of the event with this name."""
     for level, patterns in _PATTERNS:
-        if any(fnmatchcase(event, pattern) for pattern in patterns):
+        if _matches(event, patterns):
             return level
     return "info"
 
@@ -269,18 +273,17 @@ def _log_path(config: LoggingConfig, coordinator: Any) -> Path | None:
     return Path(folder) / FILE_NAME if folder else None
 
 
-@lru_cache(maxsize=1024)
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def selects(config: LoggingConfig, name: str) -> bool:
-    """Return True if the event with this name is written."""
-    events = config.events
-    return (
-        _matches(name, (*events.include,))
-        and not _matches(name, (*events.exclude,))
-        and LEVELS.index(choose_level(name)) >= LEVELS.index(config.level)
+@lru_cache(maxsize=256)
+def select(
+    names: tuple[str, ...], level: Level, include: tuple[str, ...], exclude: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the names of the events that are written; see `LoggingConfig`."""
+    return tuple(
+        name
+        for name in names
+        if _matches(name, include)
+        and not _matches(name, exclude)
+        and LEVELS.index(choose_level(name)) >= LEVELS.index(level)
     )
 
 
@@ -307,9 +310,10 @@ class EventLog:
 
     def listen(self, names: Iterable[str]) -> None:
         """Start writing the events with these names, as far as the filter allows."""
-        for name in names:
-            if selects(self._config, name):
-                self._listening.on(name, self.record)
+        events = self._config.events
+        rules = self._config.level, (*events.include,), (*events.exclude,)
+        for name in select((*names,), *rules):
+            self._listening.on(name, self.record)
 
     async def record(self, event: str, data: Any) -> None:
         """Handle an event: write it."""
@@ -320,12 +324,8 @@ class EventLog:
         except OSError as error:
             if not self._warned:
                 self._warned = True
-                logger.warning(
-                    "%s: cannot write events to %s: %s. The session continues without a log.",
-                    MODULE_ID,
-                    self._file.path,
-                    error.strerror or error,
-                )
+                text = "%s: cannot write events to %s: %s. The session continues without a log."
+                logger.warning(text, MODULE_ID, self._file.path, error.strerror or error)
 
     def close(self) -> None:
         """Stop listening and close the file; a second call does nothing."""
@@ -346,13 +346,8 @@ class EventLog:
         for twin, name in TWINS:
             if twin in rest and rest[twin] is rest.get(name):
                 del rest[twin]
-        entry = {
-            "ts": timestamp,
-            "level": choose_level(event),
-            "event": event,
-            "session_id": session_id,
-            "data": rest,
-        }
+        entry = {"ts": timestamp, "level": choose_level(event), "event": event}
+        entry |= {"session_id": session_id, "data": rest}
         return json.dumps(self._copy.of(entry)).encode("ascii") + b"\n"
 
 

@@ -3,14 +3,16 @@
 import json
 import os
 import time
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from amplifier_core.events import ALL_EVENTS
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import hooks_logging
-from amplifier_modules.hooks_logging.log import choose_level
+from amplifier_modules.hooks_logging.log import LEVELS, Level, choose_level, select
 from amplifier_support.files import open_locked
 from tests.support.cli import start_python
 
@@ -201,3 +203,23 @@ async def test_events_below_the_level_are_left_out(
         await log.write(1, event=event)
     assert [line["event"] for line in log.lines()] == written
     assert [line["level"] for line in log.lines()] == [choose_level(event) for event in written]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("include", [("*",), ("tool:*", "x"), ()])
+@pytest.mark.parametrize("exclude", [(), ("tool:p*",), ("*",)])
+def test_events_are_selected_one_by_one(
+    level: Level, include: tuple[str, ...], exclude: tuple[str, ...]
+) -> None:
+    """All at once, for the rows of a batch, and again with other settings."""
+    names = (*ALL_EVENTS, "x", "x:error")
+    alone = [name for name in names if select((name,), level, include, exclude)]
+    assert list(select(names, level, include, exclude)) == alone
+    expected = [
+        name
+        for name in names
+        if any(fnmatchcase(name, pattern) for pattern in include)
+        and not any(fnmatchcase(name, pattern) for pattern in exclude)
+        and LEVELS.index(choose_level(name)) >= LEVELS.index(level)
+    ]
+    assert alone == expected
