@@ -138,9 +138,7 @@ class ModuleConfig(BaseModel):
 
 def listed(value: str | list[str] | None) -> list[str]:
     """A setting given as one value or several."""
-    if value is None:
-        return []
-    return [value] if isinstance(value, str) else value
+    return [value] if isinstance(value, str) else value or []
 
 
 def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_id: str) -> ModelT:
@@ -165,11 +163,14 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
             f"{module_id}: config must be a mapping of settings, not {type(settings).__name__}"
         )
     own = dict(cast("Mapping[str, Any]", settings))
-    factories = _default_factories(model)
-    if factories is not None and (plain := _plain_settings(model, own)) is not None:
+    defaults = _defaults(model)
+    if defaults is not None and (plain := _plain_settings(model, own)) is not None:
         # pydantic would look at the signature of each factory again.
-        defaults = {name: create() for name, create in factories.items()}
-        return model.model_construct(set(own), **(defaults | plain))
+        prototype, factories = defaults
+        parsed = prototype.model_copy()
+        vars(parsed).update({name: create() for name, create in factories.items()} | plain)
+        parsed.model_fields_set.update(own)
+        return parsed
     try:
         if issubclass(model, ModuleConfig) and model.published:
             own = _with_own_names(model.published, own, module_id)
@@ -185,15 +186,21 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
 
 
 @lru_cache(maxsize=256)
-def _default_factories(model: type[BaseModel]) -> dict[str, Callable[[], Any]] | None:
-    """The functions that create the defaults of fields; None if the model needs settings or checks itself."""
-    fields = model.model_fields
-    if model.__pydantic_decorators__.model_validators or any(
-        field.is_required() for field in fields.values()
-    ):
+def _defaults(model: type[BaseModel]) -> tuple[Any, dict[str, Callable[[], Any]]] | None:
+    """A config without settings to copy, and the functions that create the defaults that may be changed.
+
+    None if the model needs settings or checks itself.
+    """
+    fields, checks = model.model_fields.items(), model.__pydantic_decorators__.model_validators
+    if checks or model.__pydantic_post_init__ or any(each.is_required() for _, each in fields):
         return None
-    defaults: Any = fields.items()
-    return {name: each.default_factory or each.get_default for name, each in defaults}
+    others: Any = [(name, each) for name, each in fields if type(each.default) not in _FIXED]
+    factories = {name: each.default_factory or each.get_default for name, each in others}
+    return model.model_construct(), factories
+
+
+_FIXED = (str, bool, int, float, type(None))
+"""The types of defaults that the configs of all sessions may share."""
 
 
 def _plain_settings(model: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -201,6 +208,8 @@ def _plain_settings(model: type[BaseModel], settings: Mapping[str, Any]) -> dict
 
     It takes no validator, which is built only where a setting needs one: that takes longer than a mount.
     """
+    if not settings:
+        return {}
     validators = model.__pydantic_decorators__.field_validators.values()
     checked = {name for each in validators for name in each.info.fields}
     if not settings.keys() <= model.model_fields.keys() - checked:
