@@ -20,6 +20,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Generator, Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,8 @@ def make_private_folder(path: Path) -> None:
     Raises:
         OSError: Something else is in the way, or the system refused.
     """
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    for folder in reversed(missing):
+    missing = takewhile(lambda folder: not folder.exists(), (path, *path.parents))
+    for folder in reversed([*missing]):
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         folder.chmod(FOLDER_MODE)
         sync_folder(folder.parent)

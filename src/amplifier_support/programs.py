@@ -50,8 +50,9 @@ def find_program(name: str, folder: str | None = None) -> str | None:
     """
 
     def program_in(entry: str) -> str | None:
-        # With a folder in front, `which` looks nowhere else, also on Windows.
-        return shutil.which(os.path.join(entry, name))
+        path = os.path.join(entry, name)
+        # With a folder in front, `which` looks nowhere else, also on Windows, where it adds the ending.
+        return shutil.which(path) if os.name == "nt" or os.access(path, os.F_OK) else None
 
     # Few entries have the program, and to check an entry takes longer.
     return next(map(program_in, _trusted(filter(program_in, _path_entries()), folder)), None)

@@ -74,12 +74,9 @@ def secrets_in(
     """Values of environment variables that are among `names` or named like secrets, longest first."""
     variables = os.environ if environment is None else environment
     known = set(names)
-    secrets = {
-        value
-        for name, value in variables.items()
-        if len(value) >= _SHORTEST_SECRET and (name in known or is_secret_name(name))
-    }
-    return sorted(secrets, key=len, reverse=True)
+    secrets = {variables[name] for name in variables if name in known or is_secret_name(name)}
+    long = (value for value in secrets if len(value) >= _SHORTEST_SECRET)
+    return sorted(long, key=len, reverse=True)
 
 
 def configured_secrets(config: Any) -> list[str]:

@@ -7,6 +7,7 @@ call, so a test or a shell can change the home at any time. The files of a proje
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -27,7 +28,7 @@ def _home(kind: str) -> Path:
             message = f"AMPLIFIER_HOME names an unknown home folder: {moved!r}"
             raise ConfigError(message, hint="Set it to an absolute path.")
         base = Path(expanded).absolute()
-        if base.is_file():
+        if os.path.isfile(base):
             raise ConfigError(f"AMPLIFIER_HOME is not a folder: {base}", hint="Set it to a folder.")
         return base if kind != "cache" else base / "cache"
     # Takes 15 ms to import, and is not needed if AMPLIFIER_HOME is set.
@@ -151,19 +152,17 @@ def project_dir(start: Path | None = None) -> Path | None:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     """Device and inode of a file; None if it does not exist."""
-    try:
+    with contextlib.suppress(OSError):
         status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _is_shared(folder: Path) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         mode = folder.stat().st_mode
-    except OSError:
-        return False
-    return bool(mode & stat.S_ISVTX and mode & stat.S_IWOTH)
+        return bool(mode & stat.S_ISVTX and mode & stat.S_IWOTH)
+    return False
 
 
 def short_path(path: str) -> str:

@@ -38,7 +38,10 @@ def redactor(more: Iterable[str] = ()) -> Redactor:
     """Return the redactor of `redact`, for many texts or for data; also replaces the values in `more`."""
     from amplifier_support.redaction import configured_secrets, secrets_in, shared_redactor
 
-    known = {*secrets_in(names=_names), *more}
+    known, read = {*secrets_in(names=_names), *more}, None
     for session in _sessions:
-        known.update(configured_secrets((session.config or {}).get("providers")))
+        # The rows of a batch have equal providers, and sessions stay for a while after their end.
+        if (providers := (session.config or {}).get("providers")) != read:
+            known.update(configured_secrets(providers))
+            read = providers
     return shared_redactor(frozenset(known))

@@ -329,7 +329,7 @@ class OpenSession:
             tools=tuple(coordinator.get("tools")),
         )
         self.renderer.session_opened(self.facts)
-        if not self._runs_for_parent:
+        if self._resumed and not self._runs_for_parent:
             for line in self._resumption.differences(self._state()):
                 self.renderer.notice(line, "info", "session")
 
@@ -348,8 +348,8 @@ class OpenSession:
         Raises:
             UsageError: The model takes no images.
         """
-        known = read_capabilities(first_provider(self.session)[1])
-        if images and known and VISION not in known:
+        known = read_capabilities(first_provider(self.session)[1]) if images else ()
+        if known and VISION not in known:
             raise UsageError(
                 f"{self.facts.provider} takes no images", hint="Use another provider, or --model."
             )

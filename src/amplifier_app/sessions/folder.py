@@ -89,11 +89,10 @@ def title_metadata(title: str) -> dict[str, Any]:
 
 def _version_on_disk(path: Path) -> tuple[int, int, int] | None:
     """Inode, time and size of the metadata's file, which tell whether a module wrote it; None without one."""
-    try:
-        status = (path / "metadata.json").stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
+    with contextlib.suppress(OSError):
+        status = os.stat(f"{path}/metadata.json")
+        return status.st_ino, status.st_mtime_ns, status.st_size
+    return None
 
 
 def _remove_old_result(file: Path) -> None:

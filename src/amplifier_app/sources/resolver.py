@@ -293,6 +293,8 @@ class AppModuleSourceResolver:
             SourceError: One or more of them are unavailable.
         """
         requests = list(dict.fromkeys(modules))
+        if self._resolved.keys() >= {*requests}:
+            return  # For another row of a batch.
         results = await asyncio.gather(
             *(self._async_resolve(module_id, source) for module_id, source in requests),
             return_exceptions=True,

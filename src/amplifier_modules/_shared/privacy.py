@@ -116,7 +116,7 @@ class LogCopy(PlainCopy):
             value = {**value, "data": f"<{len(data)} characters of base64>"}
         copied: dict[str, Any] = {}
         for key, item in value.items():
-            name = _key(key)
+            name = key if type(key) is str else _key(key)
             is_secret = name.lower() in SENSITIVE_KEYS
             copied[self.text(name)] = _REDACTED if is_secret else self.of(item, above)
         return copied

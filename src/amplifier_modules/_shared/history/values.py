@@ -86,7 +86,7 @@ def is_clean(value: object, depth: int = 0, *, any_text: bool = False) -> bool:
         return False
     if isinstance(value, dict):
         for key, item in cast("dict[object, object]", value).items():
-            if not isinstance(key, str) or not is_clean(key, any_text=any_text):
+            if not isinstance(key, str) or not (key.isascii() or is_clean(key, any_text=any_text)):
                 return False
             if not is_clean(item, depth + 1, any_text=any_text):
                 return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
+from importlib.util import resolve_name
 from typing import Any
 
 from amplifier_support.named_tuple import NamedTuple
@@ -58,15 +58,19 @@ class ModuleDeclaration:
         from amplifier_modules._shared.module.config import parse_config
 
         settings = parse_config(self._model(), config, self._module_id)
-        return await import_module(self._code, self._package).mount(coordinator, settings)
+        return await self._import(self._code).mount(coordinator, settings)
 
     async def on_session_ready(self, coordinator: Any) -> None:
         """Complete the module once all others are mounted."""
-        await import_module(self._code, self._package).on_session_ready(coordinator)
+        await self._import(self._code).on_session_ready(coordinator)
 
     def _model(self) -> Any:
         module, _, name = self._config.partition(":")
-        return getattr(import_module(module, self._package), name)
+        return getattr(self._import(module), name)
+
+    def _import(self, module: str) -> Any:
+        # Faster than `import_module` for each session after the first one.
+        return __import__(resolve_name(module, self._package), fromlist=("__name__",))
 
 
 class Listening:
