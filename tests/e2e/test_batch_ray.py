@@ -289,7 +289,7 @@ def test_nodes_need_no_disk_in_common_and_no_key(nodes: Nodes) -> None:
 @needs_nodes
 def test_workers_follow_the_size_of_the_cluster(nodes: Nodes) -> None:
     largest, smallest = 4, 2
-    rows = 6 * largest
+    rows = 15 * largest  # more than the first nodes finish before the last one has joined
     nodes.batches.rows(rows)
     first = nodes.cluster.add_node(resources={"slot": 1})
     needs = ("--cpus", "0.5", "--resources", "slot=1")
