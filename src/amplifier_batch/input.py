@@ -33,6 +33,7 @@ from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.json_text import value_text
 from amplifier_app.runtime import describe
 from amplifier_batch.key_table import KeyTable
+from amplifier_support.fields import to_mapping
 from amplifier_support.files import open_to_read
 from amplifier_support.installation import install_command
 from amplifier_support.named_tuple import NamedTuple
@@ -315,12 +316,36 @@ def _is_file(source: Path) -> bool:
 
 
 def _files(source: Path) -> list[str]:
-    """The files of a folder, without hidden ones, or those that match a pattern."""
+    """The files of a folder, without hidden ones, or those that match a pattern.
+
+    Without those of batches below it: a batch may write its folder there, and its rows must stay the same. A pattern
+    that names folders one by one gets all but the files of batches over the same input.
+    """
     pattern = os.path.join(glob.escape(str(source)), "**") if source.is_dir() else str(source)
-    files = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    own = None if "**" in Path(pattern).parts else str(source.absolute())
+    is_left_out = {_root(source): False, "": False, os.sep: False}
+
+    def is_of_batch(folder: str) -> bool:
+        if folder not in is_left_out:
+            above = os.path.dirname(folder)
+            is_left_out[folder] = is_of_batch(above) or _has_batch(folder, own)
+        return is_left_out[folder]
+
+    paths = (path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    files = sorted(path for path in paths if not is_of_batch(os.path.dirname(path)))
     if not files:
         raise ConfigError(f"there are no files in {source}", hint="Check the path of the input.")
     return files
+
+
+def _has_batch(folder: str, source: str | None) -> bool:
+    """Return True if a folder is the one of a batch: of any, or of one over this input."""
+    try:
+        with open(open_to_read(os.path.join(folder, "batch.json")), "rb") as file:
+            facts = to_mapping(json.load(file))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return "input_digest" in facts and source in (None, facts.get("input"))
 
 
 def _root(source: Path) -> str:

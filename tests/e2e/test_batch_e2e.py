@@ -475,6 +475,15 @@ def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
     done = succeed("batch", "resume", "out", cwd=tmp_path / "one")
 
 
+def test_a_batch_does_not_run_over_its_own_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "b.txt").touch()
+    what = ("batch", "run", "mock", ".", "-o", "out", "--prompt", "{{path}}")
+    assert "2 of 2 rows passed" in succeed(*what, cwd=tmp_path).stderr
+    assert "2 of 2 rows passed" in succeed("batch", "resume", "out", cwd=tmp_path).stderr
+    assert succeed("batch", "results", "out", cwd=tmp_path).stdout.count("\n") == 3
+
+
 def test_a_batch_continued_without_its_key_names_it(batches: Batches) -> None:
     batches.plan["extends"] = "default"  # whose other providers would stand in
     batches.write_plan()

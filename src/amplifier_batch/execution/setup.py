@@ -365,17 +365,9 @@ async def open_broker(
     chosen = choose(request, Output(_STDERR))
     async with batch_services(chosen.plan, await open_sources(request, chosen)) as services:
         deadline = writer.folder.facts.get("deadline")
-        broker = Broker(
-            services,
-            writer.progress.sent,
-            writer.note,
-            engine.reply,
-            fail,
-            changed,
-            notice,
-            deadline,
-            writer.folder.sealer.seal,
-        )
+        record = (writer.progress.sent, writer.note, engine.reply)
+        seal = writer.folder.sealer.seal
+        broker = Broker(services, *record, fail, changed, notice, deadline, seal)
         dispatcher.broker = broker
         try:
             yield broker

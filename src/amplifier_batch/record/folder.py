@@ -32,7 +32,7 @@ from types import NoneType
 from typing import Any, TypeAlias
 
 from amplifier_app.base.errors import ConfigError, SessionError
-from amplifier_app.base.file_writing import make_private_folder, write_private
+from amplifier_app.base.file_writing import write_private
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.records import parse_record
 from amplifier_app.base.sanitize import one_line
@@ -45,7 +45,12 @@ from amplifier_batch.record.journal import Record, change_error, damage_error, s
 from amplifier_batch.record.progress import WAITING, Counts, Progress
 from amplifier_batch.record.results import is_result
 from amplifier_support import journal as lines
-from amplifier_support.files import create_atomically, open_to_read, system_errors_as
+from amplifier_support.files import (
+    create_atomically,
+    make_private_folder,
+    open_to_read,
+    system_errors_as,
+)
 from amplifier_support.journal import Reading
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import add_counts, dollars
@@ -600,7 +605,9 @@ def require_unused(path: Path, allowed: re.Pattern[str] | None = None) -> None:
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ConfigError(f"{path} is a link or not a folder", hint="Choose a folder with -o.")
-    make_private_folder(path)
+    hint = "Choose another folder with -o."
+    with system_errors_as(SessionError, f"cannot create {path}", hint=hint):
+        make_private_folder(path)
     if (path / "batch.json").exists():
         raise _in_use(path)
     if any(allowed is None or not allowed.fullmatch(entry.name) for entry in path.iterdir()):

@@ -63,6 +63,24 @@ def test_a_folder_and_a_pattern_give_one_row_per_file(tmp_path: Path) -> None:
     assert [one["name"] for one in fields(tmp_path / "**/*.py")] == ["b.py", "a.py"]
 
 
+def test_the_files_of_batches_are_no_rows(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    for name in ("a.json", "data/batch.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    for own, batch in ((folder, "out"), (folder / "*" / "*.json", "sub"), (tmp_path / "x", "old")):
+        (folder / batch / "sessions").mkdir(parents=True)
+        (folder / batch / "sessions" / "b.json").touch()
+        facts = {"input": str(own), "input_digest": "d"}
+        (folder / batch / "batch.json").write_text(json.dumps(facts))
+    assert [row.id for row in read_rows(folder)] == ["a.json", "data/batch.json"]
+    assert [row.id for row in read_rows(folder / "**" / "*.json")] == ["a.json", "data/batch.json"]
+    # A pattern that names folders one by one leaves out its own batches only, and a batch can be an input.
+    others = ["data/batch.json", "old/batch.json", "out/batch.json"]
+    assert [row.id for row in read_rows(folder / "*" / "*.json")] == others
+    assert [row.id for row in read_rows(folder / "out" / "sessions")] == ["b.json"]
+
+
 def test_the_same_files_in_two_checkouts_have_the_same_ids(tmp_path: Path) -> None:
     digests: list[list[str]] = []
     for checkout in (tmp_path / "one [1]", tmp_path / "two"):
