@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import inspect
 import json
-import math
 import os
 import queue
 import signal
@@ -33,6 +32,9 @@ Value = float | str | None
 
 _MODULE = "amplifier_batch.functions"
 _MAX_LABEL = 200
+_MAX_SCORE = 1e100
+"""Sums of the squares of larger numbers may be too large for a float."""
+
 _MAX_LINE = 1 << 20
 _KILL_SECONDS = 5.0
 
@@ -160,9 +162,9 @@ def to_value(value: Any) -> tuple[Value, str | None]:
     if isinstance(value, (bool, int, float)):
         # An integer may be too large for a float.
         with contextlib.suppress(OverflowError):
-            if math.isfinite(number := float(value)):
+            if abs(number := float(value)) <= _MAX_SCORE:
                 return number, None
-    if isinstance(value, str) and 0 < len(value) <= _MAX_LABEL:
+    if isinstance(value, str) and value.strip() and len(value) <= _MAX_LABEL:
         return value, None
     if value is None:
         return None, "the scorer gave none"

@@ -110,12 +110,12 @@ async def judge(
         reply, problem = await _ask(plan, prompt, schema)
         if reply is not None:
             cost = add_costs(cost, reply.cost)
-            value = to_mapping(reply.data).get("score")
-            if reply.is_ok and isinstance(value, (int, float, str)) and _is_score(value):
-                scores.append(value if isinstance(value, str) else float(value))
+            value, problem = to_value(to_mapping(reply.data).get("score"))
+            if reply.is_ok and value is not None:
+                scores.append(value)
                 replies.append(to_mapping(reply.data))
                 continue
-            problem = reply.error or "its reply has no score"
+            problem = reply.error or problem
         return Judgement(None, f"the judge failed: {problem}", None, cost, replies)
     numbers = [score for score in scores if isinstance(score, float)]
     [(common, count)] = Counter(scores).most_common(1)
@@ -134,10 +134,6 @@ async def _ask(
         return await run(plan, prompt, schema=schema, save=False), None
     except AppError as error:
         return None, to_outcome(error).message
-
-
-def _is_score(value: float | str) -> bool:
-    return bool(value.strip()) if isinstance(value, str) else math.isfinite(value)
 
 
 _ANSWERED = (Ending.OK.value, Ending.CHECK_FAILED.value)

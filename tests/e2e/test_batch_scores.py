@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from amplifier_batch.functions import to_value
 from amplifier_batch.statistics.pass_rates import compute_rates
 from amplifier_batch.statistics.score_means import compute_mean, mean_in_words, student_quantile
 from tests.support.batches import small_plan
@@ -230,6 +231,23 @@ def test_a_killed_scoring_goes_on_where_it_was(batch: Path) -> None:
     assert "4 of 6 scores" in done.stderr
     assert "2 of 6 scores" not in done.stderr
     assert means(batch, "--score", "slow=sh slow.sh")["slow"]["rows"] == 3
+
+
+def test_processes_that_score_at_the_same_time_give_each_score_once(batch: Path) -> None:
+    run(batch)
+    words = ("batch", "score", "out", "--score", "slow=sleep 0.3; echo 1")
+    started = [start_amplifier(*words, home=batch / "home", cwd=batch) for _ in range(2)]
+    for process in started:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in started] == [0, 0]
+    assert len(lines(batch)) == len(ROWS)
+
+
+@pytest.mark.parametrize("value", [1e101, -1e300, 10**400, float("inf"), " ", "", [1]])
+def test_what_cannot_be_a_score_is_none(value: Any) -> None:
+    score, reason = to_value(value)
+    assert score is None
+    assert reason
 
 
 def test_runs_of_a_row_do_not_make_the_interval_narrower(batch: Path) -> None:

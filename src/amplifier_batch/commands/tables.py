@@ -1,6 +1,7 @@
 """`amplifier batch results|score|report`."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import contextlib
 import itertools
 import math
 import sys
@@ -12,9 +13,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from amplifier_app.base.errors import UsageError
+from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.file_writing import write_whole
 from amplifier_app.base.json_text import json_text
+from amplifier_app.base.locks import hold_lock
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
@@ -26,7 +28,7 @@ from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.runtime import describe
 from amplifier_batch.execution.setup import reopen_request
 from amplifier_batch.options import FolderArgument, ScoreOption, TakeOverOption, WhereOption
-from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.folder import SCORING_LOCK, BatchFolder
 from amplifier_batch.record.progress import WAITING
 from amplifier_batch.record.remote import driving
 from amplifier_batch.reports.page import SessionPages, as_page
@@ -36,6 +38,7 @@ from amplifier_batch.scoring import Facts, Scoring
 from amplifier_batch.statistics.score_means import batch_means, judge_in_words, mean_cells
 from amplifier_batch.status_line import StatusLine
 from amplifier_batch.table import Table, Where, as_csv, as_lines, encodable, write_parquet
+from amplifier_support.files import system_errors_as
 
 _PARQUET = ".parquet"
 
@@ -157,10 +160,13 @@ def give_scores(
                 missing[one_line(f"{facts['name']}: {facts['reason']}", 300)] += 1
             line.show(number, lambda: f"{number:,} of {total:,} scores")
 
-    try:
+    lock = batch.path / SCORING_LOCK
+    with contextlib.ExitStack() as stack:
+        stack.callback(line.end)
+        with system_errors_as(SessionError, f"cannot lock {lock}"):
+            # Another process may give the same scores, which are there afterwards.
+            stack.enter_context(hold_lock(lock, None))
         run_loop(scoring.run(batch, given, again=again))
-    finally:
-        line.end()
     for reason, count in missing.most_common(1):
         to_stderr(
             f"amplifier: warning: {missing.total():,} scores missing, {count:,} of them: {reason}"

@@ -156,7 +156,8 @@ COPY = ".amplifier-copy.json"
 """The file next to the copy of a batch that is at a URL; see `remote`."""
 
 DRIVER = "driver.json"
-OF_ONE_MACHINE = ("lock", "status.json", "log.txt", DRIVER)
+SCORING_LOCK = "scoring.lock"
+OF_ONE_MACHINE = ("lock", SCORING_LOCK, "status.json", "log.txt", DRIVER)
 """Files that are not part of the record at a URL."""
 
 _SECONDS_ALIVE = 60.0
