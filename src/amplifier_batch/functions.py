@@ -144,11 +144,9 @@ class FunctionProcess:
         return None
 
     async def _start(self) -> asyncio.subprocess.Process:
+        # -P: the working directory may contain anything.
         return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",  # The working directory may contain anything.
-            "-m",
-            _MODULE,
+            *(sys.executable, "-P", "-m", _MODULE),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=_MAX_LINE,

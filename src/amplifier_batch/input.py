@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import bz2
+import contextlib
 import csv
 import glob
 import gzip
@@ -22,7 +23,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from importlib import import_module
@@ -192,7 +193,9 @@ def build_session_id(row_id: str, attempt: int, run: int = 0) -> str:
     return name if attempt == 1 else f"{name}.{attempt}"
 
 
-def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
+def read_rows(
+    source: Path, *, absolute: bool = False, files: Sequence[str] | None = None
+) -> Iterator[Row]:
     """Return the rows of an input, one after the other.
 
     Args:
@@ -201,13 +204,15 @@ def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
             with `.gz`, `.bz2` or `.xz` after it, it is compressed.
         absolute: True for ids of files that depend on the place of the input, and for numbers that JSON lacks, as in
             batches of earlier versions.
+        files: What `list_files` returned earlier; None for the files that are there now.
 
     Raises:
         ConfigError: It cannot be read, or a row is not valid, with its line.
     """
     seen = KeyTable()
-    root = None if absolute or _is_file(source) else _root(source)
-    for number, (where, fields) in enumerate(read_fields(source, earlier=absolute), 1):
+    root = None if absolute or is_file(source) else _root(source)
+    rows = read_fields(source, earlier=absolute, files=files)
+    for number, (where, fields) in enumerate(rows, 1):
         row_id = _read_id(fields, where) if root is None else _relative(fields["path"], root)
         if (first := seen.get(row_id)) is not None:
             other = f"{'line' if where.line else 'row'} {first}"
@@ -221,14 +226,16 @@ def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
         yield Row(number, where, row_id, fields)
 
 
-def compute_digest(source: Path, *, absolute: bool = False) -> str:
+def compute_digest(
+    source: Path, *, absolute: bool = False, files: Sequence[str] | None = None
+) -> str:
     """Return the `sha256:…` of an input: of the bytes of a file, or of the paths of files; see `read_rows`.
 
     Raises:
         ConfigError: It cannot be read.
     """
     digest = hashlib.sha256()
-    if _is_file(source):
+    if is_file(source):
         try:
             with open(open_to_read(source), "rb") as file:
                 while block := file.read(1 << 20):
@@ -236,10 +243,9 @@ def compute_digest(source: Path, *, absolute: bool = False) -> str:
         except OSError as error:
             raise _unreadable(source, error) from error
     else:
-        root = _root(source)
-        for path in _files(source):
-            name = path if absolute else _relative(path, root)
-            digest.update(os.fsencode(name) + b"\0")
+        root = _root(source) if absolute else ""
+        for name in list_files(source) if files is None else files:
+            digest.update(os.fsencode(os.path.join(root, name)) + b"\0")
     return f"sha256:{digest.hexdigest()}"
 
 
@@ -265,11 +271,13 @@ def _given_id(fields: dict[str, Any]) -> Any:
 
 
 def read_fields(
-    source: Path, *, earlier: bool = False
+    source: Path, *, earlier: bool = False, files: Sequence[str] | None = None
 ) -> Iterator[tuple[Location, dict[str, Any]]]:
     """Return the fields of each row and its place; see `read_rows`, which also checks the ids."""
-    if not _is_file(source):
-        for path in _files(source):
+    if files is not None or not is_file(source):
+        root = _root(source)
+        for name in list_files(source) if files is None else files:
+            path = os.path.join(root, name)
             yield Location(path), {"path": path, "name": os.path.basename(path)}
         return
     ending = source.suffix.lower()
@@ -311,41 +319,44 @@ def _decompressed(file: IO[bytes], source: Path) -> IO[bytes]:
     return file if opened is None else opened(file)
 
 
-def _is_file(source: Path) -> bool:
+def is_file(source: Path) -> bool:
+    """Return True for an input that is one file, not a folder or a pattern."""
     return not source.is_dir() and not (glob.has_magic(str(source)) and not source.exists())
 
 
-def _files(source: Path) -> list[str]:
-    """The files of a folder, without hidden ones, or those that match a pattern.
+def list_files(source: Path) -> list[str]:
+    """Return the files of a folder, without hidden ones, or those that match a pattern, by their paths in it.
 
-    Without those of batches below it: a batch may write its folder there, and its rows must stay the same. A pattern
-    that names folders one by one gets all but the files of batches over the same input.
+    Those in the folders of batches below a folder, or a pattern with `**`, are left out.
+
+    Raises:
+        ConfigError: There are none.
     """
     pattern = os.path.join(glob.escape(str(source)), "**") if source.is_dir() else str(source)
-    own = None if "**" in Path(pattern).parts else str(source.absolute())
-    is_left_out = {_root(source): False, "": False, os.sep: False}
+    root = _root(source)
+    left_out = {root: False, "": False, os.sep: False}
 
     def is_of_batch(folder: str) -> bool:
-        if folder not in is_left_out:
-            above = os.path.dirname(folder)
-            is_left_out[folder] = is_of_batch(above) or _has_batch(folder, own)
-        return is_left_out[folder]
+        if folder not in left_out:
+            left_out[folder] = is_of_batch(os.path.dirname(folder)) or _has_batch(folder)
+        return left_out[folder]
 
-    paths = (path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
-    files = sorted(path for path in paths if not is_of_batch(os.path.dirname(path)))
+    paths = filter(os.path.isfile, glob.glob(pattern, recursive=True))
+    if "**" in Path(pattern).parts:
+        paths = (path for path in paths if not is_of_batch(os.path.dirname(path)))
+    files = sorted(_relative(path, root) for path in paths)
     if not files:
         raise ConfigError(f"there are no files in {source}", hint="Check the path of the input.")
     return files
 
 
-def _has_batch(folder: str, source: str | None) -> bool:
-    """Return True if a folder is the one of a batch: of any, or of one over this input."""
-    try:
-        with open(open_to_read(os.path.join(folder, "batch.json")), "rb") as file:
-            facts = to_mapping(json.load(file))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return "input_digest" in facts and source in (None, facts.get("input"))
+def _has_batch(folder: str) -> bool:
+    with (
+        contextlib.suppress(OSError, ValueError, RecursionError),
+        open(open_to_read(os.path.join(folder, "batch.json")), "rb") as file,
+    ):
+        return "input_digest" in to_mapping(json.load(file))
+    return False
 
 
 def _root(source: Path) -> str:
@@ -580,7 +591,8 @@ def read_batch_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     """
     shard = parse_shard(facts.get("shard"))
     repeat = facts.get("repeat") or 1
-    for row in read_rows(Path(facts["input"]), absolute=has_absolute_ids(facts)):
+    source, files = Path(facts["input"]), facts.get("files")
+    for row in read_rows(source, absolute=has_absolute_ids(facts), files=files):
         if shard is None or row.number % shard[1] == (shard[0] + 1) % shard[1]:
             if repeat == 1:
                 yield row

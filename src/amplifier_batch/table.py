@@ -66,7 +66,7 @@ class Table:
         source = str(folder.facts.get("input"))
         self._has_input = Path(source).exists() or glob.has_magic(source)
         if self._has_input:
-            for _, row in read_fields(Path(source)):
+            for _, row in read_fields(Path(source), files=folder.facts.get("files")):
                 fields.update(dict.fromkeys(row))
         self._places = folder.index_results(lambda line: data.update(_read_data(line)))
         names = {name for scores in self._scores.values() for name in scores}

@@ -484,6 +484,27 @@ def test_a_batch_does_not_run_over_its_own_files(tmp_path: Path) -> None:
     assert succeed("batch", "results", "out", cwd=tmp_path).stdout.count("\n") == 3
 
 
+def test_files_that_rows_add_to_the_input_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    for name in ("a.py", "c.py"):
+        (tmp_path / "src" / name).touch()
+    call = {"name": "bash", "input": {"command": "touch src/b.py"}}
+    replies = [{"tool_calls": [call], "usage": {"cost_usd": "0.10"}}, "done"]
+    prices = {"input": 0, "output": 0}
+    config = {"replies": replies, "on_end": "repeat", "prices": prices}
+    mock = {"module": "provider-mock", "config": config}
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(small_plan(mock)))
+    what = ("batch", "run", "plan.yaml", "src/**/*.py", "-o", "out", "--prompt", "{{path}}")
+    options = ("--approve", "allow", "--workers", "1", "--max-cost", "0.15")
+    assert run_amplifier(*what, *options, cwd=tmp_path).code == 7
+    assert (tmp_path / "src" / "b.py").exists()
+    done = succeed("batch", "resume", "out", "--max-cost", "5", cwd=tmp_path)
+    assert "2 of 2 rows passed" in done.stderr
+    table = succeed("batch", "results", "out", cwd=tmp_path).stdout.splitlines()
+    assert [line.split(",")[1] for line in table] == ["row", "a.py", "c.py"]
+    assert succeed("batch", "score", "out", "--score", "x=echo 1", cwd=tmp_path).code == 0
+
+
 def test_a_batch_continued_without_its_key_names_it(batches: Batches) -> None:
     batches.plan["extends"] = "default"  # whose other providers would stand in
     batches.write_plan()

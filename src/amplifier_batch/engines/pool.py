@@ -442,11 +442,9 @@ class WorkerProcess:
             log: Descriptor for what the worker writes to stderr.
             environment: Its environment variables.
         """
+        # -P: the working directory may contain anything.
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",  # The working directory may contain anything.
-            "-m",
-            WORKER,
+            *(sys.executable, "-P", "-m", WORKER),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from amplifier_batch.input import (
     PromptTemplate,
     compute_digest,
     has_absolute_ids,
+    is_file,
+    list_files,
     read_batch_rows,
 )
 from amplifier_batch.options import (
@@ -141,12 +143,13 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
         "prompt": prompt,
         "workdir": row.workdir,
         "input": str(source.absolute()),
+        "files": (files := None if is_file(source) else list_files(source)),
         "ids": RELATIVE,
         "shard": row.shard,
         "economy": row.economy,
         "cache": row.cache,
         "scores": row.score or [],
-        **_digests(request, chosen, source, absolute=False),
+        **_digests(request, chosen, source, absolute=False, files=files),
     }
     template, number = PromptTemplate(prompt), 0
     for batch_row in read_batch_rows(facts):
@@ -188,7 +191,7 @@ def reopen_request(folder: BatchFolder, output: Output) -> Request:
         error.is_usage = False  # batch.json names the plan, not this command line
         raise
     source, absolute = Path(facts["input"]), has_absolute_ids(facts)
-    digests = _digests(request, chosen, source, absolute=absolute)
+    digests = _digests(request, chosen, source, absolute=absolute, files=facts.get("files"))
     if absolute and digests["input_digest"] != facts.get("input_digest"):
         # Earlier versions took the names of files as they were given.
         digests["input_digest"] = compute_digest(Path(os.path.relpath(source)), absolute=True)
@@ -236,6 +239,10 @@ def require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | Non
     # Earlier versions had fewer options.
     request = Request.from_data(batch.facts.get("request") or {})
     before = {**batch.facts, "request": request.as_data()}
+    if before.get("files") and before["input"] == now["input"]:
+        now["input_digest"] = before[
+            "input_digest"
+        ]  # The files that were there at its start count.
     changed = [name for key, name in _FIXED.items() if before.get(key) != now.get(key)]
     if schema is not None and (batch.path / "schema.json").read_text(encoding="utf-8") != schema:
         changed.append("schema")
@@ -248,7 +255,7 @@ def require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | Non
 
 
 def _digests(
-    request: Request, chosen: Chosen, source: Path, *, absolute: bool
+    request: Request, chosen: Chosen, source: Path, *, absolute: bool, files: Sequence[str] | None
 ) -> dict[str, str | None]:
     lock = None
     if request.locked:
@@ -258,7 +265,7 @@ def _digests(
     return {
         "plan_digest": chosen.plan.digest,
         "lock_digest": lock,
-        "input_digest": compute_digest(source, absolute=absolute),
+        "input_digest": compute_digest(source, absolute=absolute, files=files),
     }
 
 

@@ -71,6 +71,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "rows": int,
     "repeat": (int, NoneType),
     "request": (dict, NoneType),
+    "files": (list, NoneType),
     **dict.fromkeys(("economy", "cache"), (bool, NoneType)),
     **dict.fromkeys(("working_dir", "input", "prompt", "workdir", "shard"), _TEXT),
     **dict.fromkeys(("plan_digest", "lock_digest", "input_digest"), _TEXT),
