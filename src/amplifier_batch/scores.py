@@ -214,8 +214,7 @@ def read_scores(folder: BatchFolder) -> Scores:
             get = line.get
             of_run = scores.setdefault((get("number", 0), get("repeat", 1)), {})
             name, rest = str(get("name")), map(get, ("value", "reason", "agreement"))
-            paid = of_run[name].cost if name in of_run else 0.0
-            cost = add_costs(paid, get("cost", 0.0))
+            cost = add_costs(of_run[name].cost if name in of_run else 0.0, get("cost", 0.0))
             of_run[name] = Score(get("attempts", 1), str(get("by")), *rest, cost=cost)
     return scores
 
