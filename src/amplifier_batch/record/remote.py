@@ -65,6 +65,7 @@ from amplifier_batch.record.replica import (
     find_folders,
     split_changes,
 )
+from amplifier_support.fields import to_mapping
 from amplifier_support.files import create_atomically, make_private_folder
 from amplifier_support.installation import install_command
 
@@ -183,7 +184,8 @@ class Store:
     def open(self, name: str) -> Generator[BinaryIO]:
         """Open a file to read it. Raises FileNotFoundError if there is none."""
         with self._errors("read"), self._system.open(self._path(name), "rb") as file:
-            yield file
+            # Those of S3 and Google have no limit for a line.
+            yield io.BufferedReader(file)
 
     def put(self, name: str, source: Path) -> None:
         """Copy a file of this machine, as a whole or not at all; one that is there has the same content."""
@@ -296,8 +298,11 @@ def _decode_parts(file: BinaryIO, first: int, count: int, name: str) -> Iterator
     """
     for number in range(first, first + count):
         try:
-            header = json.loads(file.readline(_MAX_BYTES))
-            body = file.read(min(header["size"], _MAX_BYTES))
+            header = to_mapping(json.loads(file.readline(_MAX_BYTES)))
+            size = header["size"]
+            if type(size) is not int or not 0 <= size <= _MAX_BYTES:
+                raise ValueError
+            body = file.read(size)
             unpacking = zlib.decompressobj()
             text = unpacking.decompress(body, _MAX_BYTES)
             is_whole = unpacking.eof and header["sha256"] == _digest(number, body)
@@ -305,7 +310,7 @@ def _decode_parts(file: BinaryIO, first: int, count: int, name: str) -> Iterator
             if header["part"] != number or not is_whole or has_more:
                 raise ValueError
             yield header["driver"], header.get("more", False), json.loads(text)
-        except (ValueError, LookupError, TypeError, RecursionError, zlib.error) as error:
+        except (ValueError, LookupError, RecursionError, zlib.error) as error:
             hint = "Restore the file from a copy or an earlier version."
             raise SessionError(f"{name} is damaged", hint=hint) from error
 

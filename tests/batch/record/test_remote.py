@@ -28,6 +28,7 @@ from amplifier_batch.record.writer import BatchWriter, writing
 from amplifier_support.installation import install_command
 from tests.batch.record.test_folder import FACTS, result
 from tests.batch.record.test_replica import contents
+from tests.support.s3_server import IS_INSTALLED, S3Server
 from tests.support.waiting import eventually
 
 is_installed = importlib.util.find_spec("fsspec") is not None
@@ -248,6 +249,31 @@ async def test_a_driver_finishes_what_a_killed_one_began_to_merge(
     assert store.list("parts/000/000") == ["000"]
 
 
+@pytest.mark.skipif(not IS_INSTALLED, reason="needs s3fs and moto")
+async def test_merged_parts_on_s3_are_read(
+    machines: list[Machine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with S3Server.running() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, str(value))
+        url = f"s3://{server.bucket}/batch"
+        batch = create(machines[0], url)
+        with driving(batch), writing(batch) as writer:
+            writer.claim("a", 1, "a")
+        store = Store(url)
+        there = [f"parts/000/000/{name}" for name in store.list("parts/000/000")]
+        parts = [part for part in store.read_all(there) if part is not None]
+        merged = tmp_path / "merged"
+        killed = (encode_part(number, "killed", []) for number in range(len(parts), 1_000))
+        merged.write_bytes(b"".join([*parts, *killed]))
+        store.put("segments/000/000", merged)
+        store.remove(there[1:])
+        with machines[1].drive(url) as writer:
+            assert writer.progress.of("a").attempt == 1
+            writer.end(result("a"))
+        assert rows(machines[2].open(url)) == ["a"]
+
+
 @needs_fsspec
 async def test_changes_of_several_parts_count_together(
     machines: list[Machine], url: str, monkeypatch: pytest.MonkeyPatch
@@ -350,6 +376,9 @@ async def test_a_damaged_part_is_named(machines: list[Machine], url: str) -> Non
         content + b"x",
         flipped,
         b"{}\n",
+        b"[]\n",
+        content.replace(b'"size": ', b'"size": -'),
+        content.replace(b'"size": ', b'"size": true, "": '),
         b"x",
         b"[" * 100_000,
         bomb,
