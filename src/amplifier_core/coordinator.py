@@ -291,7 +291,8 @@ class ModuleCoordinator:
     async def request_cancel(self, immediate: bool = False) -> None:
         """Request cancellation on the session's token; the orchestrator checks it."""
         token = self._cancellation
-        (token.request_immediate if immediate else token.request_graceful)()
+        request = token.request_immediate if immediate else token.request_graceful
+        request()
 
     # Hook results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -16,3 +17,11 @@ def read_field(data: Any, name: str, default: Any = None) -> Any:
 def to_mapping(value: Any) -> Mapping[str, Any]:
     """`value` if it is a mapping, otherwise an empty one."""
     return cast("Mapping[str, Any]", value) if isinstance(value, (dict, Mapping)) else {}
+
+
+def content_key(value: Any) -> bytes | None:
+    """Equal bytes for equal plain data; None for anything else, also for data that contains itself."""
+    try:
+        return marshal.dumps(value, 2)
+    except ValueError:
+        return None

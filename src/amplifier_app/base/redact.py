@@ -36,12 +36,14 @@ def redact(text: str) -> str:
 
 def redactor(more: Iterable[str] = ()) -> Redactor:
     """Return the redactor of `redact`, for many texts or for data; also replaces the values in `more`."""
+    from amplifier_support.fields import content_key
     from amplifier_support.redaction import configured_secrets, secrets_in, shared_redactor
 
-    known, read = {*secrets_in(names=_names), *more}, None
+    known, read = {*secrets_in(names=_names), *more}, b""
     for session in _sessions:
+        providers = (session.config or {}).get("providers")
         # The rows of a batch have equal providers, and sessions stay for a while after their end.
-        if (providers := (session.config or {}).get("providers")) != read:
+        if (content := content_key(providers)) is None or content != read:
             known.update(configured_secrets(providers))
-            read = providers
+            read = content
     return shared_redactor(frozenset(known))

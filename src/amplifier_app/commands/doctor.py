@@ -86,15 +86,26 @@ def examine(*, online: bool = False) -> Iterator[Check]:
     Args:
         online: Whether to test the default provider with a one-word request.
     """
-    examinations: list[Callable[[], Iterable[Check]]] = [
-        *(_check_python, _check_amplifier, _check_git, _check_uv, _check_sandbox),
-        *(_check_terminal, _check_proxies, _check_home, _check_keys, _check_cache),
-        *(_check_sessions, _check_project, _check_settings, _check_profiles, _check_providers),
-    ]
+    examinations: dict[str, Callable[[], Iterable[Check]]] = {
+        "python": _check_python,
+        "amplifier": _check_amplifier,
+        "git": _check_git,
+        "uv": _check_uv,
+        "sandbox": _check_sandbox,
+        "terminal": _check_terminal,
+        "proxies": _check_proxies,
+        "home": _check_home,
+        "keys": _check_keys,
+        "cache": _check_cache,
+        "sessions": _check_sessions,
+        "project": _check_project,
+        "settings": _check_settings,
+        "profiles": _check_profiles,
+        "providers": _check_providers,
+    }
     if online:
-        examinations.append(_check_online)
-    for examination in examinations:
-        name = examination.__name__.removeprefix("_check_")
+        examinations["online"] = _check_online
+    for name, examination in examinations.items():
         try:
             yield from examination()
         except AppError as error:

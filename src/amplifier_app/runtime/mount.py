@@ -324,9 +324,13 @@ class Mounting:
         except RequiredModuleError as error:
             session: dict[str, Any] = self._session.config["session"]
             module = session[error.kind]["module"]
-            facts = {"module_type": error.kind, "module_id": module}
-            why = {"error": error.__cause__, "missing_import": missing_import(error.__cause__)}
-            raise self._error([facts | why]) from error
+            failure = {
+                "module_type": error.kind,
+                "module_id": module,
+                "error": error.__cause__,
+                "missing_import": missing_import(error.__cause__),
+            }
+            raise self._error([failure]) from error
         except RuntimeError as error:
             raise ModuleError(str(error)) from error
         except ValueError as error:

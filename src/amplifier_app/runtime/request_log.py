@@ -35,7 +35,7 @@ from amplifier_app.sessions.folder import SavedSession, now
 from amplifier_core._foreign import describe_exception
 from amplifier_core.events import CONTEXT_POST_COMPACT
 from amplifier_support import journal
-from amplifier_support.fields import read_field, to_mapping
+from amplifier_support.fields import content_key, read_field, to_mapping
 from amplifier_support.files import read_regular
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import SentRequest
@@ -275,9 +275,16 @@ class RequestLog:
         if difference is not None and difference.is_break:
             texts = f": {difference.before!r} → {difference.after!r}" if difference.after else ""
             self.breaks.append(f"request {number}, {difference}{texts}")
-        step = 0 if self._saved is None else self._saved.steps + 1
-        sizes = size + sum(section.size for section in tail), size
-        request = LoggedRequest(number, step, now(), *key, *sizes, same, difference)
+        request = LoggedRequest(
+            number,
+            0 if self._saved is None else self._saved.steps + 1,
+            now(),
+            *key,
+            size + sum(section.size for section in tail),
+            size,
+            same,
+            difference,
+        )
         if self._saved is not None:
             self._write(self._saved.path, request, stable)
         self._last, self._sections = request, stable
@@ -294,7 +301,7 @@ class RequestLog:
         for spec in sent.tools:
             tool = mounted.get(spec.name)
             parts = read_field(tool, "description_parts")
-            content = _key((spec.name, spec.description, spec.parameters, parts))
+            content = content_key((spec.name, spec.description, spec.parameters, parts))
             stable += _split_tool(spec, parts) if content is None else _split_known_tool(content)
         messages, texts, tail = list(sent.messages), list(sent.injections), list[Section]()
         # Texts for this request only are at its end, as messages or as part of the last one.
@@ -307,7 +314,7 @@ class RequestLog:
             tail = [Section.of(piece, len(messages)) for piece in taken] + tail
         hooks = _find_writers(sent)
         for number, message in enumerate(messages, 1):
-            content = _key(message)
+            content = content_key(message)
             key = number, hooks.get(content), content
             # Long conversations come by here with every request.
             sections = before.get(key) if content is not None else None
@@ -417,20 +424,14 @@ class RequestLog:
 def _find_writers(sent: SentRequest) -> dict[bytes | None, str]:
     """The hooks that wrote messages of a request, by the key of the message."""
     writers: dict[bytes | None, str] = {}
-    known = {_key(message) for message in sent.view} if sent.changes else set()
+    known = {content_key(message) for message in sent.view} if sent.changes else set()
     for hook, messages in sent.changes:
-        keys = {_key(message) for message in messages} if isinstance(messages, list) else set()
+        keys = (
+            {content_key(message) for message in messages} if isinstance(messages, list) else set()
+        )
         writers.update(dict.fromkeys(keys - known - {None}, hook))
         known |= keys
     return writers
-
-
-def _key(value: Any) -> bytes | None:
-    """Equal bytes for equal plain data; None for anything else."""
-    try:
-        return marshal.dumps(value, 2)
-    except ValueError:
-        return None
 
 
 def _split_tool(spec: Any, parts: Any) -> tuple[Section, ...]:

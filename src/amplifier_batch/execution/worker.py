@@ -313,9 +313,16 @@ class RowRun:
         if shared.cache:
             exchange = None if self._node_row is None else self._node_row.exchange_answer
             adjustment = AnswerCache(self._task.run, adjustment, exchange)
-        chosen, notices = shared.chosen._replace(resume=resume), self._notices
-        what = (request, chosen, approvals, notices, shared.sources, opening, adjustment)
-        return open_chosen(*what, row=self._task.id)
+        return open_chosen(
+            request,
+            shared.chosen._replace(resume=resume),
+            approvals,
+            self._notices,
+            shared.sources,
+            opening,
+            adjustment,
+            row=self._task.id,
+        )
 
     async def _seal(self, folder: Path) -> None:
         await self._worker.ask(id=self._task.id, seal=f"{SESSIONS}/{folder.name}")

@@ -50,6 +50,8 @@ def stop(session_id: SessionArgument) -> None:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise SessionError(f"cannot stop session {folder.name}: {error}") from error
     wait_for_end(folder, _RESULT_SECONDS)
-    # A session without a message is not kept.
-    resume = f"; resume it with: {resume_command(folder.name)}" if folder.exists() else ""
-    to_stderr(f"amplifier: stopped{resume or ' before it had begun'}")
+    if not folder.exists():
+        # A session without a message is not kept.
+        to_stderr("amplifier: stopped before it had begun")
+        return
+    to_stderr(f"amplifier: stopped; resume it with: {resume_command(folder.name)}")
