@@ -60,7 +60,7 @@ class CodeCache:
 
     def use(self) -> bool:
         """Find modules in the file from now on; return False if it is of no use to this process."""
-        is_in_folder = _state_of(self._path[0] or ".") == _state_of(".")
+        is_in_folder = _state(self._path[0] or ".") == _state(".")
         is_at_start = len(sys.modules) <= _FEW_MODULES and PathFinder in sys.meta_path
         # Otherwise the file would become a standard stream that was closed.
         has_streams = None not in (sys.stdin, sys.stdout, sys.stderr)
@@ -70,12 +70,13 @@ class CodeCache:
         try:
             self._code = _Code(self.file)
             start = int.from_bytes(self._code.read(0, _HEADER), "little")
-            version, path, folders, *rest = marshal.loads(self._code.read(start, _MAX_INDEX))
-            unchanged = {name for name, state in folders.items() if _state_of(name) == state}
+            index = marshal.loads(self._code.read(start, _MAX_INDEX))
+            version, path, folders, sources, parts = index
+            unchanged = {name for name, state in folders.items() if _state(name) == state}
         except _DAMAGED:
             return True
         if version == MAGIC_NUMBER:
-            (self._sources, self._parts), self._unchanged = rest, unchanged
+            self._sources, self._parts, self._unchanged = sources, parts, unchanged
             searched: list[str] = path if path == self._path else []
             self._searched = set(takewhile(unchanged.__contains__, searched))
             sys.meta_path.insert(sys.meta_path.index(PathFinder), self)
@@ -88,7 +89,7 @@ class CodeCache:
         if name not in self._sources:
             return None
         source = self._sources[name]
-        parent = _folder_of(source)
+        parent = _search_folder(source)
         if path is None:
             is_known = parent in self._searched and sys.path == self._path
         else:
@@ -97,7 +98,7 @@ class CodeCache:
             loader = _Loader(name, source, self._code, self._parts[source])
             return spec_from_file_location(name, loader=loader)
         spec = PathFinder.find_spec(name, path, target)
-        source = _source_of(spec)
+        source = _source(spec)
         if spec is not None and self._is_current(source):
             spec.loader = _Loader(name, source, self._code, self._parts[source])
         return spec
@@ -115,7 +116,7 @@ class CodeCache:
         code = bytearray(_HEADER)
         for source in [*current, *missing][:_MAX_MODULES]:
             # Before the code: a source that is changed meanwhile is in another state.
-            state = _state_of(source)
+            state = _state(source)
             try:
                 part = marshal.dumps(SourceFileLoader(source, source).get_code(source))
             except (*_DAMAGED, ImportError, SyntaxError):
@@ -123,13 +124,13 @@ class CodeCache:
             parts[source] = state, len(code), len(part)
             code += part
         code[:_HEADER] = len(code).to_bytes(_HEADER, "little")
-        states = {folder: _state_of(folder) for folder in (*self._path, *map(_folder_of, parts))}
+        states = {folder: _state(folder) for folder in (*self._path, *map(_search_folder, parts))}
         names = (self._sources | imported).items()
         sources = {name: file for name, file in names if file in parts and self._means(name, file)}
         return b"".join((code, marshal.dumps((MAGIC_NUMBER, self._path, states, sources, parts))))
 
     def _is_current(self, source: str) -> bool:
-        return source in self._parts and _state_of(source) == self._parts[source][0]
+        return source in self._parts and _state(source) == self._parts[source][0]
 
     def _imported(self) -> Iterator[tuple[str, str]]:
         """The modules of the search path that were imported in the usual way, and their sources."""
@@ -140,13 +141,13 @@ class CodeCache:
                 spec = object.__getattribute__(sys.modules[name], "__spec__")
             except (AttributeError, KeyError):
                 continue
-            if _source_of(spec).startswith(folders):
-                yield name, _source_of(spec)
+            if _source(spec).startswith(folders):
+                yield name, _source(spec)
 
     def _means(self, name: str, source: str) -> bool:
         """Return True if Python finds that source of that name where it searches at its start."""
-        path = [_folder_of(source)] if "." in name else self._path
-        return _source_of(PathFinder.find_spec(name, path)) == source
+        path = [_search_folder(source)] if "." in name else self._path
+        return _source(PathFinder.find_spec(name, path)) == source
 
 
 class _Code:
@@ -184,19 +185,19 @@ class _Loader(SourceFileLoader):
         return code if isinstance(code, CodeType) else super().get_code(fullname)
 
 
-def _source_of(spec: ModuleSpec | None) -> str:
+def _source(spec: ModuleSpec | None) -> str:
     """The source of a module; empty if another loader may have another one, or change its code."""
     loader = getattr(spec, "loader", None)
     return loader.path if type(loader) is SourceFileLoader else ""
 
 
-def _folder_of(source: str) -> str:
+def _search_folder(source: str) -> str:
     """The folder in which the module of a source is found."""
     folder, name = os.path.split(source)
     return os.path.dirname(folder) if name == "__init__.py" else folder
 
 
-def _state_of(path: str) -> State | None:
+def _state(path: str) -> State | None:
     try:
         state = os.stat(path)
     except OSError:

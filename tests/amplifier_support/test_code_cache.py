@@ -1,6 +1,7 @@
 """Modules come from one file like from their own compiled ones."""
 
 import json
+import marshal
 import os
 import py_compile
 import shutil
@@ -300,9 +301,15 @@ def with_an_index_past_the_end(data: bytes) -> bytes:
     return b"\xff" * 4 + data[4:]
 
 
+def with_the_index_of_another_version(data: bytes) -> bytes:
+    start = int.from_bytes(data[:4], "little")
+    return data[:start] + marshal.dumps((*marshal.loads(data[start:]), "more"))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
+        with_the_index_of_another_version,
         cut,
         emptied,
         without_code,

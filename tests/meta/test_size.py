@@ -13,7 +13,7 @@ CODE_LINES = {
     "amplifier_extras": 4_897,
     "amplifier_kit": 4_593,
     "amplifier_modules": 19_372,
-    "amplifier_support": 5_959,
+    "amplifier_support": 5_961,
 }
 
 
