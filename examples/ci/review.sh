@@ -19,7 +19,7 @@ git diff "$base...HEAD" | amplifier run \
     --check 'python3 "$CHECK_REVIEW" "$AMPLIFIER_ANSWER_FILE"' \
     --report junit=review.xml --report md=review.md \
     --no-save --no-project \
-    "Review this diff. Report only what you have verified in the files." \
+    "Review this diff. Report only what you have verified in the files." - \
     >review.json || code=$?
 
 case $code in

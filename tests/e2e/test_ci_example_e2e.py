@@ -88,6 +88,19 @@ def test_the_script_reports_how_the_review_ended(
     assert ("# Passed" in (branch / "review.md").read_text()) == (code in (0, 1))
 
 
+def test_the_script_waits_for_a_diff_that_comes_late(branch: Path) -> None:
+    programs = branch.parent / "bin"
+    programs.mkdir()
+    slow = programs / "git"
+    slow.write_text(f'#!/bin/sh\n[ "$1" != diff ] || sleep 2.5\nexec {shutil.which("git")} "$@"\n')
+    slow.chmod(0o755)
+    with ScriptedLLM.running([review()]) as server:
+        done = run_script(branch, server.base_url)
+        (first, *_) = server.completions
+    assert done.returncode == 0, done.stderr
+    assert "+print('two')" in json.dumps(first.body["messages"])
+
+
 def test_the_script_fails_without_a_key(branch: Path) -> None:
     done = run_script(branch)
     assert done.returncode == 78
