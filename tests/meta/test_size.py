@@ -6,14 +6,14 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_190,
+    "amplifier_app": 36_192,
     "amplifier_batch": 8_046,
     "amplifier_core": 3_000,
     "amplifier_serve": 1_835,
     "amplifier_extras": 4_897,
     "amplifier_kit": 4_593,
     "amplifier_modules": 19_372,
-    "amplifier_support": 5_961,
+    "amplifier_support": 5_962,
 }
 
 

@@ -33,15 +33,17 @@ def price_lists() -> dict[str, list[PriceList]]:
     """The lists of each bundled provider by module id, in the order in which they are searched.
 
     Raises:
-        ConfigError: The table that the user has fetched is damaged.
+        ConfigError: The table that the user has fetched is damaged, or cannot be read.
     """
     path = paths.prices_file()
     try:
         fetched = read_fetched(path)
-    except (OSError, ValueError) as error:
-        reason = describe_reason(error) if isinstance(error, OSError) else str(error)
+    except OSError as error:
+        reason = f"cannot read the table of prices: {describe_reason(error)}"
+        raise ConfigError(reason, location=Location(str(path))) from error
+    except ValueError as error:
         raise ConfigError(
-            f"the table of prices is damaged: {reason}",
+            f"the table of prices is damaged: {error}",
             hint=f"Remove it, or fetch it again: {UPDATE}",
             location=Location(str(path)),
         ) from error

@@ -34,7 +34,7 @@ def model_prices() -> dict[str, ModelPrices]:
     """The prices of all listed models, by model id.
 
     Raises:
-        ConfigError: The table of prices that the user has fetched is damaged.
+        ConfigError: The table of prices that the user has fetched is damaged, or cannot be read.
     """
     listed = (each for lists in price_lists().values() for each in merge_lists(lists).items())
     return {

@@ -74,16 +74,19 @@ def _remove_abandoned(place: str) -> None:
 
 
 def _remove(path: str) -> None:
-    def unlock(function: object, failed: str, error: object) -> None:
-        # A command may have made a folder read-only; the mode of a link cannot be changed. What `path`
-        # itself is in, often /tmp, is not ours.
-        for folder in (failed,) if failed == path else (os.path.dirname(failed), failed):
-            with contextlib.suppress(OSError):
-                if os.path.isdir(folder) and not os.path.islink(folder):
-                    os.chmod(folder, 0o700)
-
-    shutil.rmtree(path, onerror=unlock)
+    _unlock(path)
+    for parent, folders, _ in os.walk(path):
+        for name in folders:
+            _unlock(os.path.join(parent, name))
     shutil.rmtree(path, ignore_errors=True)
+
+
+def _unlock(folder: str) -> None:
+    """Let its owner list and change a folder: a command may have made it read-only."""
+    with contextlib.suppress(OSError):
+        # The mode of a link cannot be changed.
+        if not os.path.islink(folder):
+            os.chmod(folder, 0o700)
 
 
 _MAX_SEARCHED = 20_000

@@ -9,11 +9,11 @@ import pytest
 
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
+from amplifier_support.process_tree import process_table
 from tests.serve.acp.editor import Refused, running
 from tests.support.cli import run_amplifier, succeed
 from tests.support.images import RED_PNG
 from tests.support.plans import held_plan, let_go, mock_plan, module_folder
-from tests.support.processes import processes_in
 from tests.support.waiting import wait_until
 
 
@@ -218,7 +218,10 @@ def test_a_session_whose_process_is_killed_can_be_loaded_again(tmp_path: Path) -
         session = editor.open(tmp_path)
         prompt = editor.begin_prompt(session, "go")
         wait_until(lambda: bool(editor.questions))
-        (worker,) = processes_in(tmp_path)
+        # Its working directory is hidden from other processes of its user.
+        (worker,) = (
+            pid for pid, (parent, *_) in process_table().items() if parent == editor.process.pid
+        )
         os.kill(worker, signal.SIGKILL)
         with pytest.raises(Refused, match="the process of the session has ended"):
             prompt.result(60)

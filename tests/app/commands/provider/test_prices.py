@@ -244,6 +244,14 @@ def test_fetching_can_be_disabled_and_needs_https(home: Path) -> None:
     assert (done.code, "--from needs --update" in done.stderr) == (2, True)
 
 
+def test_a_table_that_cannot_be_read_is_not_called_damaged(home: Path) -> None:
+    (home / "prices.json").mkdir(parents=True)
+    done = run_amplifier("provider", "prices")
+    assert done.code == 78
+    assert "cannot read the table of prices: " in done.stderr
+    assert "damaged" not in done.stderr
+
+
 def test_a_damaged_table_is_reported_and_can_be_fetched_again(home: Path) -> None:
     home.mkdir()
     (home / "prices.json").write_text("{")
