@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         code = _main(sys.argv[1:], stdout)
         _let_signals_end_it()
     except KeyboardInterrupt as error:  # before or after what reports it
-        code = _SIGNALLED[bool(error.args)]  # that of SIGTERM names it
+        code = _SIGNALLED[bool(error.args)]  # The interrupt for SIGTERM has the signal's name.
     leave(code)
 
 

@@ -158,12 +158,16 @@ def load_scorers(plan: ResolvedPlan, texts: Sequence[str] = ()) -> list[Scorer]:
 def _scorer(entry: Mapping[str, Any], folder: Path) -> Scorer:
     name, command = entry.get("name", "score"), entry["run"]
     file = scorer_file(command, folder)
-    file = None if file is None else os.path.realpath(file)
-    seconds = _number(name, "timeout", entry.get("timeout", 600)) or 600.0
-    repeat = int(_number(name, "repeat", entry.get("repeat", 1)) or 1)
-    rubric, schema = entry.get("rubric", ""), _schema(name, entry.get("schema"))
-    threshold = _threshold(name, entry)
-    return Scorer(name, command, file, seconds, repeat, rubric, schema, threshold)
+    return Scorer(
+        name,
+        command,
+        None if file is None else os.path.realpath(file),
+        _number(name, "timeout", entry.get("timeout", 600)) or 600.0,
+        int(_number(name, "repeat", entry.get("repeat", 1)) or 1),
+        entry.get("rubric", ""),
+        _schema(name, entry.get("schema")),
+        _threshold(name, entry),
+    )
 
 
 def _number(name: str, key: str, value: Any) -> float | None:

@@ -1,8 +1,8 @@
 """The compiled code of the modules that commands import, in one file, so that a start opens one file instead of hundreds.
 
-The file lies beside the compiled files that Python keeps for a package. A module's code comes from it under the
-same condition as from those: its source is as it was. Everything else is imported as usual; so is everything
-where the file cannot be written.
+The file is stored next to the compiled files that Python keeps for a package. A module's code is taken from it
+under the same condition as from those: its source is unchanged. Everything else is imported as usual; so is
+everything where the file cannot be written.
 
 The file also holds the source that each name means. That counts while the search path and its folders up to that
 source are as they were, and no hook was added that may load it in another way. Otherwise Python finds the source.
@@ -44,7 +44,7 @@ class CodeCache:
     """Finds modules in the file.
 
     Args:
-        source: A source file of the package that has the file beside its compiled ones.
+        source: A source file of the package next to whose compiled files the file is stored.
 
     Attributes:
         file: The path of the file.

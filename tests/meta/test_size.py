@@ -6,13 +6,13 @@ A ceiling is raised on purpose, in the commit that needs it.
 from tests.meta import measures
 
 CODE_LINES = {
-    "amplifier_app": 36_192,
-    "amplifier_batch": 8_046,
+    "amplifier_app": 36_193,
+    "amplifier_batch": 8_078,
     "amplifier_core": 3_000,
     "amplifier_serve": 1_835,
     "amplifier_extras": 4_897,
     "amplifier_kit": 4_593,
-    "amplifier_modules": 19_372,
+    "amplifier_modules": 19_377,
     "amplifier_support": 5_962,
 }
 

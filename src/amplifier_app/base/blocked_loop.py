@@ -21,7 +21,7 @@ GRACE_SECONDS = 5.0
 """Seconds that blocked code has after the end of a turn was requested."""
 _ANSWER = 2.0
 _INTERVAL = 0.5
-# That of `signal` looks for a name of the handler first.
+# `signal.getsignal` looks up a name for the handler first, which takes longer.
 _get_handler = sys.modules["_signal"].getsignal
 
 

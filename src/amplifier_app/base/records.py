@@ -1,4 +1,4 @@
-"""Fast reading of records: those of a journal (`amplifier_support.journal`), for readers of many of them."""
+"""A faster parser for the records of a journal (`amplifier_support.journal`), for readers of many records."""
 
 from collections.abc import Callable
 from functools import cache

@@ -363,10 +363,13 @@ def _execute(
         for writer in writers:
             writer.reopen_answered()
         max_cost = None if options.max_cost == "none" else options.max_cost
-        limit, ahead = parse_dollars(max_cost, "--max-cost"), options.workers or DEFAULT_WORKERS
-        requests = [side.request for side in sides]
         interleaving = Interleaving(
-            writers, requests, until_decided=until_decided, max_cost=limit, ahead=ahead, quiet=quiet
+            writers,
+            [side.request for side in sides],
+            until_decided=until_decided,
+            max_cost=parse_dollars(max_cost, "--max-cost"),
+            ahead=options.workers or DEFAULT_WORKERS,
+            quiet=quiet,
         )
         run_loop(interleaving.run())
     for side in sides:

@@ -120,8 +120,9 @@ def _execute(
     is_stopped = outcome.ending in (Ending.INTERRUPTED, Ending.TERMINATED, *OF_EVERY_ROW)
     if scoring is not None and not is_stopped:
         new, judges = give_scores(batch, scoring, quiet=quiet)
-        if (new or judges) and not quiet:
-            to_stderr(f"{describe.count(new, 'score')} given{judges}" if new else judges[3:])
+        given = f"{describe.count(new, 'score')} given" if new else ""
+        if (parts := [*filter(None, (given, judges))]) and not quiet:
+            to_stderr(" · ".join(parts))
     return outcome
 
 

@@ -110,7 +110,9 @@ def score(
     if output == "json":
         stdout.write(f"{json_text([mean._asdict() for mean in means])}\n")
         return
-    to_stderr(f"amplifier: {describe.count(new, 'score')} given{judges}")
+    to_stderr(
+        " · ".join(filter(None, (f"amplifier: {describe.count(new, 'score')} given", judges)))
+    )
     judged = any(mean.cost != 0 for mean in means)
     rows = [[*mean_cells(mean), *(judge_in_words(mean) if judged else ())] for mean in means]
     heads = ("ROWS", "MISSING", *(("AGREEMENT", "JUDGE") if judged else ()))
@@ -141,7 +143,7 @@ def give_scores(
     """Score the runs that have no score yet.
 
     Returns:
-        How many scores were given, and what all judges of the batch have cost: ` · judges: $0.12`, empty for nothing.
+        How many scores were given, and what all judges of the batch have cost, as `judges: $0.12`; empty for nothing.
 
     Raises:
         AppError: See `Scoring.run`.
@@ -175,7 +177,7 @@ def give_scores(
         return new, ""
     costs = [score.cost for by_name in read_scores(batch).values() for score in by_name.values()]
     cost, least = math.fsum(filter(None, costs)), "at least " if None in costs else ""
-    return new, f" · judges: {least}{describe.cost(Decimal(str(cost)))}" if cost else ""
+    return new, f"judges: {least}{describe.cost(Decimal(str(cost)))}" if cost else ""
 
 
 _FORMATS: dict[str, Literal["junit", "html"]] = {".xml": "junit", ".html": "html"}

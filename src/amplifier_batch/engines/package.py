@@ -139,8 +139,12 @@ def _request_of_nodes(request: Request) -> Request:
     return request._replace(
         plan=Path(FOLDER, "plan.yaml"),
         schema=None if request.schema is None else Path(FOLDER, "schema.json"),
-        **dict.fromkeys(("profile", "sets", "folder", "max_steps", "lock")),
+        profile=None,
+        sets=None,
+        folder=None,
+        max_steps=None,
         locked=False,
+        lock=None,
         offline=True,
         trust=is_trusted,
         no_project=not is_trusted,

@@ -131,9 +131,15 @@ async def dispatching(
     }
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     async with _engine(writer, setup, workdirs) as engine:
-        rows = _unfinished_rows(facts, writer) if rows is None else rows
-        limits, template = lambda: _limits_now(folder), PromptTemplate(facts["prompt"])
-        dispatcher = Dispatcher(rows, template, workdirs, engine, writer, limits, changed)
+        dispatcher = Dispatcher(
+            _unfinished_rows(facts, writer) if rows is None else rows,
+            PromptTemplate(facts["prompt"]),
+            workdirs,
+            engine,
+            writer,
+            lambda: _limits_now(folder),
+            changed,
+        )
         is_unfinished = writer.progress.counts.ended < folder.runs
         if dispatcher.cost_option and is_unfinished and await lacks_price(request):
             await dispatcher.stop_without_price()

@@ -240,9 +240,8 @@ def require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | Non
     request = Request.from_data(batch.facts.get("request") or {})
     before = {**batch.facts, "request": request.as_data()}
     if before.get("files") and before["input"] == now["input"]:
-        now["input_digest"] = before[
-            "input_digest"
-        ]  # The files that were there at its start count.
+        # The files that were there at its start count.
+        now["input_digest"] = before["input_digest"]
     changed = [name for key, name in _FIXED.items() if before.get(key) != now.get(key)]
     if schema is not None and (batch.path / "schema.json").read_text(encoding="utf-8") != schema:
         changed.append("schema")
@@ -372,9 +371,17 @@ async def open_broker(
     chosen = choose(request, Output(_STDERR))
     async with batch_services(chosen.plan, await open_sources(request, chosen)) as services:
         deadline = writer.folder.facts.get("deadline")
-        record = (writer.progress.sent, writer.note, engine.reply)
-        seal = writer.folder.sealer.seal
-        broker = Broker(services, *record, fail, changed, notice, deadline, seal)
+        broker = Broker(
+            services,
+            writer.progress.sent,
+            writer.note,
+            engine.reply,
+            fail,
+            changed,
+            notice,
+            deadline,
+            writer.folder.sealer.seal,
+        )
         dispatcher.broker = broker
         try:
             yield broker

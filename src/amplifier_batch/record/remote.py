@@ -184,7 +184,7 @@ class Store:
     def open(self, name: str) -> Generator[BinaryIO]:
         """Open a file to read it. Raises FileNotFoundError if there is none."""
         with self._errors("read"), self._system.open(self._path(name), "rb") as file:
-            # Those of S3 and Google have no limit for a line.
+            # Files on S3 and Google Cloud Storage cannot read a line up to a limit.
             yield io.BufferedReader(file)
 
     def put(self, name: str, source: Path) -> None:

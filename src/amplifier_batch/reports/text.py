@@ -122,5 +122,11 @@ def as_junit(folder: BatchFolder) -> Iterator[str]:
 def _case(name: str, result: Record, redact: Callable[[str], str]) -> Case:
     outcome = result["outcome"]
     problem: _Problem | None = None if outcome == _OK else _PROBLEMS.get(outcome, "error")
-    reason, answer = redact(read_reason(result)), redact(result["response"])
-    return Case("amplifier.batch", name, problem, reason, answer, read_seconds(result))
+    return Case(
+        "amplifier.batch",
+        name,
+        problem,
+        redact(read_reason(result)),
+        redact(result["response"]),
+        read_seconds(result),
+    )

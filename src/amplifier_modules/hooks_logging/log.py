@@ -346,8 +346,13 @@ class EventLog:
         for twin, name in TWINS:
             if twin in rest and rest[twin] is rest.get(name):
                 del rest[twin]
-        entry = {"ts": timestamp, "level": choose_level(event), "event": event}
-        entry |= {"session_id": session_id, "data": rest}
+        entry = {
+            "ts": timestamp,
+            "level": choose_level(event),
+            "event": event,
+            "session_id": session_id,
+            "data": rest,
+        }
         return json.dumps(self._copy.of(entry)).encode("ascii") + b"\n"
 
 

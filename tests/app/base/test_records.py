@@ -19,7 +19,7 @@ records = st.dictionaries(texts, values, max_size=5)
 
 
 def same(line: bytes) -> bool:
-    """Whether both parsers read the same, down to the types of numbers and NaN."""
+    """Return True if both parsers read the same, down to the types of numbers and NaN."""
     return repr(parse_record(line)) == repr(journal.parse(line))
 
 

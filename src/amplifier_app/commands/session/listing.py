@@ -82,10 +82,11 @@ def list_sessions(
 
 
 def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
+    root = SessionStore().root
     return [
         {
             **session._asdict(),
-            "state": describe_state(SessionStore().root / session.id) or None,
+            "state": describe_state(root / session.id) or None,
             "sub_sessions": [
                 below._asdict()
                 for below in (index.list_sub_sessions(session.id) if spawned else ())
